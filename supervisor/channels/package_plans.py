@@ -43,7 +43,7 @@ from supervisor.core.packages.install_recipes import (
     why_not,
     words_of,
 )
-from supervisor.core.packages.lock_files import Locks, locks_in
+from supervisor.core.packages.lock_files import Locked, Locks, locks_in
 from supervisor.core.packages.package_commands import Item, items_of, managers, risky_flags
 from supervisor.core.packages.plan_inputs import SOURCES, PlanInputs, shown
 from supervisor.core.packages.registry_answers import RegistryFacts, host_of
@@ -196,8 +196,10 @@ class PackagePlans:
                 f"it would change {len(plan)} packages, and {MOST_PACKAGES} can be shown",
                 "install in parts",
             )
-        facts = await self._facts(session_id, recipe, base, plan, asked, hosts, own)
-        doubts = [*_from_elsewhere(plan, after, hosts), *_other_files(after, facts)]
+        claimed = await asyncio.to_thread(_claimed, recipe, project, after)
+        first = {*asked, *(name for name, _ in claimed)}
+        facts = await self._facts(session_id, recipe, base, plan, first, hosts, own)
+        doubts = [*_from_elsewhere(plan, after, hosts), *_other_files(after, facts, claimed)]
         left_out = project.inputs.unknown
         downloads = [one.url for one in after.values()] + [one.url for one in facts.values()]
         given = await asyncio.to_thread(with_facts, recipe.kind, plan, facts, now=self._now())
@@ -293,13 +295,13 @@ class PackagePlans:
         recipe: Recipe,
         base: str,
         plan: tuple[PlannedPackage, ...],
-        asked: list[str],
+        first: set[str],
         hosts: Hosts,
         own: Hosts,
     ) -> dict[tuple[str, str], RegistryFacts]:
-        """Ask about the packages that come, those that were named first."""
+        """Ask about the packages that come, some first."""
         coming = sorted(
-            (one for one in plan if one.version), key=lambda one: one.name not in asked
+            (one for one in plan if one.version), key=lambda one: one.name not in first
         )[:MOST_ASKED]
         versions: dict[str, list[tuple[str, str]]] = {}
         for one in coming:
@@ -382,16 +384,53 @@ def _crates_config(url: str, body: bytes) -> tuple[str, str]:
     return registry_answers.crates_config(body)
 
 
-def _other_files(after: Locks, facts: Mapping[tuple[str, str], RegistryFacts]) -> list[str]:
-    """Return which packages of a lock file are other files than the index has by their names."""
-    names = [
-        f"{name} {version}"
-        for (name, version), told in sorted(facts.items())
-        if told.integrity
-        and (locked := after.get((name, version))) is not None
-        and locked.integrity not in ("", told.integrity)
+def _claimed(recipe: Recipe, project: Project, after: Locks) -> set[tuple[str, str]]:
+    """Return which packages come as the copy's lock file says, and neither the person's own nor
+    the index does. Only npm takes a lock file's word for it."""
+    if recipe.kind != "npm":
+        return set()
+    try:
+        said = locks_in(recipe.lock, project.inputs.files.get(recipe.lock, ""))
+    except ValueError as error:
+        raise _UnplannedError(str(error)) from error
+    return {
+        key
+        for key, one in after.items()
+        if _file_of(said.get(key)) == _file_of(one) != _file_of(project.before.get(key))
+    }
+
+
+def _file_of(one: Locked | None) -> tuple[str, str] | None:
+    return one and (one.url, one.integrity)
+
+
+def _other_files(
+    after: Locks,
+    facts: Mapping[tuple[str, str], RegistryFacts],
+    claimed: set[tuple[str, str]],
+) -> list[str]:
+    """Return which packages of a lock file are other files than the index has by their names, and
+    of which nobody knows."""
+    other, unknown = [], []
+    for key, one in sorted(after.items()):
+        told = facts.get(key, RegistryFacts())
+        if one.integrity and told.integrity:
+            is_other = one.integrity != told.integrity
+        else:
+            is_other = key in claimed and one.url not in ("", told.url)
+        if is_other and told.url:
+            other.append(" ".join(key))
+        elif is_other:
+            unknown.append(" ".join(key))
+    doubts = (
+        (other, "the lock file names another file than the index"),
+        (unknown, "the lock file alone says which file it is"),
+    )
+    return [
+        f"{', '.join(names[:3])}{' and others' * (len(names) > 3)}: {why}"
+        for names, why in doubts
+        if names
     ]
-    return [f"{', '.join(names[:3])}: the lock file names another file than the index"] * any(names)
 
 
 def _from_elsewhere(plan: Iterable[PlannedPackage], after: Locks, hosts: Hosts) -> list[str]:

@@ -6,7 +6,7 @@ What of the files a plan may see is decided in `core.packages.plan_inputs`.
 
 import asyncio
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
 from supervisor.channels.install_sandbox import InstallSandbox
@@ -18,7 +18,7 @@ from supervisor.core.packages.plan_inputs import SOURCES, PlanInputs
 
 # Files of requirements that name others.
 MOST_ROUNDS = 8
-# A folder further up is no project of its own.
+# Of a folder further down isn't known what those above it decide.
 MOST_FOLDERS = 16
 _NUMBER = re.compile(r"[0-9]{1,3}\Z")
 
@@ -50,16 +50,15 @@ class ProjectFiles:
         if not names:
             return Project(PlanInputs())
         folders = _folders(action.cwd)
-        files = await self._read(session_id, (f"{one}{name}" for one in folders for name in names))
-        root = next((one for one in folders if f"{one}{names[0]}" in files), folders[0])
-        found = {
-            # Configuration holds for all folders below it, and the nearest wins.
-            name: files[f"{one}{name}"]
-            for name in names
-            for one in ((root,) if name in names[:2] else reversed(folders))
-            if f"{one}{name}" in files
-        }
-        inputs = await asyncio.to_thread(plan_inputs.inputs, action.manager, found)
+        # npm takes a folder for a project's that has either.
+        marks = (names[0], "node_modules") if action.manager == "npm" else names[:1]
+        wanted = {f"{one}{name}" for one in folders for name in (*names, *marks)}
+        there = await self._sandbox.read(session_id, wanted)
+        has_mark = (any(f"{one}{name}" in there for name in marks) for one in folders)
+        at = next((at for at, found in enumerate(has_mark) if found), 0)
+        files = _texts({path: there[path] for path in there if not path.endswith(marks[1:])})
+        inputs = await asyncio.to_thread(_inputs, action.manager, files, folders, at)
+        root = folders[at]
         return Project(inputs, root, await self._own_locks(session_id, root, recipe.lock))
 
     async def locks(self, session_id: str, root: str, lock: str) -> Locks:
@@ -77,11 +76,7 @@ class ProjectFiles:
             return {}
 
     async def _read(self, session_id: str, paths: Iterable[str]) -> dict[str, str]:
-        files = await self._sandbox.read(session_id, paths)
-        for path, text in files.items():
-            if text is None:
-                raise ValueError(f"`{plan_inputs.shown(path)}` is no file of text")
-        return {path: text for path, text in files.items() if text is not None}
+        return _texts(await self._sandbox.read(session_id, paths))
 
     async def _python(self, session_id: str, action: Packages) -> Project:
         folder = _folders(action.cwd)[0]
@@ -103,12 +98,49 @@ class ProjectFiles:
         return Project(inputs._replace(files=written), folder, {}, python)
 
 
+def _texts(files: Mapping[str, str | None]) -> dict[str, str]:
+    for path, text in files.items():
+        if text is None:
+            raise ValueError(f"`{plan_inputs.shown(path)}` is no file of text")
+    return {path: text for path, text in files.items() if text is not None}
+
+
+def _inputs(manager: str, files: Mapping[str, str], folders: list[str], at: int) -> PlanInputs:
+    """Return what is planned of the project in one of these folders, the nearest first. What those
+    above it decide is named: it isn't taken over."""
+    manifest, lock, *configs = SOURCES[manager]
+    root, *above = folders[at:]
+    found = {name: files[f"{root}{name}"] for name in (manifest, lock) if f"{root}{name}" in files}
+    hidden = []
+    for name in configs:
+        # npm's holds for its folder alone. Others' hold for all folders below, the nearest above
+        # all; cargo puts them together.
+        places = (root,) if manager == "npm" else folders
+        held = [f"{one}{name}" for one in places if f"{one}{name}" in files]
+        if held:
+            found[name] = files[held[0]]
+        hidden += held[1:]
+    inputs = plan_inputs.inputs(manager, found)
+    outer = [
+        path
+        for one in above
+        if (path := f"{one}{manifest}") in files and plan_inputs.has_members(manager, files[path])
+    ]
+    more = [f"what `{path}` changes" for path in hidden]
+    more += [f"what the workspace of `{path}` needs" for path in outer]
+    unknown = (*inputs.unknown, *map(plan_inputs.shown, more))
+    return inputs._replace(unknown=unknown, runs=inputs.runs or bool(hidden))
+
+
 def _folders(cwd: str) -> list[str]:
-    """Return a folder and those above it, the nearest first, each as the start of a path."""
+    """Return a folder and those above it, the nearest first, each as the start of a path.
+    `ValueError` where it is deeper than projects are."""
     parts = [one for one in cwd.split("/") if one not in ("", ".")]
     count = len(parts)
     found = ["".join(f"{one}/" for one in parts[:at]) for at in range(count, -1, -1)]
-    return found[:MOST_FOLDERS]
+    if len(found) > MOST_FOLDERS:
+        raise ValueError(f"a folder more than {MOST_FOLDERS - 1} levels down isn't read")
+    return found
 
 
 def _version(config: str) -> str:

@@ -2,12 +2,16 @@
 nothing else comes than was shown."""
 
 import json
+import os
+import pwd
 import shutil
+import subprocess
 from pathlib import Path
 
 import pytest
 
-from supervisor.core.actions import Packages
+from supervisor.core.actions import Exec, Packages
+from supervisor.core.approvals import Request
 from tests.channels.test_packages import SCRIPT, ask, index, plan_of, running, workspace
 from tests.fakes.registry import Registry
 from tests.fakes.sandboxed_agent import agent_command
@@ -130,6 +134,145 @@ async def test_what_the_environment_has_is_not_planned_again(
     assert isinstance(install.action, Packages)
     assert install.action.plan == ()
     assert install.action.doubt == ""
+
+
+def locked(index: Registry, name: str, **more: object) -> dict[str, object]:
+    return {
+        "version": "1.0.0",
+        "resolved": f"{index.url}/{name}/-/1.0.0.tgz",
+        "integrity": index.integrity(name, "1.0.0"),
+        **more,
+    }
+
+
+def put_project(folder: Path, packages: dict[str, object], **more: object) -> None:
+    """A manifest that wants `ruled`, and a lock of its own."""
+    package = {"name": "app", "version": "1.0.0", "dependencies": {"ruled": "1.0.0"}, **more}
+    lock = {"lockfileVersion": 3, "requires": True, "packages": {"": package, **packages}}
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "package.json").write_text(json.dumps(package))
+    (folder / "package-lock.json").write_text(json.dumps(lock))
+
+
+async def ci_with(running: Supervised, workspace: Path, lock: str) -> Request:
+    """What became of `npm ci` with a lock file of the agent's, which the person doesn't take
+    over."""
+    calls = [("/v1/exec", {"command": line}) for line in (f"mv {lock} package-lock.json", "npm ci")]
+    with running.answering(lambda one: "approved" if isinstance(one.action, Exec) else "denied"):
+        session, _ = await running.run(workspace, *agent_command(*calls))
+    (install,) = (one for one in running.requests(session) if isinstance(one.action, Packages))
+    return install
+
+
+@pytest.mark.parametrize("how", ["no version", "no hash", "twice", "no answer"])
+async def test_a_lock_file_brings_nothing_that_its_card_does_not_show(
+    running: Supervised, workspace: Path, index: Registry, how: str
+) -> None:
+    """`npm ci` takes a lock file's word for what a name is; an allow rule covers the command."""
+    index.add_npm("unshown", "1.0.0")
+    other = locked(index, "lodahs")
+    packages: dict[str, dict[str, object]] = {
+        "no version": {
+            "node_modules/ruled": locked(index, "ruled", dependencies={"lodahs": "*"}),
+            "node_modules/lodahs": {key: other[key] for key in ("resolved", "integrity")},
+        },
+        "no hash": {
+            "node_modules/ruled": {key: other[key] for key in ("resolved", "version")},
+        },
+        "twice": {
+            "node_modules/ruled": locked(index, "ruled", dependencies={"tiny-one": "*"}),
+            "node_modules/tiny-one": locked(index, "tiny-one", dependencies={"ruled": "1"}),
+            "node_modules/tiny-one/node_modules/ruled": other,
+        },
+        "no answer": {
+            "node_modules/ruled": locked(index, "ruled", dependencies={"nobody": "*"}),
+            "node_modules/nobody": other,
+        },
+    }
+    put_project(workspace, packages[how])
+    (workspace / "package-lock.json").rename(workspace / "forged.json")
+    install = await ci_with(running, workspace, "forged.json")
+    assert isinstance(install.action, Packages)
+    assert install.action.doubt
+    assert "No such file" not in str(install.action.unknown)
+    assert install.decision == "ask"
+
+
+async def test_a_lock_file_that_the_index_agrees_with_is_no_doubt(
+    running: Supervised, workspace: Path, index: Registry
+) -> None:
+    ruled = locked(index, "ruled", dependencies={"tiny-one": "1.0.0"})
+    bare = {key: value for key, value in locked(index, "tiny-one").items() if key != "integrity"}
+    put_project(workspace, {"node_modules/ruled": ruled, "node_modules/tiny-one": bare})
+    (workspace / "package-lock.json").rename(workspace / "written.json")
+    install = await ci_with(running, workspace, "written.json")
+    assert isinstance(install.action, Packages)
+    assert install.action.doubt == ""
+    assert len(install.action.plan) == 2
+
+
+async def test_a_folder_of_a_workspace_is_not_planned_by_a_lock_file_of_its_own(
+    running: Supervised, workspace: Path, index: Registry
+) -> None:
+    """npm goes by the lock file of the workspace above."""
+    member = workspace / "packages" / "one"
+    put_project(member, {"node_modules/ruled": locked(index, "ruled")})
+    put_project(
+        workspace, {"node_modules/ruled": locked(index, "lodahs")}, workspaces=["packages/*"]
+    )
+    (member / "package.json").write_text('{"name": "one", "dependencies": {"ruled": "1.0.0"}}')
+    _, (install,) = await ask(running, workspace, "cd packages/one && npm ci", answer="denied")
+    assert isinstance(install.action, Packages)
+    assert "what the workspace of `package.json` needs" in install.action.unknown
+    assert install.decision == "ask"
+
+
+async def test_the_nearest_configuration_of_cargo_hides_none_above(
+    running: Supervised, workspace: Path, index: Registry, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    toolchains = Path(pwd.getpwuid(os.getuid()).pw_dir) / ".rustup"
+    monkeypatch.setenv("RUSTUP_HOME", os.environ.get("RUSTUP_HOME", str(toolchains)))
+    if subprocess.run(["cargo", "--version"], capture_output=True, check=False).returncode:
+        pytest.skip("the cargo that is here can't be used by this user")
+    crate = workspace / "crate"
+    near = f'[source.near]\nregistry = "sparse+{index.url}/index/"\n'
+    near += '[source.crates-io]\nreplace-with = "near"\n'
+    for folder, text in ((workspace, '[build]\nrustc = "./evil"\n'), (crate, near)):
+        (folder / ".cargo").mkdir(parents=True)
+        (folder / ".cargo" / "config.toml").write_text(text)
+    (crate / "Cargo.toml").write_text('[package]\nname = "a"\nversion = "0.1.0"\n')
+    _, (install,) = await ask(running, workspace, "cd crate && cargo update", answer="denied")
+    assert isinstance(install.action, Packages)
+    assert "what `.cargo/config.toml` changes" in install.action.unknown
+    assert any("approve it with install scripts" in one for one in install.action.notes)
+
+
+async def test_pip_runs_no_module_of_the_folder_s(
+    running: Supervised, workspace: Path, index: Registry
+) -> None:
+    (workspace / "pip.py").write_text("open('ran.txt', 'w').write('x')\n")
+    line = f"pip install --index-url {index.url}/simple/ tiny-wheel"
+    await ask(running, workspace, "python3 -m venv .venv", line)
+    session = running.parts.sessions.recent()[0]
+    copy = running.parts.settings.sessions_dir / session.id / "merged"
+    assert not list(copy.rglob("ran.txt"))
+    assert list(copy.rglob("tiny_wheel.py"))
+
+
+@pytest.mark.skipif(shutil.which("uv") is None, reason="there is no uv here")
+async def test_uv_s_pip_installs_what_its_card_shows_and_nothing_else(
+    running: Supervised, workspace: Path, index: Registry
+) -> None:
+    index.add_wheel("behind-a-comment", "1.0.0")
+    (workspace / "requirements.txt").write_text("tiny-wheel\n# one \\\nbehind-a-comment==1.0.0\n")
+    line = f"uv pip install --index-url {index.url}/simple/ -r requirements.txt"
+    found, (install,) = await ask(running, workspace, "python3 -m venv .venv", line)
+    assert found[-1]["outcome"]["ok"], found
+    assert set(plan_of(install)) == {"tiny-wheel"}
+    session = running.parts.sessions.recent()[0]
+    copy = running.parts.settings.sessions_dir / session.id / "merged"
+    assert list(copy.rglob("tiny_wheel.py"))
+    assert not list(copy.rglob("behind_a_comment.py"))
 
 
 @pytest.mark.skipif(shutil.which("uv") is None, reason="there is no uv here")

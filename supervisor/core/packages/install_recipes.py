@@ -288,8 +288,12 @@ def _harmless(action: Packages) -> list[str]:
 
 
 def pinned(locks: Locks) -> str:
-    """Return a plan of pip's as a file of requirements: these versions, by their hashes."""
-    rows = [f"{one.name}=={one.version} --hash={one.integrity}\n" for one in locks.values()]
+    """Return a plan as a file of requirements: these versions, by their hashes where it has
+    them."""
+    rows = []
+    for one in locks.values():
+        hashed = f" --hash={one.integrity}" if one.integrity else ""
+        rows.append(f"{one.name}=={one.version}{hashed}\n")
     return "".join(rows)
 
 
@@ -310,7 +314,7 @@ def run_script(action: Packages, own: str, *, scripts: bool, is_pinned: bool) ->
         at = words.index("--") if "--" in words else len(words)
         line = shlex.join([*words[:at], *last, *words[at:]])
     if is_pinned and recipe is _UV_PIP:
-        line = f"env UV_CONSTRAINT={pins} {line}"
+        line = f"uv pip install --no-config --no-deps -r {pins}"
     after = (
         f"\n{recipe.after}"
         if recipe and recipe.after and action.operation in ("add", "remove")
@@ -320,9 +324,10 @@ def run_script(action: Packages, own: str, *, scripts: bool, is_pinned: bool) ->
     return f"set -e\n{own}\nexport {names} {_QUIET}\n{line}{after}"
 
 
-# pip means the environment of the project, where there is one.
+# pip means the environment of the project, where there is one. It is isolated, or a `pip.py` of the
+# folder would be taken for it.
 ENVIRONMENTS = (".venv", "venv")
 _IN_ENVIRONMENT = (
     f'"$(for d in {" ".join(ENVIRONMENTS)}; do if [ -x "$PWD/$d/bin/python" ]; then echo'
-    ' "$PWD/$d/bin/python"; exit; fi; done; echo python3)" -m pip '
+    ' "$PWD/$d/bin/python"; exit; fi; done; echo python3)" -I -m pip '
 )

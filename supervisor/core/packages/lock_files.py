@@ -46,7 +46,22 @@ def locks_in(file: str, text: str) -> Locks:
         raise ValueError(f"{file} can't be read ({type(error).__name__})") from error
     if not all(_is_word(word) for one in found for word in (one.name, one.version)):
         raise ValueError(f"{file} has a name or a version that is none")
-    return {(one.name, one.version): one for one in found}
+    locks: Locks = {}
+    for one in found:
+        known = locks.setdefault((one.name, one.version), one)
+        if not _is_one_file(known, one):
+            raise ValueError(f"{file} names {one.name} {one.version} as different files")
+        if one.integrity and not known.integrity:
+            locks[one.name, one.version] = one
+    return locks
+
+
+def _is_one_file(one: Locked, other: Locked) -> bool:
+    """Return whether two entries may be of the same file; what is bundled with another package
+    names none."""
+    if one.integrity and other.integrity:
+        return one.integrity == other.integrity
+    return one.url == other.url or not (one.url and other.url)
 
 
 def _is_word(text: object) -> bool:
@@ -57,7 +72,7 @@ def _npm(text: str) -> list[Locked]:
     found = []
     for path, entry in json.loads(text).get("packages", {}).items():
         name = entry.get("name") or path.rpartition("node_modules/")[2]
-        if entry.get("link") or "version" not in entry or "node_modules/" not in path:
+        if entry.get("link") or "node_modules/" not in path:
             continue
         licence = entry.get("license")
         found.append(

@@ -102,6 +102,22 @@ def inputs(manager: str, files: Mapping[str, str]) -> PlanInputs:
     return found.given()
 
 
+def has_members(manager: str, manifest: str) -> bool:
+    """Return whether a manifest takes folders below for parts of its own project, which then have
+    no lock file of their own; also where it can't be read."""
+    if len(manifest) > MOST_CHARS:
+        return True
+    try:
+        data = _table(json.loads(manifest) if manager == "npm" else read_toml(manifest))
+        tool = _table(_table(data.get("tool")).get("uv"))
+    except (ValueError, TypeError, RecursionError):
+        return True
+    return any(
+        one is not None
+        for one in (data.get("workspaces"), data.get("workspace"), tool.get("workspace"))
+    )
+
+
 def shown(text: str) -> str:
     """Return a text of the copy's as a card may show it."""
     return text[:200].encode("ascii", "backslashreplace").decode()
@@ -144,7 +160,8 @@ def _npm_lock(found: _Found, lock: dict[str, Any]) -> None:
         origin = str(entry.get("resolved") or "https:")
         is_there = not path or path.startswith("node_modules/")
         is_from_index = origin.startswith(("http:", "https:")) and not entry.get("link")
-        is_version = _is_node_spec(entry.get("version", ""))
+        # What has no version would be installed, and shown nowhere.
+        is_version = not path or (bool(entry.get("version")) and _is_node_spec(entry["version"]))
         if not (is_there and is_from_index and is_version) or ".." in path.split("/"):
             found.leave(f"`{path}` of package-lock.json doesn't come from the index")
             continue
@@ -314,7 +331,10 @@ def _uv(found: _Found, files: Mapping[str, str]) -> None:
     written |= {"dependency-groups": lists(data.get("dependency-groups")), "tool": {"uv": more}}
     found.files["pyproject.toml"] = toml(written)
     for index in tool.get("index", []):
-        found.more.append(str(index["url"]))
+        if host_of(str(index["url"])):
+            found.more.append(str(index["url"]))
+        else:
+            found.leave("an index of pyproject.toml that is no web address")
     for key in tool.keys() - more.keys() - {"index", "package"}:
         found.leave(f"what `tool.uv.{key}` in pyproject.toml changes")
     if files.get("uv.toml"):
@@ -361,6 +381,8 @@ def _cargo(found: _Found, files: Mapping[str, str]) -> None:
         for key in ("name", "version", "edition", "rust-version")
         if isinstance(package.get(key), str)
     }
+    if "workspace" in package:
+        found.leave("what the workspace that Cargo.toml names says")
     written = {"package": clean, "features": _table(data.get("features")), **_crates(found, data)}
     for key in ("workspace", "patch", "replace"):
         if key in data:

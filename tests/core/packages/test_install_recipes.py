@@ -136,7 +136,8 @@ def test_what_was_planned_of_pip_s_is_what_is_installed() -> None:
     action = parse_command("python3 -m pip install -e .")
     assert "-m pip install -e ." in run_script(action, ":", scripts=True, is_pinned=False)
     text = run_script(parse_command("uv pip install a"), ":", scripts=False, is_pinned=True)
-    assert "UV_CONSTRAINT=~/pinned.txt uv pip install a" in text
+    assert "uv pip install --no-config --no-deps -r ~/pinned.txt" in text
+    assert pinned({("a", "1"): Locked("a", "1")}) == "a==1\n"
 
 
 @pytest.mark.parametrize(

@@ -131,3 +131,30 @@ def test_nothing_is_no_package() -> None:
 def test_what_cannot_be_read_is_a_value_error(file: str, text: str) -> None:
     with pytest.raises(ValueError, match=r"."):
         locks_in(file, text)
+
+
+ONE = {"version": "1.0.0", "resolved": "https://x.test/a.tgz", "integrity": "sha512-a"}
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        ONE | {"integrity": "sha512-b"},
+        {"version": "1.0.0", "resolved": "https://x.test/b.tgz"},
+        {"resolved": "https://x.test/b.tgz"},
+    ],
+)
+def test_a_package_hides_behind_no_other(other: dict[str, str]) -> None:
+    """Two files by one name and version, or one without a version."""
+    for first, last in ((ONE, other), (other, ONE)):
+        packages = {"node_modules/a": first, "node_modules/b/node_modules/a": last}
+        with pytest.raises(ValueError, match=r"different files|KeyError"):
+            locks_in("package-lock.json", json.dumps({"packages": packages}))
+
+
+@pytest.mark.parametrize("other", [ONE, {"version": "1.0.0"}])
+def test_one_file_may_be_named_twice_or_be_bundled(other: dict[str, str]) -> None:
+    for first, last in ((ONE, other), (other, ONE)):
+        packages = {"node_modules/a": first, "node_modules/b/node_modules/a": last}
+        found = locks_in("package-lock.json", json.dumps({"packages": packages}))
+        assert [one.integrity for one in found.values()] == ["sha512-a"]

@@ -10,6 +10,7 @@ from supervisor.core.packages.plan_inputs import (
     MOST_CHARS,
     MOST_NAMED,
     PlanInputs,
+    has_members,
     inputs,
     installed,
     requirements,
@@ -79,6 +80,7 @@ def test_a_lock_of_npm_keeps_what_comes_from_an_index() -> None:
             "node_modules/g": {"version": "1.0.0", "resolved": GIT},
             "node_modules/l": {"link": True, "resolved": "w"},
             "node_modules/v": {"version": GIT},
+            "node_modules/n": {"resolved": "https://x.test/n.tgz"},
             "node_modules/a/../../x": {"version": "1.0.0"},
             "w": {"version": "1.0.0"},
         }
@@ -88,7 +90,7 @@ def test_a_lock_of_npm_keeps_what_comes_from_an_index() -> None:
         "": {"name": "app", "devDependencies": {"a": "1"}},
         "node_modules/a": good | {"dependencies": {"b": "1"}},
     }
-    assert len(found.unknown) == 7
+    assert len(found.unknown) == 8
 
 
 def test_of_the_configuration_only_indexes_and_how_to_resolve_are_taken_over() -> None:
@@ -137,6 +139,35 @@ def test_only_so_much_is_named() -> None:
 def test_what_can_not_be_read_is_a_value_error(manager: str, files: dict[str, str]) -> None:
     with pytest.raises(ValueError, match=r"."):
         inputs(manager, files)
+
+
+@pytest.mark.parametrize(
+    ("manager", "manifest", "is_one"),
+    [
+        ("npm", '{"workspaces": ["a"]}', True),
+        ("npm", '{"name": "app"}', False),
+        ("npm", "{", True),
+        ("npm", "[]", True),
+        ("npm", " " * (MOST_CHARS + 1), True),
+        ("uv", "[tool.uv.workspace]\nmembers = []", True),
+        ("uv", "[tool.uv]\npackage = true", False),
+        ("cargo", "[workspace]", True),
+        ("cargo", "[package]\nname = 'a'", False),
+    ],
+)
+def test_which_project_takes_folders_below_for_its_own(
+    manager: str, manifest: str, is_one: bool
+) -> None:
+    assert has_members(manager, manifest) is is_one
+
+
+def test_a_workspace_elsewhere_and_an_index_that_is_no_web_address_are_named() -> None:
+    crate = inputs("cargo", {"Cargo.toml": '[package]\nname = "a"\nworkspace = "../b"'})
+    assert crate.unknown == ("what the workspace that Cargo.toml names says",)
+    for url in ("http://[", "file:///x"):
+        found = inputs("uv", {"pyproject.toml": f'[[tool.uv.index]]\nurl = "{url}"'})
+        assert found.more == ()
+        assert found.unknown == ("an index of pyproject.toml that is no web address",)
 
 
 # -- pip ------------------------------------------------------------------------------------------

@@ -20,6 +20,7 @@ from supervisor.core.approvals import status
 from supervisor.server.agent import mcp_tools
 from supervisor.server.agent.agent_bodies import QuarantineBody, ToolBody
 from supervisor.server.agent.agent_calls import ASKS_AT_ONCE, AgentCalls
+from supervisor.server.agent.mcp import MOST_VALUES
 from supervisor.server.agent.mcp_tools import WaitBody, tools
 from supervisor.server.app import build_agent_app
 from supervisor.server.common.request_guard import AGENT_CALLS_AT_ONCE
@@ -303,6 +304,33 @@ async def test_a_batch_or_too_many_values_are_refused_before_they_are_taken_apar
     answer = await agent.post("/mcp", content=body, headers=headers)
     assert answer.status_code == 400
     assert "one JSON object" in answer.json()["why"]
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ",".join(f'"k{number}":0' for number in range(MOST_VALUES)),
+        '"a":[' + "[]," * MOST_VALUES + "0]",
+        '"a":[' + '"\\\\",' * MOST_VALUES + '"\\""]',
+        '"a":"' + '"' * 100_000,
+    ],
+)
+async def test_no_call_has_more_values_than_are_read_at_once(
+    agent: httpx.AsyncClient, arguments: str
+) -> None:
+    headers = {"Content-Type": "application/json", "Accept": "application/json"}
+    call = '{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"arguments":{'
+    for coding in ("utf-8", "utf-16-le"):
+        body = f"{call}{arguments}}}}}}}".encode(coding)
+        answer = await agent.post("/mcp", content=body, headers=headers)
+        assert answer.status_code == 400
+
+
+async def test_a_file_of_many_brackets_is_one_value(agent_door: OnSocket, impatient: None) -> None:
+    async with client_at(agent_door.url) as client:
+        content = '{"a": [1, 2, "\\\\"]},' * 50_000
+        result = await client.call_tool("write_file", {"path": "a.json", "content": content})
+    assert data_of(result)["category"] == "filesystem"
 
 
 async def test_refused_calls_count_too(agent: httpx.AsyncClient) -> None:
