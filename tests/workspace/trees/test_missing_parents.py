@@ -28,6 +28,7 @@ def make(folder: Path, permissions: int, *files: str) -> None:
     folder.mkdir(parents=True)
     for name in files:
         (folder / name).write_text("secret\n")
+        (folder / name).chmod(0o644)  # one that others may write would be asked about
     folder.chmod(permissions)
 
 
