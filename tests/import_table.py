@@ -29,7 +29,7 @@ MAY_IMPORT: dict[str, set[str]] = {
         *{"errors", "core", "core.text", "core.secrets", "core.shell"},
         *{"core.packages", "core.policy", "core.reviews"},
     },
-    "git": BASE,
+    "git": BASE | {"core.text"},
     "store": BASE | {"core.*"},
     "store.migrations": {"store"},
     "store.reviews": BASE | {"core.*", "store"},

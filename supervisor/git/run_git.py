@@ -14,6 +14,7 @@ from typing import NamedTuple
 
 from supervisor import settings
 from supervisor.base.process import Completed, run
+from supervisor.core.text.numbers import whole_number
 
 GIT_S = 60.0
 OUTPUT_LIMIT_BYTES = 16 << 20
@@ -139,7 +140,7 @@ def _add_hidden(env: dict[str, str], hidden: Mapping[str, str]) -> None:
     """Add configuration after what the person's environment has of it (git-config(1),
     GIT_CONFIG_COUNT)."""
     count = env.get("GIT_CONFIG_COUNT", "")
-    first = int(count) if count.isascii() and count.isdigit() else 0
+    first = whole_number(count) or 0
     for number, (key, value) in enumerate(hidden.items(), first):
         env[f"GIT_CONFIG_KEY_{number}"] = key
         env[f"GIT_CONFIG_VALUE_{number}"] = value

@@ -19,6 +19,7 @@ from supervisor.core.files.change_card import ChangeCard, Side, make_card
 from supervisor.core.files.content_flags import Flags
 from supervisor.core.policy.file_rules import protected_name
 from supervisor.core.secrets.redact import Redactor
+from supervisor.core.text.numbers import whole_number
 
 type Move = Literal["new", "moved", "rewritten", "deleted"]
 
@@ -121,8 +122,7 @@ def _person(line: str) -> tuple[str, str, int]:
     name, _, rest = line.partition(" ")[2].partition("<")
     email, _, when = rest.partition(">")
     seconds = when[:20].strip().partition(" ")[0]
-    is_number = seconds.isascii() and seconds.isdigit()
-    return name.rstrip(), email, int(seconds) if is_number else 0
+    return name.rstrip(), email, whole_number(seconds) or 0
 
 
 def passing_in(raw: bytes, at_end: Iterable[Entry]) -> tuple[tuple[str, Entry], ...]:

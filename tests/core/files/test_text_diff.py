@@ -196,8 +196,15 @@ def test_worst_cases_of_words_and_lines_are_bounded(size: int) -> None:
 
 
 def test_long_lines_are_not_compared_word_by_word() -> None:
-    old, new = "a " * 1500, "b " * 1500
-    assert highlight(old, new) == (((old, False),), ((new, False),))
+    for old, new in (("a " * 1500, "b " * 1500), ("a " * 100, "a " * 99 + "b ")):
+        assert highlight(old, new) == (((old, False),), ((new, False),))
+
+
+def test_what_takes_too_many_steps_is_shown_as_all_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(text_diff, "MOST_STEPS", 10)
+    same = "".join(f"{number}\n" for number in range(20))
+    old, new = f"a\n{same}b\n", f"c\n{same}d\n"
+    assert rebuilt(diff(old.encode(), new.encode()), old) == (old, new)
 
 
 @pytest.mark.parametrize(

@@ -120,6 +120,13 @@ def test_a_list_that_does_not_fit_its_diff_is_refused() -> None:
         changed_files(b":100644 100644 a b M\0x.py\0", b"")
 
 
+def test_a_line_that_is_no_head_of_lines_is_passed_over() -> None:
+    raw = b":100644 100644 a b M\0x.py\0"
+    patch = b"diff --git a/x.py b/x.py\n--- a/x.py\n+++ b/x.py\n@@ -1 +1 @@\n-a\n+b\n@@ odd\n"
+    (found,) = changed_files(raw, patch)
+    assert found.hunks == (ShownLines(1, 1),)
+
+
 def test_a_name_that_is_no_utf_8_is_named_in_a_text_that_can_be_stored() -> None:
     raw = b":000000 100644 %s %s A\0no-\xff.py\0" % (b"0" * 40, b"1" * 40)
     patch = b'diff --git "a/no-\\377.py" "b/no-\\377.py"\n@@ -0,0 +1 @@\n+x\n'
