@@ -20,7 +20,7 @@ from supervisor.core.models import model_calls
 from supervisor.core.policy import file_rules, outside_acts, protected_names
 from supervisor.core.secrets import command_secrets
 from supervisor.core.shell import exec_secrets
-from tests.source_reader import Module, dotted, sources
+from tests.source_reader import Module, dotted, imported_names, sources
 from tests.worst_cases import LARGE, MOST_S, Slow, of_expression, slowest
 
 # What takes a text apart, or unpacks it; `re` by its functions.
@@ -56,7 +56,7 @@ def found() -> tuple[Reader, ...]:
 
 
 def _in(module: Module) -> Iterator[Reader]:
-    names = _imported_names(module)
+    names = imported_names(module)
 
     def walk(node: ast.AST, scope: tuple[str, ...]) -> Iterator[Reader]:
         inner = scope
@@ -81,20 +81,6 @@ def _in(module: Module) -> Iterator[Reader]:
             yield from walk(child, inner)
 
     yield from walk(module.tree, ())
-
-
-def _imported_names(module: Module) -> dict[str, str]:
-    names = {}
-    for node in ast.walk(module.tree):
-        if isinstance(node, ast.Import):
-            for alias in node.names:
-                names[alias.asname or alias.name.split(".")[0]] = (
-                    alias.name if alias.asname else alias.name.split(".")[0]
-                )
-        elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
-            for alias in node.names:
-                names[alias.asname or alias.name] = f"{node.module}.{alias.name}"
-    return names
 
 
 @cache

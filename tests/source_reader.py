@@ -60,7 +60,8 @@ def used(module: Module) -> frozenset[str]:
     return frozenset(_used(module))
 
 
-def _used(module: Module) -> Iterator[str]:
+def imported_names(module: Module) -> dict[str, str]:
+    """Each name that a module imports, and the dotted name it stands for."""
     names: dict[str, str] = {}
     for node in ast.walk(module.tree):
         if isinstance(node, ast.Import):
@@ -71,6 +72,11 @@ def _used(module: Module) -> Iterator[str]:
         elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
             for alias in node.names:
                 names[alias.asname or alias.name] = f"{node.module}.{alias.name}"
+    return names
+
+
+def _used(module: Module) -> Iterator[str]:
+    names = imported_names(module)
     for node in ast.walk(module.tree):
         name = dotted(node)
         if name:
