@@ -140,12 +140,16 @@ def approve_hunks(client: "Client", request_id: str, options: argparse.Namespace
         )
     path = f"/api/requests/{request_id}"
     seen = client.get(path)
-    _must_be_seen(seen | {"is_folded": False}, options.seen)
+    _must_be_seen(seen, options.seen)
     ids = chosen_ids(seen["card"], numbers)
     print("\n".join([approval_lines(seen["request"]), *_hunk_lines(seen["card"], frozenset(ids))]))
     rest = "drop" if drop_rest else "pending"
     done = client.post(
-        f"{path}/approve-part", fingerprint=seen["request"]["fingerprint"], hunks=ids, rest=rest
+        f"{path}/approve-part",
+        fingerprint=seen["request"]["fingerprint"],
+        hunks=ids,
+        rest=rest,
+        seen=options.seen,
     )
     left = (
         ""
@@ -250,8 +254,10 @@ def request_text(seen: dict[str, Any], *, with_ways: bool = True) -> str:
     else:
         lines += [*(f"    {fact}" for fact in _facts(card)), *_hunk_lines(card)]
         if with_ways and card["may_choose"] and request["status"] == "pending":
+            word = f" --seen {seen['seen']}" if _is_folded(seen) else ""
             lines.append(
-                f"approve some of it: gatehouse approve {request['id']} --hunks 1,2 [--drop-rest]"
+                f"approve some of it: gatehouse approve {request['id']} --hunks 1,2"
+                f" [--drop-rest]{word}"
             )
     return "\n".join([*lines, *(_approved_by(seen) if with_ways else ())])
 
@@ -273,7 +279,7 @@ def _hunk_lines(card: dict[str, Any], only: frozenset[str] | None = None) -> lis
 def _approved_by(seen: dict[str, Any]) -> list[str]:
     """Return how a request is approved that lists or pages fold."""
     request = seen["request"]
-    if request["status"] != "pending" or not (has_folds(request) or seen["is_folded"]):
+    if request["status"] != "pending" or not _is_folded(seen):
         return []
     return [
         f"this is long; once you have read all of it: gatehouse approve {request['id']} --seen"
@@ -286,10 +292,15 @@ def _must_be_seen(seen: dict[str, Any], word: str | None) -> None:
     or is another one than was shown."""
     request = seen["request"]
     look = f"gatehouse show {request['id']} prints all of it, and what to approve it with"
-    if word is None and (has_folds(request) or seen["is_folded"]):
+    if word is None and _is_folded(seen):
         raise UserError("this request is long, so it has to be shown whole first", look)
     if word is not None and word != seen["seen"]:
         raise UserError(f"`{line(word)}` is not this request as it is now", look)
+
+
+def _is_folded(seen: dict[str, Any]) -> bool:
+    """Return whether lists or pages fold a request."""
+    return has_folds(seen["request"]) or bool(seen["is_folded"])
 
 
 def _facts(card: dict[str, Any]) -> list[str]:

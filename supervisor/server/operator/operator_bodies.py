@@ -12,6 +12,7 @@ from supervisor.server.operator.rule_previews import RulePreview
 _Text = Annotated[str, msgspec.Meta(max_length=2000)]
 _Rule = Annotated[str, msgspec.Meta(min_length=1, max_length=4000)]
 MOST_AT_ONCE = 1000
+Seen = Annotated[str, msgspec.Meta(max_length=100)]
 _Lasts = Annotated[str, msgspec.Meta(min_length=1, max_length=40)]
 
 
@@ -34,7 +35,7 @@ class AnswerBody(_Body, frozen=True, kw_only=True):
     always: _Rule | None = None
     lasts: _Lasts = "always"
     with_scripts: bool = False
-    seen: Annotated[str, msgspec.Meta(max_length=100)] = ""
+    seen: Seen = ""
 
 
 class BulkBody(_Body, frozen=True, kw_only=True):

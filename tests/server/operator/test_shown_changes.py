@@ -100,6 +100,26 @@ async def test_a_long_change_is_unfolded_to_its_end_before_it_is_approved(
     assert world.answered(request)
 
 
+async def test_some_hunks_of_a_long_change_are_approved_by_who_was_shown_all(
+    world: World, cli: httpx.AsyncClient
+) -> None:
+    rows = [f"row {n}\n" for n in range(300)]
+    (world.host / "a.txt").write_text("".join(rows))
+    await world.look()
+    (world.copy / "a.txt").write_text("".join(["new\n"] * 200 + rows[200:290] + ["evil\n"]))
+    request = (await world.look())["a.txt"]
+    detail = (await cli.get(f"/api/requests/{request.id}")).json()
+    last = detail["card"]["diff"]["hunks"][-1]["id"]
+    body = {"fingerprint": request.fingerprint, "hunks": [last]}
+    path = f"/api/requests/{request.id}/approve-part"
+    for word in ("", "0" * 12):
+        refused = await cli.post(path, json=body | {"seen": word})
+        assert (refused.status_code, "has to be shown whole first" in refused.text) == (400, True)
+    assert not world.answered(request)
+    assert (await cli.post(path, json=body | {"seen": detail["seen"]})).status_code == 200
+    assert (world.host / "a.txt").read_text() == "".join([*rows[:290], "evil\n"])
+
+
 async def test_a_long_line_is_shown_to_its_end_and_its_secret_is_not(
     world: World, cli: httpx.AsyncClient
 ) -> None:

@@ -13,14 +13,16 @@ from litestar import Response, get, post
 from litestar.params import FromPath, JSONBody, URLEncodedBody
 from litestar.types import ControllerRouterHandler
 
-from supervisor.core.approvals import Request
+from supervisor.core.approvals import Request, status
 from supervisor.errors import GatehouseError, NotFoundError, UserError
 from supervisor.server.common.parts import Parts, Workspace
 from supervisor.server.common.views import OperatorRequest, operator_request
 from supervisor.server.operator.decisions import shown_by
 from supervisor.server.operator.operator_api import AnyRequest, caller, parts_of
+from supervisor.server.operator.operator_bodies import Seen
 from supervisor.server.operator.pages import page_values
 from supervisor.server.operator.pages.page_views import card
+from supervisor.server.operator.shown_changes import must_be_seen
 from supervisor.workspace.apply.partial import Rest
 
 MOST_HUNKS = 4000
@@ -32,9 +34,11 @@ _IMAGE_HEADERS = {
 
 class PartBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """`fingerprint` is that of the request as it was shown, `hunks` are ids of its card's.
-    `rest`: whether the others wait on (`pending`) or are denied (`drop`)."""
+    `rest`: whether the others wait on (`pending`) or are denied (`drop`). `seen` as in `AnswerBody`.
+    """
 
     fingerprint: str = ""
+    seen: Seen = ""
     hunks: Annotated[list[str], msgspec.Meta(min_length=1, max_length=MOST_HUNKS)]
     rest: Rest = "pending"
 
@@ -56,8 +60,11 @@ async def approve_part(
 ) -> PartView:
     """Approve some hunks of a file's change and apply them. The rest waits on, or is denied."""
     parts = parts_of(request)
-    workspace = _workspace(parts, parts.queue.get(request_id))
+    asked = parts.queue.get(request_id)
+    workspace = _workspace(parts, asked)
     fingerprint = shown_by(data.fingerprint)
+    if status(asked) == "pending" and fingerprint == asked.fingerprint:
+        await must_be_seen(parts, asked, data.seen)
     done = await workspace.answer_part(
         request_id, data.hunks, data.rest, by=caller(request).name, fingerprint=fingerprint
     )
