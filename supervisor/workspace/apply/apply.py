@@ -114,7 +114,9 @@ class Applier:
         with as_errors(name):
             self._refuse_repositories(action)
             host = look(self._root, name)
-            is_ours = _is_done(action, host) or self._is_unfinished(action, host, request_id)
+            is_ours = self._is_done(action, host, request_id) or self._is_unfinished(
+                action, host, request_id
+            )
             if not is_ours and (host.token if host else None) != action.before:
                 raise stale(name)
             if (
@@ -161,7 +163,11 @@ class Applier:
         there is nothing to stage, or not yet: `carry_out` then does all. Raises as `apply`."""
         name = name_of(action)
         is_folder = host is not None and host.kind == "dir" and action.operation != "swap"
-        if _is_done(action, host) or action.operation in ("delete", "mkdir") or is_folder:
+        if (
+            self._is_done(action, host, request_id)
+            or action.operation in ("delete", "mkdir")
+            or is_folder
+        ):
             return None
         if self._is_unfinished(action, host, request_id):
             return None
@@ -211,7 +217,7 @@ class Applier:
         """Do the whole effect, where `host` is the result of `check`. Raises as `apply`."""
         name = name_of(action)
         with as_errors(name):
-            if _is_done(action, host):
+            if self._is_done(action, host, request_id):
                 use(action)
                 return self._placer.done_before(request_id, name, _known(action, host))
             if self._is_unfinished(action, host, request_id):
@@ -238,6 +244,19 @@ class Applier:
                 known=self._set_folder_mode(name, mode | (host.mode & ~PERMISSIONS), host)
             )
 
+    def _is_done(self, action: FileChange, host: Seen | None, request_id: str) -> bool:
+        """Return whether the host already has the action's result, or the file that this request
+        placed before a crash, with those permissions that it may have (see `access`)."""
+        if _has_result(action, host):
+            return True
+        if host is None or host.kind != "file" or host.token != action.after:
+            return False
+        placed = self._placer.done_before(request_id, name_of(action), None).after
+        return placed is not None and (placed.token, placed.mode) == (
+            host.token,
+            host.mode & PERMISSIONS,
+        )
+
     def _is_unfinished(self, action: FileChange, host: Seen | None, request_id: str) -> bool:
         """Return whether this is a folder that this request made before a crash, which it hasn't
         given its permissions yet."""
@@ -250,7 +269,8 @@ class Applier:
         """Return the outcome of an action that was carried out before a crash; None where the path
         was changed since. Changes nothing."""
         host = look_quietly(self._root, name_of(action))
-        return self.carry_out(action, host, request_id, use) if _is_done(action, host) else None
+        is_done = self._is_done(action, host, request_id)
+        return self.carry_out(action, host, request_id, use) if is_done else None
 
     def _place(self, staged: Staged) -> Applied:
         name, host, temporary, begun = staged
@@ -365,7 +385,7 @@ class Applier:
             return next(listing, None) is None
 
 
-def _is_done(action: FileChange, host: Seen | None) -> bool:
+def _has_result(action: FileChange, host: Seen | None) -> bool:
     """Return whether the host already has the action's result, mode included."""
     if action.operation == "delete":
         return host is None
@@ -382,8 +402,10 @@ def _known(action: FileChange, host: Seen | None) -> Known | None:
     if host is None:
         return None
     seen_bit = stat.S_ISUID if "setuid" in action.hazards else 0
+    # A file may have got less than it was given; what was agreed is what the copy has.
+    agreed = action.mode if host.kind == "file" and action.mode is not None else host.mode
     return Known(
-        host.kind, host.mode & PERMISSIONS | seen_bit, host.digest, host.target, host.signature
+        host.kind, agreed & PERMISSIONS | seen_bit, host.digest, host.target, host.signature
     )
 
 

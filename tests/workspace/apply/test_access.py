@@ -1,5 +1,6 @@
 """A file that replaces another is for those that the other was for, and for nobody else."""
 
+import asyncio
 import os
 import stat
 import struct
@@ -10,7 +11,8 @@ import pytest
 
 from supervisor.core.files.undoing import Selection
 from supervisor.workspace.apply.access import closed
-from tests.fakes.nobody import as_before
+from tests.fakes.nobody import as_before, become_nobody
+from tests.fakes.own_process import KILLED, KilledAt, exit_code
 from tests.workspace.conftest import Desk
 
 ONLY_COPIED = "these are steps on the host's side, which is the same under an overlay"
@@ -65,6 +67,50 @@ async def test_a_group_that_cannot_be_kept_gives_its_rights_to_no_other(
             await undo.carry_out(Selection(), token=plan.token, by="tester")
         assert path.read_text() == "one\ntwo\nof src/app.py\n"
         assert mode_of(path) == 0o600
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root gives files away")
+def test_a_kill_after_it_was_placed_with_fewer_permissions_is_made_good(
+    plain: Callable[[], Desk],
+) -> None:
+    desk = plain()
+    desk.close()
+    path = desk.host / "src/app.py"
+    path.chmod(0o640)
+    with as_before():
+        os.chown(path, path.stat().st_uid, OF_ANOTHER_GROUP)
+        assert exit_code(_write_and_die, desk.data, desk.host) == KILLED
+    assert (path.read_text(), mode_of(path)) == ("of the agent\n", 0o600)
+
+    async def next_start() -> None:
+        desk = plain()
+        async with desk.running(copy=False):
+            (request,) = desk.requests()
+            done = await desk.settled(request)
+            assert done.outcome is not None
+            assert done.outcome["ok"], done.outcome
+            await desk.compared()
+            assert desk.pending() == {}
+            async with desk.channel.undoing() as undo:
+                plan = await undo.plan(Selection())
+                await undo.carry_out(Selection(), token=plan.token, by="tester")
+            assert path.read_text() == "one\ntwo\nof src/app.py\n"
+
+    asyncio.run(next_start())
+
+
+def _write_and_die(data: Path, host: Path) -> None:
+    become_nobody()
+
+    async def live() -> None:
+        desk = Desk(data, host)
+        desk.new_channel(KilledAt("placed"))
+        async with desk.running():
+            (desk.copy / "src/app.py").write_text("of the agent\n")
+            desk.approve(await desk.asked("src/app.py"))
+            await asyncio.sleep(60)  # killed long before
+
+    asyncio.run(live())
 
 
 async def test_an_access_list_stays_with_its_path(desk: Desk) -> None:

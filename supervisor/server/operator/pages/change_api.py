@@ -34,8 +34,8 @@ _IMAGE_HEADERS = {
 
 class PartBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """`fingerprint` is that of the request as it was shown, `hunks` are ids of its card's.
-    `rest`: whether the others wait on (`pending`) or are denied (`drop`). `seen` as in `AnswerBody`.
-    """
+    `rest`: whether the others wait on (`pending`) or are denied (`drop`). `seen`: as in
+    `AnswerBody`."""
 
     fingerprint: str = ""
     seen: Seen = ""
