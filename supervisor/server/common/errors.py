@@ -48,7 +48,7 @@ def body_of(error: Exception) -> tuple[int, ErrorBody]:
             rule=getattr(error, "rule", None),
             request_id=getattr(error, "request_id", None),
         )
-    if isinstance(error, HTTPException) and error.status_code < 500:
+    if isinstance(error, HTTPException) and (error.status_code < 500 or error.status_code == 503):
         return error.status_code, ErrorBody(
             error=_word(error.status_code),
             why=visible(_detail(error)),
@@ -104,6 +104,7 @@ _REMEDIES = {
     405: "look at the OpenAPI document for the method",
     413: "send less",
     429: "wait a minute",
+    503: "send it again when others are answered",
 }
 
 

@@ -17,11 +17,12 @@ from http import HTTPStatus
 from typing import Any
 
 import msgspec
-from litestar.exceptions import HTTPException
+from litestar.exceptions import HTTPException, ServiceUnavailableException
 
 from supervisor.base.clock import Clock
 from supervisor.core.text.numbers import whole_number
 from supervisor.errors import GatehouseError
+from supervisor.server.common import body_room
 from supervisor.server.common.auth import BadTokens, Operator, OperatorAuth, same
 from supervisor.server.common.errors import ErrorBody, ErrorPage
 
@@ -44,6 +45,7 @@ _HEADERS = {
     b"cross-origin-opener-policy": b"same-origin",
     b"permissions-policy": b"camera=(), microphone=(), geolocation=()",
 }
+_TOO_MANY_BODIES = "the bodies that agents send at this moment are together too long"
 _POLICY = (
     "default-src 'self'; connect-src 'self'{ws}; object-src 'none'; base-uri 'none'; form-action"
     " 'self'; frame-ancestors 'none'"
@@ -215,7 +217,8 @@ class CallBudget:
 
 class AgentDoor:
     """Lets one session's agent in. INVARIANT: the session comes from the listening socket, and
-    the token must be that session's. Every call counts, whatever it is answered."""
+    the token must be that session's. Every call counts, whatever it is answered; bodies are held
+    together only so far (`body_room`)."""
 
     def __init__(
         self,
@@ -228,6 +231,7 @@ class AgentDoor:
         self._authenticate = authenticate
         self._bad_tokens = bad_tokens
         self._calls = CallBudget(clock, AGENT_CALLS_AT_ONCE, AGENT_CALLS_PER_S)
+        self._bodies = body_room.of_session()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         policy = "default-src 'none'; frame-ancestors 'none'"
@@ -237,7 +241,21 @@ class AgentDoor:
             await _turn_away(scope, _dressed(scope, send, policy), turned, None)
             return
         scope["state"]["caller"] = Operator(name="agent", via="cli")
-        await _pass(self._app, scope, receive, send, policy)
+        held = 0
+
+        async def hold() -> Message:
+            nonlocal held
+            message = await receive()
+            count = len(message.get("body", b""))
+            if not self._bodies.take(count):
+                raise ServiceUnavailableException(_TOO_MANY_BODIES, headers={"Retry-After": "1"})
+            held += count
+            return message
+
+        try:
+            await _pass(self._app, scope, hold, send, policy)
+        finally:
+            self._bodies.give_back(held)
 
     def _admit(self, scope: Scope) -> None:
         token = bearer(scope)
@@ -351,7 +369,9 @@ async def _pass(app: ASGIApp, scope: Scope, receive: Receive, send: Send, policy
             raise HTTPException(
                 status_code=408, detail=f"the body took more than {BODY_S:g} s"
             ) from error
-        has_all = message["type"] != "http.request" or not message.get("more_body", False)
+        if message["type"] != "http.request":
+            raise HTTPException(status_code=400, detail="the caller went away")
+        has_all = not message.get("more_body", False)
         return message
 
     deadline = asyncio.get_running_loop().time() + BODY_S
