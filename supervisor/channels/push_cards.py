@@ -4,7 +4,9 @@ It is separate from `git`, which pushes: this only reads objects that are there 
 is bounded: commits, files, and the bytes that are read of them.
 """
 
+import asyncio
 from collections.abc import Iterable, Sequence
+from itertools import takewhile
 from typing import NamedTuple
 
 from supervisor.channels.git_staging import Staging
@@ -16,13 +18,17 @@ from supervisor.core.git.push_card import (
     GITLINK,
     Commit,
     Entry,
+    NamedFile,
     PushCard,
     RefMove,
     commits_in,
     entries_in,
     file_card,
     flags,
+    has_content,
     move_of,
+    named_file,
+    objects_in,
     passing_in,
 )
 from supervisor.core.secrets.redact import Redactor
@@ -30,8 +36,11 @@ from supervisor.core.secrets.redact import Redactor
 MOST_COMMITS = 50
 # Whose messages and contents are looked at for what must not be overlooked.
 MOST_LOOKED_AT = 2000
+# Whose contents are shown; of others the names.
 MOST_FILES = 100
 MOST_READ_BYTES = 16 * 1024 * 1024
+# What showing a file counts at least, of the same number of bytes.
+_LEAST_SHOWN_BYTES = 16 * 1024
 
 
 class _Seen(NamedTuple):
@@ -40,7 +49,8 @@ class _Seen(NamedTuple):
     move: RefMove
     entries: Sequence[Entry] = ()
     passing: Sequence[Entry] = ()
-    messages: Sequence[tuple[str, Flags]] = ()
+    found_in: Sequence[tuple[str, Flags]] = ()
+    cut: Sequence[str] = ()
     unread: int = 0
 
 
@@ -51,7 +61,7 @@ async def push_card(staging: Staging, action: Git, redactor: Redactor) -> PushCa
     moves = [one.move for one in seen]
     entries = [entry for one in seen for entry in one.entries]
     passing = [entry for one in seen for entry in one.passing]
-    new = {one.new_id for one in (*entries, *passing) if one.new_mode not in (0, GITLINK)}
+    new = {one.new_id for one in (*entries, *passing) if has_content(one)}
     return PushCard(
         url=action.url,
         moves=tuple(moves),
@@ -59,10 +69,13 @@ async def push_card(staging: Staging, action: Git, redactor: Redactor) -> PushCa
         flags=flags(
             moves,
             entries,
-            [card for move in moves for card in (*move.files, *move.passing)],
+            [found for one in seen for found in one.found_in],
             reader.sizes,
             passing=passing,
-            messages=[said for one in seen for said in one.messages],
+            unsearched=[
+                *(one.path for one in (*entries, *passing) if not reader.has_read(one)),
+                *(name for one in seen for name in one.cut),
+            ],
             unread=sum(one.unread for one in seen),
         ),
     )
@@ -75,7 +88,9 @@ class _Reader:
         self._staging = staging
         self.redactor = redactor
         self._left = MOST_READ_BYTES
+        self._left_to_show = MOST_READ_BYTES
         self._read = dict[str, bytes]()
+        self._flags = dict[tuple[str, str], Flags]()
         self.sizes = dict[str, int]()
 
     async def measure(self, entries: Iterable[Entry]) -> None:
@@ -88,15 +103,47 @@ class _Reader:
         }
         self.sizes |= await self._staging.sizes(sorted(ids - self.sizes.keys()))
 
-    async def card(self, entry: Entry, commit: str = "") -> ChangeCard:
-        """Return the card of one path."""
-        for one in (entry.old_id, entry.new_id):
+    async def read(self, ids: Iterable[str]) -> None:
+        """Read contents, in this order, that are short enough to be shown and for which there is
+        room."""
+        wanted = list[str]()
+        room = self._left
+        for one in dict.fromkeys(ids):
             size = self.sizes.get(one, MOST_TEXT_BYTES + 1)
             if one not in self._read and size <= min(MOST_TEXT_BYTES, self._left):
-                words = ("cat-file", "blob", one)
-                self._read[one] = await self._staging.read(*words, limit_bytes=size + 1)
                 self._left -= size
+                wanted.append(one)
+        told = await self._staging.read(
+            *("cat-file", "--batch"),
+            stdin="".join(f"{one}\n" for one in wanted).encode(),
+            limit_bytes=room + 100 * len(wanted),
+        )
+        self._read |= objects_in(told)
+
+    def may_show(self, entry: Entry) -> bool:
+        """Return whether there is room to show a path, whose contents others may have, too."""
+        sizes = (self.sizes.get(one, 0) for one in (entry.old_id, entry.new_id))
+        cost = sum(size for size in sizes if size <= MOST_TEXT_BYTES)
+        self._left_to_show -= max(cost, _LEAST_SHOWN_BYTES)
+        return self._left_to_show >= 0
+
+    def has_read(self, entry: Entry) -> bool:
+        """Return whether the new content was read, where there is one."""
+        return not has_content(entry) or entry.new_id in self._read
+
+    def card(self, entry: Entry, commit: str = "") -> ChangeCard:
+        """Return the card of one path."""
         return file_card(entry, self._read, self.sizes, self.redactor, commit)
+
+    def flags(self, entry: Entry, *, with_old: bool) -> Flags:
+        """Return what stands out in a path's new content, of what was read."""
+        ids = (entry.old_id if with_old else "", entry.new_id)
+        if not has_content(entry):
+            return Flags()
+        if ids not in self._flags:
+            old, new = (self._read.get(one, b"") for one in ids)
+            self._flags[ids] = flags_of(old, new, self.redactor, is_text=b"\0" not in new)
+        return self._flags[ids]
 
 
 async def _move(staging: Staging, update: RefUpdate, reader: _Reader, url: str) -> _Seen:
@@ -111,10 +158,18 @@ async def _move(staging: Staging, update: RefUpdate, reader: _Reader, url: str) 
     words = ("diff-tree", "-r", "-z", "--raw", "-M", "--no-commit-id", base, new)
     entries = entries_in(await staging.read(*words, limit_bytes=MOST_READ_BYTES))
     passing = await _passing(staging, gained, entries)
-    await reader.measure([*entries, *(entry for _, entry in passing)])
+    by_the_way = [entry for _, entry in passing]
+    await reader.measure([*entries, *by_the_way])
+    at_end = len([*takewhile(reader.may_show, entries[:MOST_FILES])])
+    on_way = len([*takewhile(reader.may_show, by_the_way[:MOST_FILES])])
+    shown = [*(("", one) for one in entries[:at_end]), *passing[:on_way]]
+    await reader.read(one for _, entry in shown for one in (entry.old_id, entry.new_id))
+    await reader.read(one.new_id for one in (*entries, *by_the_way) if has_content(one))
     tag = await _tag(staging, new)
-    messages = [(one.id[:12], f"{one.subject}\n{one.body}") for one in gained]
-    messages += [(update.ref, tag)] if tag else []
+    messages = [(_message_of(one.id), f"{one.subject}\n{one.body}") for one in gained]
+    messages += [(f"the message of {update.ref}", tag)] if tag else []
+    found_in = await _found_in(reader, [*entries, *by_the_way], messages)
+    cards = await asyncio.to_thread(lambda: [reader.card(one, commit) for commit, one in shown])
     move = RefMove(
         ref=update.ref,
         old=old,
@@ -125,19 +180,42 @@ async def _move(staging: Staging, update: RefUpdate, reader: _Reader, url: str) 
         commit_count=gained_count,
         lost=lost[:MOST_COMMITS],
         lost_count=lost_count,
-        files=tuple([await reader.card(one) for one in entries[:MOST_FILES]]),
-        more_files=max(0, len(entries) - MOST_FILES),
-        passing=tuple([await reader.card(one, commit) for commit, one in passing[:MOST_FILES]]),
-        more_passing=max(0, len(passing) - MOST_FILES),
+        files=tuple(cards[:at_end]),
+        more_files=_named(reader, entries[at_end:]),
+        passing=tuple(cards[at_end:]),
+        more_passing=_named(reader, by_the_way[on_way:]),
         tag=tag,
     )
-    return _Seen(
-        move,
-        entries,
-        [entry for _, entry in passing],
-        [(name, flags_of(b"", said.encode(), reader.redactor)) for name, said in messages],
-        gained_count - len(gained),
-    )
+    cut = [_message_of(one.id) for one in gained if one.is_cut]
+    return _Seen(move, entries, by_the_way, found_in, cut, gained_count - len(gained))
+
+
+def _message_of(commit: str) -> str:
+    return f"the message of {commit[:12]}"
+
+
+def _named(reader: _Reader, entries: Iterable[Entry]) -> tuple[NamedFile, ...]:
+    return tuple(named_file(one, was_searched=reader.has_read(one)) for one in entries)
+
+
+async def _found_in(
+    reader: _Reader, entries: Sequence[Entry], messages: Sequence[tuple[str, str]]
+) -> list[tuple[str, Flags]]:
+    """Return the paths and messages in which something stands out that the old content hasn't."""
+
+    def search(some: Sequence[Entry], *, with_old: bool) -> list[tuple[Entry, Flags]]:
+        found = ((one, reader.flags(one, with_old=with_old)) for one in some)
+        return [(one, seen) for one, seen in found if seen.names]
+
+    def search_messages() -> list[tuple[str, Flags]]:
+        redactor = reader.redactor
+        return [(name, flags_of(b"", said.encode(), redactor)) for name, said in messages]
+
+    odd = [one for one, _ in await asyncio.to_thread(search, entries, with_old=False)]
+    await reader.read(one.old_id for one in odd if one.old_mode not in (0, GITLINK))
+    found = await asyncio.to_thread(search, odd, with_old=True)
+    said = await asyncio.to_thread(search_messages)
+    return [*((one.path, seen) for one, seen in found), *said]
 
 
 async def _commits(staging: Staging, tip: str, without: str) -> tuple[tuple[Commit, ...], int]:

@@ -22,12 +22,10 @@ def push_lines(card: dict[str, Any]) -> list[str]:
         lines += [f"      {_one(line)}" for line in move["tag"].splitlines()]
         for file in move["files"]:
             lines += _file_lines(file)
-        if move["more_files"]:
-            lines.append(f"    and {move['more_files']} more changed files")
+        lines += _name_lines("more changed files", move["more_files"])
         for file in move["passing"]:
             lines += _file_lines(file)
-        if move["more_passing"]:
-            lines.append(f"    and {move['more_passing']} more contents on the way")
+        lines += _name_lines("more contents on the way", move["more_passing"])
     return lines
 
 
@@ -49,6 +47,14 @@ def _file_lines(file: dict[str, Any]) -> list[str]:
             f"      {_MARKS[line['kind']]}{_one(''.join(text for text, _ in line['spans']))}"
             for line in hunk["lines"]
         ]
+    return lines
+
+
+def _name_lines(title: str, files: list[dict[str, Any]]) -> list[str]:
+    lines = [f"    and {len(files)} {title}, by name"] if files else []
+    for one in files:
+        unread = "" if one["was_searched"] else ", not searched for secrets"
+        lines.append(f"      {_one(one['path'])}  {one['what']}{unread}")
     return lines
 
 

@@ -8,6 +8,7 @@ import shutil
 from collections.abc import AsyncIterator
 from pathlib import Path
 
+import httpx
 import msgspec
 import pytest
 import pytest_asyncio
@@ -383,3 +384,37 @@ async def test_a_name_that_the_remote_did_not_list_is_told_of(
     _, output = await running.run(workspace, *agent_command(*calls))
     outcome = answers(output)[-1]["outcome"]
     assert "moved refs/heads/not-there along" in outcome["error"]
+
+
+async def test_every_file_of_a_push_is_named_and_searched_and_what_is_not_is_said(
+    running: Supervised, workspace: Path, remote: Path
+) -> None:
+    token = "ghp_" + "a1B2c3D4e5F6g7H8i9J0k1L2m3N4o5P6q7R8"
+    commit = "git add . && git -c user.name=a -c user.email=a@b.org commit -q -m"
+    work = (
+        "git checkout -q -b other && mkdir d && for i in $(seq 100 340); do echo $i > d/$i; done"
+        f" && printf 'key = {token}' > z-key && cp z-key d/way-330"
+        f" && head -c 2000000 /dev/zero > z-large && {commit} Add && git rm -qrf d/way-330"
+        " && for i in $(seq 100 340); do echo a$i > d/$i; done"
+        f" && {commit} Gone"
+    )
+    _, push = await pushed(running, workspace, work, "git push origin other")
+    assert push is not None
+    card = await running.parts.pushes.card(push)
+    (move,) = card.moves
+    shown = [one.path for one in move.files] + [one.path for one in move.more_files]
+    assert sorted(shown) == sorted([*(f"d/{i}" for i in range(100, 341)), "z-key", "z-large"])
+    on_way = [one.path for one in move.passing] + [one.path for one in move.more_passing]
+    assert sorted(on_way) == sorted([*(f"d/{i}" for i in range(100, 341)), "d/way-330"])
+    found = dict(card.flags)
+    assert found["looks like a secret"] == "z-key, d/way-330"
+    assert found["not searched for secrets"] == "z-large"
+    told = "\n".join(push_lines(msgspec.to_builtins(card)))
+    assert "    and 143 more changed files, by name\n" in told
+    assert "      z-large  new, not searched for secrets\n" in told
+    token = (running.parts.settings.data_dir / "operator.token").read_text().strip()
+    async with httpx.AsyncClient(headers={"authorization": f"Bearer {token}"}) as web:
+        origin = f"http://127.0.0.1:{running.supervisor.port}"
+        part = (await web.get(f"{origin}/parts/push/{push.id}")).text
+    assert "z-large  new, not searched for secrets" in part
+    assert "d/way-330  new" in part

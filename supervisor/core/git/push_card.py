@@ -8,7 +8,7 @@ Sources: git-cat-file(1) "BATCH OUTPUT", git-diff-tree(1) "RAW OUTPUT FORMAT" an
 MERGES"; the LFS pointer is Git LFS's spec.md.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import dropwhile
 from typing import Literal
 
@@ -31,12 +31,14 @@ LARGE_BYTES = 10 * 1024 * 1024
 LARGE_FILE_BYTES = 2 * 1024 * 1024
 _LFS = b"version https://git-lfs.github.com/spec/"
 _MOST_NAMED = 8
+MOST_COMMIT_CHARS = 64_000
 
 
 class Commit(msgspec.Struct, frozen=True):
     """One commit. `at` is when it was written, in seconds since the epoch; `body` is what its
     message has below the subject, and then what else it says: who committed it, where that is
-    somebody else, a signature, an encoding, anything."""
+    somebody else, a signature, an encoding, anything. Of one that `is_cut` only the start is
+    here."""
 
     id: str
     author: str
@@ -44,6 +46,7 @@ class Commit(msgspec.Struct, frozen=True):
     at: int
     subject: str
     body: str = ""
+    is_cut: bool = False
 
 
 class Entry(msgspec.Struct, frozen=True):
@@ -59,12 +62,20 @@ class Entry(msgspec.Struct, frozen=True):
     path: str
 
 
+class NamedFile(msgspec.Struct, frozen=True):
+    """A changed path whose contents aren't shown; whether they were searched for secrets."""
+
+    path: str
+    what: Literal["new", "changed", "deleted"]
+    was_searched: bool
+
+
 class RefMove(msgspec.Struct, frozen=True, kw_only=True):
     """One ref that moves: the commits that it gains and loses, the first of each and how many there
     are, and the changed files against `base`: the remote's own, or for a new ref the commit that
     both have. `passing` are contents that a commit on the way has and the end hasn't: they are
-    pushed, too. `more_files` and `more_passing` aren't shown. `tag` is the text of a tag's own
-    object."""
+    pushed, too. Of `more_files` and `more_passing` only names are shown. `tag` is the text of a
+    tag's own object."""
 
     ref: str
     old: str
@@ -76,9 +87,9 @@ class RefMove(msgspec.Struct, frozen=True, kw_only=True):
     lost: tuple[Commit, ...] = ()
     lost_count: int = 0
     files: tuple[ChangeCard, ...] = ()
-    more_files: int = 0
+    more_files: tuple[NamedFile, ...] = ()
     passing: tuple[ChangeCard, ...] = ()
-    more_passing: int = 0
+    more_passing: tuple[NamedFile, ...] = ()
     tag: str = ""
 
 
@@ -92,20 +103,30 @@ class PushCard(msgspec.Struct, frozen=True, kw_only=True):
     flags: tuple[tuple[str, str], ...]
 
 
-def commits_in(told: bytes) -> tuple[Commit, ...]:
-    """Parse `git cat-file --batch` of commits: their own bytes, as UTF-8 whatever they claim to be.
-    An encoding that is named decides at whoever shows them what is read."""
-    found, at = [], 0
+def objects_in(told: bytes) -> Iterator[tuple[str, bytes]]:
+    """Parse `git cat-file --batch` of objects that are all there: their ids and contents."""
+    at = 0
     while at < len(told):
         end = told.index(b"\n", at)
         oid, _, size = told[at:end].decode().split(" ")
         at = end + 1 + int(size) + 1
-        found.append(_commit(oid, told[end + 1 : at - 1].decode(errors="replace")))
-    return tuple(found)
+        yield oid, told[end + 1 : at - 1]
+
+
+def has_content(entry: Entry) -> bool:
+    """Return whether the path has bytes of its own in the new tree."""
+    return entry.new_mode not in (0, GITLINK)
+
+
+def commits_in(told: bytes) -> tuple[Commit, ...]:
+    """Parse `git cat-file --batch` of commits: their own bytes, as UTF-8 whatever they claim to be.
+    An encoding that is named decides at whoever shows them what is read."""
+    return tuple(_commit(oid, data.decode(errors="replace")) for oid, data in objects_in(told))
 
 
 def _commit(oid: str, text: str) -> Commit:
-    head, _, message = text.partition("\n\n")
+    more_chars = max(0, len(text) - MOST_COMMIT_CHARS)
+    head, _, message = text[:MOST_COMMIT_CHARS].partition("\n\n")
     usual = ("tree ", "parent ")
     more = list(dropwhile(lambda line: line.startswith(usual), head.split("\n")))
     author, email, at = "", "", 0
@@ -114,8 +135,9 @@ def _commit(oid: str, text: str) -> Commit:
     if more and more[0].startswith("committer ") and _person(more[0])[:2] == (author, email):
         del more[0]
     subject, _, body = message.strip("\n").partition("\n\n")
-    body = "\n\n".join(filter(None, (body.strip("\n"), "\n".join(more))))
-    return Commit(oid, author, email, at, " ".join(subject.split("\n")), body)
+    cut = f"[{more_chars} more characters aren't shown]" if more_chars else ""
+    body = "\n\n".join(filter(None, (body.strip("\n"), "\n".join(more), cut)))
+    return Commit(oid, author, email, at, " ".join(subject.split("\n")), body, bool(more_chars))
 
 
 def _person(line: str) -> tuple[str, str, int]:
@@ -182,6 +204,8 @@ def file_card(
         link_target=blobs.get(entry.new_id, b"").decode(errors="replace") if is_link else None,
     )
     made = make_card(action, old, new, action.before, redactor)
+    if any(side is not None and side.data is None for side in (old, new)):
+        made = msgspec.structs.replace(made, notes=("too large to be shown here",))
     passing = [f"only on the way, in {commit[:12]}; it is pushed all the same"] if commit else []
     return msgspec.structs.replace(made, notes=(*made.notes, *passing, *_notes(entry, blobs)))
 
@@ -189,16 +213,17 @@ def file_card(
 def flags(
     moves: Sequence[RefMove],
     entries: Iterable[Entry],
-    cards: Iterable[ChangeCard],
+    found_in: Sequence[tuple[str, Flags]],
     sizes: Mapping[str, int],
     *,
     passing: Iterable[Entry] = (),
-    messages: Sequence[tuple[str, Flags]] = (),
+    unsearched: Iterable[str] = (),
     unread: int = 0,
 ) -> tuple[tuple[str, str], ...]:
-    """Return what a person must not overlook in a push. `passing` isn't there at the end;
-    `messages` are of commits and tags; of `unread` commits nothing was looked at."""
-    at_end, gone, cards = list(entries), list(passing), list(cards)
+    """Return what a person must not overlook in a push. `found_in` says of paths, and messages of
+    commits and tags, what was found; the contents of `unsearched` paths were not looked through.
+    `passing` isn't there at the end; of `unread` commits nothing was looked at."""
+    at_end, gone = list(entries), list(passing)
     entries = [*at_end, *gone]
     found = [said for move in moves for said in _of_move(move)]
     unseen = dict.fromkeys((one.path for one in gone), "")
@@ -206,6 +231,8 @@ def flags(
         unseen.pop(one.path, None)
     found += [("only on the way", _named(unseen))] if unseen else []
     found += [("not looked at", f"{unread} older commits")] if unread else []
+    unknown = dict.fromkeys(unsearched, "")
+    found += [("not searched for secrets", _named(unknown))] if unknown else []
     protected = {
         entry.path: name.why
         for entry in entries
@@ -213,9 +240,7 @@ def flags(
     }
     found += [("runs or decides elsewhere", _named(protected))] if protected else []
     for flag, word in (("secret", "looks like a secret"), ("hidden", "hidden characters")):
-        paths = [card.path for card in cards if flag in card.flags.names]
-        said = [f"the message of {name}" for name, seen in messages if flag in seen.names]
-        where = dict.fromkeys([*paths, *said], "")
+        where = {name: "" for name, seen in found_in if flag in seen.names}
         found += [(word, _named(where))] if where else []
     large = {
         entry.path: _megabytes(sizes[entry.new_id])
@@ -230,6 +255,13 @@ def flags(
     }
     found += [("submodules", _named(links))] if links else []
     return tuple(found)
+
+
+def named_file(entry: Entry, *, was_searched: bool) -> NamedFile:
+    """Return what is said of a path whose contents aren't shown."""
+    if not entry.new_mode:
+        return NamedFile(entry.path, "deleted", was_searched)
+    return NamedFile(entry.path, "changed" if entry.old_mode else "new", was_searched)
 
 
 def move_of(update: RefUpdate, *, rewrites: bool) -> Move:

@@ -7,20 +7,25 @@ import msgspec
 import pytest
 
 from supervisor.core.actions import RefUpdate
-from supervisor.core.files.content_flags import Flags
+from supervisor.core.files.content_flags import Flags, flags_of
 from supervisor.core.git.push_card import (
     GITLINK,
     LARGE_BYTES,
     LARGE_FILE_BYTES,
+    MOST_COMMIT_CHARS,
     Commit,
     Entry,
     Move,
+    NamedFile,
     RefMove,
     commits_in,
     entries_in,
     file_card,
     flags,
+    has_content,
     move_of,
+    named_file,
+    objects_in,
     passing_in,
 )
 from supervisor.core.secrets.redact import Redactor
@@ -159,6 +164,29 @@ def test_what_is_no_plain_file_is_said() -> None:
     assert moved.notes == ("renamed from a",)  # type: ignore[attr-defined]
     unread = file_card(entry(), {}, {OLD: 5, NEW: 10**9}, Redactor())
     assert (unread.content, unread.new_size) == ("large", 10**9)
+    assert unread.notes == ("too large to be shown here",)
+
+
+def test_what_only_a_name_is_shown_of() -> None:
+    every = [entry(), entry(old_mode=0), entry(new_mode=0), entry(new_mode=GITLINK)]
+    assert [named_file(one, was_searched=True).what for one in every] == [
+        "changed", "new", "deleted", "changed",
+    ]  # fmt: skip
+    assert [has_content(one) for one in every] == [True, True, False, False]
+    assert named_file(every[0], was_searched=False) == NamedFile("src/a.py", "changed", False)
+
+
+def test_contents_are_read_as_git_prints_them() -> None:
+    told = f"{OLD} blob 4\na\nb\n\n{NEW} blob 0\n\n".encode()
+    assert dict(objects_in(told)) == {OLD: b"a\nb\n", NEW: b""}
+
+
+def test_of_a_commit_longer_than_anybody_reads_the_start_is_shown_and_that_is_said() -> None:
+    (one,) = commits_in(batch(f"author A <a> 1\n\nSubject\n\n{'x' * MOST_COMMIT_CHARS}"))
+    assert (one.subject, one.is_cut) == ("Subject", True)
+    assert one.body.endswith("x\n\n[25 more characters aren't shown]")
+    (one,) = commits_in(batch("author A <a> 1\n\nSubject"))
+    assert not one.is_cut
 
 
 def move(how: Move, ref: str = "refs/heads/main", **changes: object) -> RefMove:
@@ -190,9 +218,11 @@ def test_files_that_a_person_must_see_are_in_red() -> None:
         *(entry(f".github/workflows/{one}.yaml") for one in range(9)),
     ]
     sizes = {NEW: 10, "c" * 40: LARGE_BYTES + 1}
-    secret = card_of(entry("conf.py"), old=b"", new=TOKEN)
-    hidden = card_of(entry("x.py"), old=b"", new="a = 1  # \u202e\n".encode())
-    found = dict(flags([], every, [secret, hidden], sizes))  # type: ignore[list-item]
+    seen = [
+        ("conf.py", flags_of(b"", TOKEN, Redactor())),
+        ("x.py", flags_of(b"", "a = 1  # \u202e\n".encode(), Redactor())),
+    ]
+    found = dict(flags([], every, seen, sizes))
     assert sorted(found) == [
         "hidden characters", "large", "large files", "looks like a secret",
         "runs or decides elsewhere", "submodules",
@@ -209,15 +239,16 @@ def test_what_only_passes_and_what_messages_say_is_in_red() -> None:
     seen = flags(
         [],
         [entry("both")],
-        [],
+        [("the message of abc", Flags(secret=(1,), hidden=(2,))), ("def", Flags())],
         {NEW: LARGE_FILE_BYTES + 1},
         passing=passing,
-        messages=[("abc", Flags(secret=(1,), hidden=(2,))), ("def", Flags())],
+        unsearched=["a", "b", "a"],
         unread=3,
     )
     found = dict(seen)
     assert found["only on the way"] == "a, .envrc"
     assert found["not looked at"] == "3 older commits"
+    assert found["not searched for secrets"] == "a, b"
     assert found["looks like a secret"] == found["hidden characters"] == "the message of abc"
     assert ".envrc (" in found["runs or decides elsewhere"]
     assert found["large files"] == "both (2.1 MB), a (2.1 MB), .envrc (2.1 MB)"
@@ -226,5 +257,5 @@ def test_what_only_passes_and_what_messages_say_is_in_red() -> None:
 
 
 def test_a_plain_push_has_nothing_in_red() -> None:
-    plain = card_of(entry(), old=b"a\n", new=b"b\n")
-    assert flags([move("moved")], [entry()], [plain], {NEW: LARGE_FILE_BYTES}) == ()  # type: ignore[list-item]
+    seen = [("src/a.py", Flags())]
+    assert flags([move("moved")], [entry()], seen, {NEW: LARGE_FILE_BYTES}) == ()

@@ -4,6 +4,7 @@ The operator's alone: the agent's app has none of these. It is apart from `chang
 push is read out of its staging repository by git, and answered only as a whole.
 """
 
+from collections.abc import Sequence
 from typing import Any
 
 import msgspec
@@ -11,7 +12,8 @@ from litestar import Response, get
 from litestar.params import FromPath
 from litestar.types import ControllerRouterHandler
 
-from supervisor.core.git.push_card import Commit, RefMove
+from supervisor.core.git.push_card import Commit, NamedFile, RefMove
+from supervisor.core.text.display import visible
 from supervisor.errors import GatehouseError
 from supervisor.server.common.parts import Parts
 from supervisor.server.common.time_words import clock_text
@@ -70,13 +72,23 @@ def _move(parts: Parts, request_id: str, move: RefMove) -> dict[str, Any]:
         "commits": [_commit(parts, one) for one in move.commits],
         "more_commits": move.commit_count - len(move.commits),
         "files": files,
-        "more_files": move.more_files,
+        "more_files": _names(parts, move.more_files),
         "passing": shown_files[len(move.files) :],
-        "more_passing": move.more_passing,
+        "more_passing": _names(parts, move.more_passing),
         "tag": shown(move.tag, parts.redactor),
         "added": sum(one["added"] for one in files),
         "removed": sum(one["removed"] for one in files),
     }
+
+
+def _names(parts: Parts, files: Sequence[NamedFile]) -> list[str]:
+    """Return a line for each file that only its name is shown of."""
+    lines = (
+        f"{visible(one.path, one_line=True)}  {one.what}"
+        f"{'' if one.was_searched else ', not searched for secrets'}"
+        for one in files
+    )
+    return parts.redactor.text("\n".join(lines)).splitlines()
 
 
 def _commit(parts: Parts, one: Commit) -> dict[str, Any]:
