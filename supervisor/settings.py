@@ -453,8 +453,9 @@ def for_own_git() -> dict[str, str]:
 
 
 def for_package_managers() -> dict[str, str]:
-    """The environment of the person's own package managers, asked for their configuration."""
-    return _without_keys(dict(os.environ))
+    """The environment of the person's own package managers, asked for their configuration: rustup
+    installs nothing for them."""
+    return _without_keys(dict(os.environ)) | {"RUSTUP_AUTO_INSTALL": "0"}
 
 
 def _without_keys(env: dict[str, str]) -> dict[str, str]:

@@ -11,7 +11,7 @@ import asyncio
 import msgspec
 
 from supervisor.channels.git_pack import CopiedCommits
-from supervisor.channels.git_staging import Staging, shown_url
+from supervisor.channels.git_staging import Staging
 from supervisor.core.actions import Git, Network
 from supervisor.core.approvals import Request
 from supervisor.core.git.fetch_wishes import (
@@ -21,6 +21,7 @@ from supervisor.core.git.fetch_wishes import (
     tracking_ref,
     wanted_refs,
 )
+from supervisor.core.git.remote_addresses import shown_url
 from supervisor.core.text.ref_names import RemoteRefs
 from supervisor.errors import GatehouseError, RefusedError
 from supervisor.gate.gate import Gate, Grant, Refused

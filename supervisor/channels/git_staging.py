@@ -13,7 +13,6 @@ import asyncio
 import contextlib
 import hashlib
 import os
-import re
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -23,7 +22,7 @@ from urllib.parse import unquote
 from supervisor.base.plain_files import read_small
 from supervisor.base.process import Completed
 from supervisor.core.actions import RefUpdate
-from supervisor.core.git.remote_addresses import Addresses, protocol_of, remotes_in
+from supervisor.core.git.remote_addresses import Addresses, protocol_of, remotes_in, shown_url
 from supervisor.core.git.scoped_commit import TreeChange, commit_stream, tree_changes
 from supervisor.core.git.taken_branch import NamesInUse
 from supervisor.core.text.ref_names import RemoteRefs, listed_refs
@@ -39,12 +38,16 @@ MOST_PACK_BYTES = 512 * 1024 * 1024
 MOST_TREE_BYTES = 16 * 1024 * 1024
 MOST_LIST_BYTES = 16 * 1024 * 1024
 MOST_COMPARED = 500
+# Of a partial clone (git-clone(1), --filter): what is missing is fetched by none of ours.
+_FILL = (
+    "see what git says; your repository is a partial clone, and `git fetch --refetch --no-filter`"
+    " gets what is missing in one"
+)
 _JOBS = "refs/jobs/"
 _COMMITTED = "refs/committed"
 type LoginFor = Callable[[str], tuple[str, str] | None]
 # git-credential(1): a helper prints what it knows.
 _HELPER = '!f() {{ test "$1" != get || cat /dev/fd/{}; }}; f'
-_CREDENTIALS = re.compile(r"(?<=://)[^/@\s]*@")
 # The remote's name in the staging repository: its address is hidden configuration.
 _REMOTE = "gatehouse"
 
@@ -78,20 +81,24 @@ class Staging:
         self._login_for = login_for
         self._host = host
         self._place = GitPlace(folder)
+        self._is_partial = False
 
     async def open(self) -> None:
         """Make it where it isn't there yet, and have it borrow what the host's repository has."""
         objects = self._host.git.common / "objects"
         await asyncio.to_thread(borrowed_from, objects)
+        values = await config_of(self._host.git)
+        self._is_partial = any(
+            key == "extensions.partialclone" or key.endswith(".promisor") for key, _ in values
+        )
         if not (self.folder / "HEAD").exists():
-            values = await config_of(self._host.git)
             hashes = dict(values).get("extensions.objectformat", "sha1")
             made = await run_git(
                 None,
                 *("init", "--bare", "--quiet", "--template=", f"--object-format={hashes}"),
                 str(self.folder),
             )
-            _check(made, "a staging repository can't be made")
+            self._check(made, "a staging repository can't be made")
         await asyncio.to_thread(self._borrow, objects)
 
     def _borrow(self, objects: Path) -> None:
@@ -148,7 +155,7 @@ class Staging:
 
     async def _rewritten(self, remote: Remote, *, is_push: bool) -> Remote:
         listed = await self._as_person("remote", "--verbose", remote=remote)
-        _check(listed, "the remote's address can't be read")
+        self._check(listed, "the remote's address can't be read")
         direction = " (push)" if is_push else " (fetch)"
         for line in listed.stdout.decode("utf-8", "replace").splitlines():
             one, _, address = line.partition("\t")
@@ -177,7 +184,7 @@ class Staging:
     async def refs_at(self, remote: Remote) -> RemoteRefs:
         """Return the remote's refs. `RefusedError` where it can't be read."""
         listed = await self._remotely(remote, "ls-remote", "--quiet", "--symref", _REMOTE)
-        _check(listed, "the remote can't be read")
+        self._check(listed, "the remote can't be read")
         try:
             there = listed_refs(listed.stdout)
         except ValueError as error:
@@ -198,7 +205,7 @@ class Staging:
                 gone += f"delete {ref}\n"
         if gone:
             dropped = await self._git("update-ref", "--stdin", stdin=gone.encode())
-            _check(dropped, "what the remote no longer has can't be dropped")
+            self._check(dropped, "what the remote no longer has can't be dropped")
 
     async def fetch(self, remote: Remote, refs: list[str]) -> None:
         """Get the objects of these refs of the remote's."""
@@ -209,7 +216,7 @@ class Staging:
                 remote, "fetch", "--quiet", "--no-tags", "--no-write-fetch-head", "--refmap=",
                 "--stdin", _REMOTE, stdin="".join(wanted).encode(),
             )  # fmt: skip
-            _check(got, "the remote can't be read")
+            self._check(got, "the remote can't be read")
 
     async def push(self, remote: Remote, updates: Sequence[RefUpdate]) -> Completed:
         """Push these objects to these refs, where each of them is as the update says."""
@@ -227,13 +234,13 @@ class Staging:
         stored = await self._git(
             "index-pack", "--stdin", "--fix-thin", "--strict", "--fsck-objects", stdin=pack
         )
-        _check(stored, "the commits didn't pass git's check")
+        self._check(stored, "the commits didn't pass git's check")
         for oid in tips:
             found = await self._git("rev-parse", "--verify", "--quiet", oid)
             if found.stdout.decode().strip() != oid:  # the start of an id that is longer here
                 raise RefusedError(f"`{oid[:12]}` is no object's whole id", "see `git log`")
             whole = await self._git("rev-list", "--objects", "--quiet", oid, "--not", *known)
-            _check(whole, f"what `{oid[:12]}` needs is not complete")
+            self._check(whole, f"what `{oid[:12]}` needs is not complete")
             await self._git("update-ref", f"refs/taken/{oid}", oid)
 
     async def pack(self, oids: list[str], known: list[str]) -> bytes:
@@ -247,7 +254,7 @@ class Staging:
         )
         if made.truncated:
             raise RefusedError("what came is too large for the private copy", "fetch it yourself")
-        _check(made, "what came can't be packed")
+        self._check(made, "what came can't be packed")
         return made.stdout
 
     async def is_ancestor(self, old: str, new: str) -> bool:
@@ -268,7 +275,7 @@ class Staging:
             listed = await run_git(
                 view, "for-each-ref", "--format=%(refname)%00%(objectname)", "refs/heads/"
             )
-        _check(listed, "your repository's branches can't be read")
+        self._check(listed, "your repository's branches can't be read")
         taken = await asyncio.to_thread(checked_out, self._host.git)
         lines = listed.stdout.decode(errors="replace").splitlines()
         found = (line.split("\0") for line in lines)
@@ -280,7 +287,7 @@ class Staging:
         """Return the names that a new branch of the host's repository must not take over."""
         async with view_of(self._host) as view:
             listed = await run_git(view, "for-each-ref", "--format=%(refname)")
-        _check(listed, "your repository's refs can't be read")
+        self._check(listed, "your repository's refs can't be read")
         remotes = remotes_in(await config_of(self._host.git)).remotes
         return NamesInUse(listed.stdout.decode(errors="replace").splitlines(), remotes)
 
@@ -299,13 +306,13 @@ class Staging:
         made = await self._git(
             "fast-import", "--quiet", "--force", "--date-format=now", stdin=stream
         )
-        _check(made, "the changes can't be committed")
+        self._check(made, "the changes can't be committed")
         return (await self.read("rev-parse", "--verify", _COMMITTED)).decode().strip()
 
     async def keep_job(self, branch: str, oid: str) -> None:
         """Keep a commit as what a job's branch is, whatever the private copy says."""
         for ref in (f"{_JOBS}{branch}", f"refs/taken/{oid}"):
-            _check(await self._git("update-ref", ref, oid), f"`{branch}` can't be a branch")
+            self._check(await self._git("update-ref", ref, oid), f"`{branch}` can't be a branch")
 
     async def job_branches(self) -> dict[str, str]:
         """Return the branches of jobs by name, with their commits."""
@@ -332,10 +339,10 @@ class Staging:
                 view, "index-pack", "--stdin", "--fix-thin", "--strict", "--fsck-objects",
                 stdin=pack,
             )  # fmt: skip
-            _check(stored, "git can't store the commits")
+            self._check(stored, "git can't store the commits")
             before = "0" * len(oid) if old is None else old.oid
             made = await run_git(view, "update-ref", "--no-deref", ref, oid, before)
-            _check(made, "git can't make the branch")
+            self._check(made, "git can't make the branch")
 
     async def is_tag_of_tag(self, oid: str) -> bool:
         """Return whether the object is a tag, and what it names is one, too."""
@@ -372,7 +379,7 @@ class Staging:
         done = await self._git(*words, stdin=stdin, limit_bytes=limit_bytes)
         if done.truncated:
             raise RefusedError("this push is too large to be shown", "push fewer commits at once")
-        _check(done, "the push can't be shown")
+        self._check(done, "the push can't be shown")
         return done.stdout
 
     async def _remotely(self, remote: Remote, *words: str, stdin: bytes | None = None) -> Completed:
@@ -424,6 +431,14 @@ class Staging:
             self._place, *words, stdin=stdin, timeout_s=LOCAL_S, limit_bytes=limit_bytes
         )
 
+    def _check(self, done: Completed, problem: str) -> None:
+        if done.timed_out:
+            raise RefusedError(f"{problem}: it took too long", "try again")
+        if done.exit_code != 0:
+            said = done.stderr.decode(errors="replace").strip()
+            remedy = _FILL if self._is_partial else "see what git says"
+            raise RefusedError(f"{problem}: {said[-2000:]}", remedy)
+
 
 @contextlib.contextmanager
 def _told(user: str, password: str) -> Iterator[int]:
@@ -432,11 +447,6 @@ def _told(user: str, password: str) -> Iterator[int]:
         file.write(f"username={user}\npassword={password}\n".encode())
         file.flush()
         yield file.fileno()
-
-
-def shown_url(url: str) -> str:
-    """Return a URL without user and password."""
-    return _CREDENTIALS.sub("", url)
 
 
 def _addressed(url: str, keys: Sequence[str]) -> dict[str, str]:
@@ -459,11 +469,3 @@ def _quoted(path: Path) -> bytes:
     """Return a line of `objects/info/alternates` (gitrepository-layout(5)): quoted as in C."""
     text = os.fsencode(path).replace(b"\\", b"\\\\").replace(b'"', b'\\"').replace(b"\n", b"\\n")
     return b'"' + text + b'"\n'
-
-
-def _check(done: Completed, problem: str) -> None:
-    if done.timed_out:
-        raise RefusedError(f"{problem}: it took too long", "try again")
-    if done.exit_code != 0:
-        said = done.stderr.decode(errors="replace").strip()
-        raise RefusedError(f"{problem}: {said[-2000:]}", "see what git says")

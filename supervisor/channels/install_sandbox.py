@@ -241,6 +241,5 @@ async def real_program(manager: str) -> str:
     if not shim or not shim.endswith(f"/{_RUSTUP}"):
         return manager
     which = [shim, "which", manager]
-    env = for_package_managers() | {"RUSTUP_AUTO_INSTALL": "0"}
-    done = await process.run(which, env=env, cwd="/", timeout_s=10.0)
+    done = await process.run(which, env=for_package_managers(), cwd="/", timeout_s=10.0)
     return done.stdout.decode().strip() if done.ok else manager

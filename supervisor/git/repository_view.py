@@ -27,6 +27,7 @@ MOST_REF_BYTES = 4096
 MOST_REFS = 100_000
 MOST_LIST_BYTES = 64 << 20
 MOST_INDEX_BYTES = 2 << 30
+REFTABLE = ("extensions.refstorage", "reftable")
 _NO_HEAD = b"ref: refs/heads/none\n"
 # What says how the files are laid out, and nothing else.
 _FORMAT_KEYS = frozenset(
@@ -60,6 +61,11 @@ async def view_of(
 async def writable_ref(repository: HostRepository, ref: str) -> AsyncIterator[GitPlace]:
     """Yield a view whose ref, this one alone, is the host's own: what is written is written there.
     `UserError` where something else than files and folders is in its way."""
+    if REFTABLE in await config_of(repository.git):
+        raise UserError(
+            f"the refs of `{repository.top}` are kept as a reftable, which Gatehouse doesn't write",
+            "run `git refs migrate --ref-format=files` in it",
+        )
     async with view_of(repository) as view:
         common = repository.git.common
         await asyncio.to_thread(_check_way, common, ref)
@@ -99,7 +105,7 @@ def _made(
         (folder / "refs").mkdir()
     if logs:
         _copy_tree(common / "logs", folder / "logs")
-    if ("extensions.refstorage", "reftable") in values:
+    if REFTABLE in values:
         (folder / "reftable").symlink_to(common / "reftable")
     for shared in here.glob("sharedindex.*"):
         _check_is(shared, stat.S_ISREG, MOST_INDEX_BYTES)

@@ -6,18 +6,15 @@ must never reveal a password in a remote's URL.
 """
 
 import asyncio
-import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from supervisor.core.git.remote_addresses import remotes_in
+from supervisor.core.git.remote_addresses import remotes_in, shown_url
 from supervisor.errors import UserError
 from supervisor.git.host_repository import config_of, repository_of
 from supervisor.git.repository_view import view_of
 from supervisor.git.run_git import SAFE_DIFF, GitPlace, run_git
-
-_CREDENTIALS = re.compile(r"(?<=://)[^/@\s]*@")
 
 
 async def remotes(workspace: Path) -> tuple[str, ...]:
@@ -30,7 +27,7 @@ async def remotes(workspace: Path) -> tuple[str, ...]:
     for name, addresses in remotes_in(await config_of(repository.git)).remotes.items():
         # Without `user:password@`: this is stored and shown, and nothing that an agent asks for
         # needs the password.
-        found |= {name: None} | {_CREDENTIALS.sub("", url): None for url in addresses.urls}
+        found |= {name: None} | {shown_url(url): None for url in addresses.urls}
     return tuple(found)
 
 

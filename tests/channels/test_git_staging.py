@@ -16,8 +16,9 @@ from typing import NamedTuple
 import pytest
 
 from supervisor.channels.git_staging import Staging
-from supervisor.errors import RefusedError
+from supervisor.errors import RefusedError, UserError
 from supervisor.git.host_repository import repository_at
+from supervisor.git.repository_view import writable_ref
 from tests.fakes.git_server import PASSWORD, GitBackend, GitServer
 from tests.fakes.sandboxed_agent import agent_command, answers
 from tests.fakes.supervised import git, make_repository, settings_in, supervised
@@ -316,3 +317,32 @@ def _forge_parent(graph: Path, commit: str, parent: str) -> None:
     data[place : place + 4] = ids.index(parent).to_bytes(4)
     graph.chmod(0o644)
     graph.write_bytes(data)
+
+
+async def test_what_a_partial_clone_lacks_is_said_with_how_to_get_it(told: Told) -> None:
+    for number in range(3):
+        (told.workspace / "src/app.py").write_text(f"{number}\n")
+        git(told.workspace, "add", ".")
+        git(told.workspace, "-c", "user.name=a", "-c", "user.email=a@x", "commit", "-qm", "x")
+    git(told.workspace, "push", "-q", "origin", "HEAD:main")
+    git(told.remote, "config", "uploadpack.allowFilter", "true")
+    clone = told.folder / "clone"
+    git(told.folder, "clone", "-q", "--filter=tree:0", f"file://{told.remote}", str(clone))
+    staging = await told._replace(workspace=clone).staging()
+    base, head = (git(clone, "rev-parse", one).strip() for one in ("HEAD~2", "HEAD"))
+    with pytest.raises(RefusedError) as found:
+        await staging.changes(base, head)
+    assert "`git fetch --refetch --no-filter` gets what is missing" in found.value.remedy
+    git(clone, "fetch", "-q", "--refetch", "--no-filter")
+    assert [one.path for one in await staging.changes(base, head)] == [b"src/app.py"]
+
+
+async def test_refs_in_a_format_that_isn_t_written_are_refused_with_what_to_do(told: Told) -> None:
+    host = await repository_at(told.workspace, ".")
+    assert not isinstance(host, str)
+    git(told.workspace, "config", "core.repositoryFormatVersion", "1")
+    git(told.workspace, "config", "extensions.refStorage", "reftable")
+    with pytest.raises(UserError) as found:
+        async with writable_ref(host, "refs/heads/x"):
+            pass
+    assert "git refs migrate --ref-format=files" in found.value.remedy

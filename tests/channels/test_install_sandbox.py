@@ -7,7 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from supervisor.base.process import run
 from supervisor.channels.install_sandbox import real_program
+from supervisor.settings import for_package_managers
 
 
 def planted(path: Path) -> Path:
@@ -43,3 +45,8 @@ async def test_a_relative_folder_of_path_holds_no_shim(
     monkeypatch.chdir(tmp_path)
     assert await real_program("tinymanager") == "tinymanager"
     assert not (tmp_path / "ran").exists()
+
+
+async def test_a_shim_installs_no_toolchain_by_being_started() -> None:
+    done = await run(["/usr/bin/env"], env=for_package_managers(), timeout_s=10)
+    assert b"RUSTUP_AUTO_INSTALL=0\n" in done.stdout

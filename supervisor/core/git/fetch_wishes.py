@@ -10,6 +10,7 @@ import re
 from collections.abc import Mapping
 
 from supervisor.core.actions import Git
+from supervisor.core.git.remote_addresses import protocol_of
 from supervisor.core.policy.git_refs import refs_of
 from supervisor.core.text.ref_names import is_spelled
 
@@ -20,8 +21,11 @@ _HEADS, _TAGS = "refs/heads/", "refs/tags/"
 # No others: git reads some of them as orders, like refs/replace/.
 _FETCHED = (_HEADS, _TAGS, "refs/pull/", "refs/merge-requests/")
 _PORTS = {"https": 443, "http": 80, "ssh": 22, "git": 9418}
-_URL = re.compile(r"(?P<scheme>[a-z][a-z+]*)://(?:[^/@]*@)?(?P<host>\[[^]/]+\]|[^/:]+)(?::(?P<port>\d+))?(?:/|\Z)")  # fmt: skip  # noqa: E501
-_SCP = re.compile(r"(?:[^/@:]+@)?(?P<host>\[[^]/]+\]|[^/:\s]+):(?!//)")
+# No `%`, which some decode, and nothing else that could end a host for one reader and not for
+# another.
+_HOST = r"(?P<host>\[[0-9a-fA-F.]*:[0-9a-fA-F.]*:[0-9a-fA-F.:]*\]|[^]/?#\\:@%\s[]+)"
+_URL = re.compile(rf"\A[a-z+]+://(?:[^/?#\\]*@)?{_HOST}(?::(?P<port>[0-9]{{0,5}}))?(?:/|\Z)")
+_SCP = re.compile(rf"\A(?:[^/:]*@)?{_HOST}(?P<port>):")
 
 
 def check_flags(action: Git) -> None:
@@ -64,15 +68,12 @@ def tracking_ref(remote: str, name: str) -> str:
 
 
 def remote_endpoint(url: str) -> tuple[str, int] | None:
-    """Return host and port of a remote's URL; None for a path of this machine. `ValueError` for a
-    scheme that isn't known."""
-    if found := _URL.match(url):
-        scheme = found["scheme"]
-        if scheme == "file":
-            return None
-        if scheme not in _PORTS:
-            raise ValueError(f"`{scheme}` is no scheme that is fetched from")
-        return found["host"].strip("[]"), int(found["port"] or _PORTS[scheme])
-    if "/" not in url.partition(":")[0] and (found := _SCP.match(url)):
-        return found["host"].strip("[]"), _PORTS["ssh"]
-    return None
+    """Return host and port of a remote's URL; None for a path of this machine. `ValueError` for one
+    whose host can't be read for sure, or that isn't spoken to."""
+    protocol = protocol_of(url)
+    if protocol == "file":
+        return None
+    found = (_URL if "://" in url else _SCP).match(url)
+    if found is None:
+        raise ValueError("the remote's address doesn't say plainly which host it is at")
+    return found["host"].strip("[]"), int(found["port"] or _PORTS[protocol])

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
 _SCHEME = re.compile(r"([a-z][a-z0-9+.-]*)://", re.IGNORECASE)
+_CREDENTIALS = re.compile(r"(?<=://)[^/\s]*@")
 _HELPER = re.compile(r"[A-Za-z0-9]+::")
 _PROTOCOLS = {
     "https": "https", "http": "http", "git": "git", "file": "file",
@@ -45,6 +46,12 @@ def remotes_in(values: Iterable[tuple[str, str]]) -> Remotes:
             addresses = found.setdefault(name, Addresses([], []))
             (addresses.urls if what == "url" else addresses.push_urls).append(value)
     return Remotes({name: one for name, one in found.items() if one.urls}, push_default)
+
+
+def shown_url(url: str) -> str:
+    """Return a URL, or a text with some, without user and password: up to the last `@` of what
+    stands before the path, as whoever connects reads it."""
+    return _CREDENTIALS.sub("", url)
 
 
 def protocol_of(url: str) -> str:

@@ -13,6 +13,7 @@ import re
 from collections.abc import Set
 from pathlib import Path
 
+from supervisor.core.git.remote_addresses import shown_url
 from supervisor.errors import GatehouseError
 from supervisor.git.host_repository import GitFolder, borrowed_from, config_of, git_folder_of
 from supervisor.git.repository_view import config_lines
@@ -27,7 +28,6 @@ _KEPT_KEYS = re.compile(
     r"|remote\..+\.(url|fetch)|branch\..+\.(remote|merge|rebase)|submodule\..+\.(url|active|update)",
     re.IGNORECASE | re.DOTALL,
 )
-_CREDENTIALS = re.compile(r"(?<=://)[^/@\s]*@")
 # Never copied, by their first component.
 _LEFT_OUT = {
     "hooks",
@@ -117,7 +117,7 @@ async def _clean_config(git: GitFolder) -> str:
     lines: list[str] = []
     for key, value in await config_of(git):
         if _KEPT_KEYS.fullmatch(key):
-            lines += config_lines(key, _CREDENTIALS.sub("", value))
+            lines += config_lines(key, shown_url(value))
     return "\n".join(["[core]", "\tbare = false", *lines]) + "\n"
 
 
@@ -163,5 +163,6 @@ def _is_per_worktree(name: str) -> bool:
 
 def _prepare(target: Path, config: str) -> None:
     for name in ("objects/info", "objects/pack", "refs/heads", "refs/tags"):
-        (target / name).mkdir(parents=True, exist_ok=True)
+        if not os.path.lexists(target / name):  # of a reftable `refs/heads` is a file
+            (target / name).mkdir(parents=True)
     (target / "config").write_text(config, "utf-8", errors="replace")

@@ -59,7 +59,8 @@ async def _seen(folder: Path, top: Path | None) -> AsyncIterator[_Seen | None]:
     prefix = "" if folder == repository else f"{folder.relative_to(repository)}/"
     async with contextlib.AsyncExitStack() as opened:
         try:
-            excludes = await _excludes(repository, git)
+            named = dict(await config_of(git)).get("core.excludesfile", "")
+            excludes = await asyncio.to_thread(_excludes, repository, named)
             host = HostRepository(repository, git)
             view = await opened.enter_async_context(view_of(host, refs=False))
         except GatehouseError:
@@ -67,13 +68,12 @@ async def _seen(folder: Path, top: Path | None) -> AsyncIterator[_Seen | None]:
         yield None if view is None else _Seen(view, prefix, excludes)
 
 
-async def _excludes(repository: Path, git: GitFolder) -> str:
-    """Return the file of ignore patterns beside the tree's own: the repository's, where it names a
-    plain and short one, else ours."""
-    named = dict(await config_of(git)).get("core.excludesfile", "")
-    path = repository / named
-    with contextlib.suppress(OSError):
-        status = await asyncio.to_thread(path.stat)
+def _excludes(repository: Path, named: str) -> str:
+    """Return the file of ignore patterns beside the tree's own: the one that the repository names,
+    where that is plain and short, else ours."""
+    with contextlib.suppress(OSError, RuntimeError):  # of a home that there isn't
+        path = repository / Path(named).expanduser()
+        status = path.stat()
         if named and stat.S_ISREG(status.st_mode) and status.st_size <= MOST_EXCLUDES_BYTES:
             return str(path)
     return str(OWN_EXCLUDES)

@@ -104,6 +104,39 @@ def test_where_a_remote_is(url: str, endpoint: tuple[str, int] | None) -> None:
     assert remote_endpoint(url) == endpoint
 
 
+@pytest.mark.parametrize(
+    ("url", "endpoint"),
+    [
+        ("https://user:w@rd@git.example.org/a", ("git.example.org", 443)),
+        ("https://git.example.org:/a", ("git.example.org", 443)),
+        ("git+ssh://git@git.example.org/a", ("git.example.org", 22)),
+        ("me@there@git.example.org:a", ("git.example.org", 22)),
+        ("ssh://git@[::1]:22/a", ("::1", 22)),
+    ],
+)
+def test_a_host_is_the_one_that_is_connected_to(url: str, endpoint: tuple[str, int]) -> None:
+    assert remote_endpoint(url) == endpoint
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "git://git.example.org:https/a",
+        "https://git.example.org?@other.example/a",
+        "https://git.example.org#@other.example/a",
+        "https://git.example.org\\@other.example/a",
+        "https://git.ex%61mple.org/a",
+        "ssh://",
+        ":a",
+        "[git.example.org:22]:a",
+        "a b:c",
+    ],
+)
+def test_an_address_with_two_readings_is_refused(url: str) -> None:
+    with pytest.raises(ValueError, match="which host"):
+        remote_endpoint(url)
+
+
 def test_an_unknown_scheme_is_refused() -> None:
     with pytest.raises(ValueError, match="`rsync` is no scheme"):
         remote_endpoint("rsync://git.example.org/a")

@@ -2,7 +2,7 @@
 
 import pytest
 
-from supervisor.core.git.remote_addresses import Addresses, protocol_of, remotes_in
+from supervisor.core.git.remote_addresses import Addresses, protocol_of, remotes_in, shown_url
 
 
 def test_remotes_are_read_as_data() -> None:
@@ -44,6 +44,19 @@ def test_remotes_are_read_as_data() -> None:
 )
 def test_how_an_address_is_spoken_to(url: str, protocol: str) -> None:
     assert protocol_of(url) == protocol
+
+
+@pytest.mark.parametrize(
+    ("url", "shown"),
+    [
+        ("https://me:word@x.example/a@b", "https://x.example/a@b"),
+        ("https://me:w@rd@x.example/a", "https://x.example/a"),
+        ("git@x.example:y", "git@x.example:y"),
+        ("/srv/x.git", "/srv/x.git"),
+    ],
+)
+def test_no_password_is_shown(url: str, shown: str) -> None:
+    assert shown_url(url) == shown
 
 
 @pytest.mark.parametrize(

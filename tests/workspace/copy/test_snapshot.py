@@ -2,6 +2,7 @@
 stands alone."""
 
 import os
+import shutil
 import socket
 import stat
 from pathlib import Path
@@ -290,3 +291,13 @@ async def test_an_empty_repository(tmp_path: Path) -> None:
     await make_copy(folder, tmp_path / "s/merged")
     git(tmp_path / "s/merged", "add", "-A")
     git(tmp_path / "s/merged", "commit", "-q", "-m", "first")
+
+
+async def test_a_repository_whose_refs_are_a_reftable_is_copied(tmp_path: Path) -> None:
+    """Its `refs/heads` is a file."""
+    host = make_repository(tmp_path / "host", {"a.txt": "a"})
+    heads = host / ".git/refs/heads"
+    shutil.rmtree(heads)
+    heads.write_text("this repository uses the reftable format\n")
+    await make_copy(host, tmp_path / "c/merged")
+    assert (tmp_path / "c/merged/.git/refs/heads").read_text() == heads.read_text()

@@ -130,11 +130,15 @@ async def test_neither_direction_speaks_of_them(desk: Desk, is_git: bool) -> Non
             )
 
 
-async def test_a_repositorys_own_excludes_file_still_counts(tmp_path: Path) -> None:
+@pytest.mark.parametrize("is_of_home", [False, True])
+async def test_a_repositorys_own_excludes_file_still_counts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_of_home: bool
+) -> None:
     """What it names may be secrets: ours must never stand in its way."""
+    monkeypatch.setenv("HOME", str(tmp_path))
     host = make_repository(tmp_path / "host", {"a.txt": "a"})
     (tmp_path / "mine").write_text("*.secret\n")
-    git(host, "config", "core.excludesFile", str(tmp_path / "mine"))
+    git(host, "config", "core.excludesFile", "~/mine" if is_of_home else str(tmp_path / "mine"))
     (host / "x.secret").write_text("x")
     await make_copy(host, tmp_path / "c/merged")
     assert "x.secret" not in names(tmp_path / "c/merged")
