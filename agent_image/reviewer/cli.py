@@ -30,7 +30,13 @@ from agent_image.reviewer.recorded_model import (
     note_within,
     prompt_facts,
 )
-from agent_image.reviewer.repository import Change, GitError, GivenChange, Repository
+from agent_image.reviewer.repository import (
+    Change,
+    GitError,
+    GivenChange,
+    Repository,
+    not_shown,
+)
 from agent_image.reviewer.settings import Settings, UsageError, hide_from_siblings, parse
 from agent_image.reviewer.text import Quarantine, plain
 from agent_image.reviewer.tool_inputs import (
@@ -111,8 +117,8 @@ def review(settings: Settings, say: Callable[[str], None]) -> Report:
         read=prompt_run.extract if settings.order.prompt else extract,
         must_conclude=gatehouse.must_conclude,
     )
-    outcome = conversation.run(settings.task or _opening(settings, repository, change, quarantine))
-    report = _report(model.name, change, outcome)
+    outcome = conversation.run(settings.task or _opening(settings, repository, change, tools))
+    report = _report(model.name, change, outcome, sorted(tools.unseen))
     gatehouse.report(report)
     if settings.output:
         settings.output.write_bytes(msgspec.json.format(msgspec.json.encode(report)))
@@ -139,10 +145,10 @@ def _opening(
     settings: Settings,
     repository: Repository | GivenChange,
     change: Change,
-    quarantine: Quarantine,
+    tools: Tools,
 ) -> str:
-    order = settings.order
-    diff = _opening_diff(settings, repository, change)
+    order, quarantine = settings.order, tools.quarantine
+    diff = _opening_diff(settings, repository, change, tools)
     told = list(orders.told(order, quarantine))
     references = repository.references if isinstance(repository, GivenChange) else None
     if order.prompt is not None:
@@ -197,20 +203,25 @@ def _model(
     )
 
 
-def _opening_diff(settings: Settings, repository: Repository | GivenChange, change: Change) -> str:
-    if change.base is None:
+def _opening_diff(
+    settings: Settings, repository: Repository | GivenChange, change: Change, tools: Tools
+) -> str:
+    order = settings.order
+    if change.base is None or (order.prompt is not None and "git.read" not in order.prompt.tools):
         return ""
-    output = repository.diff(
-        change,
-        list(settings.order.files),
-        settings.limits.first_diff_bytes,
-        since=settings.order.since,
-    )
-    note = f"\n[cut: git {output.ended}; use git_diff with paths]" if output.ended else ""
+    paths = list(order.files)
+    output = repository.diff(change, paths, settings.limits.first_diff_bytes, since=order.since)
+    if output.code != 0:
+        names = repository.diff_names(change, paths, since=order.since)
+        tools.unseen.update(not_shown(output, names))
+    more = "read the files" if settings.change else "use git_diff with paths"
+    note = f"\n[cut: git {output.ended}; {more}]" if output.ended else ""
     return output.data.decode("utf-8", "replace") + note
 
 
-def _report(model: str, change: Change, outcome: Outcome) -> Report:
+def _report(model: str, change: Change, outcome: Outcome, unseen: list[str]) -> Report:
+    partial = outcome.partial or (prompts.CUT if unseen else "")
+    left_out = dict.fromkeys([*unseen, *outcome.review.left_out])
     return Report(
         model=model,
         base=change.base,
@@ -222,8 +233,8 @@ def _report(model: str, change: Change, outcome: Outcome) -> Report:
         turns=outcome.turns,
         notes=outcome.review.notes,
         confidence=outcome.review.confidence,
-        partial=outcome.partial,
-        left_out=outcome.review.left_out if outcome.partial else (),
+        partial=partial,
+        left_out=tuple(one for one in left_out if len(one) <= 1000)[:500] if partial else (),
     )
 
 

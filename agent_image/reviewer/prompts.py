@@ -82,6 +82,8 @@ CONCLUDING = {
     "broken": ("No further turn is possible.", "it gave no final review"),
     "money": ("The money of this review is nearly used.", "its money was nearly used"),
 }
+# Why a review is partial that the model concluded itself.
+CUT = "its diff is longer than what a reader is shown at once"
 NO_MONEY = "(left out: there is no money to read it)"
 CONTINUE = "Your reply was cut at its length limit. Start the cut part again, shorter."
 NO_TOOLS = "not done: no tool can be called any more; answer with the review block"

@@ -10,7 +10,7 @@ lock or index is written.
 import contextlib
 import re
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import msgspec
@@ -79,13 +79,15 @@ class Change(msgspec.Struct, frozen=True):
 class GivenChange(msgspec.Struct, frozen=True):
     """A change as the supervisor gives it to a reader that sees no workspace. `references`: of its
     files, by path. It stands in for a `Repository`; its diff, of what is to be reviewed, is all
-    that there is."""
+    that there is: of `diff_files`, in this order, and perhaps cut."""
 
     base: str | None
     head: str | None
     files: tuple[str, ...]
     summary: str
     diff_text: str = msgspec.field(name="diff", default="")
+    diff_files: tuple[str, ...] = ()
+    is_cut: bool = False
     references: dict[str, str] = {}
 
     def change(self, _base: str) -> Change:
@@ -95,7 +97,12 @@ class GivenChange(msgspec.Struct, frozen=True):
         self, _change: Change, _paths: list[str], limit_bytes: int, *, since: str = ""
     ) -> Output:
         data = self.diff_text.encode()
-        return Output(0, data[:limit_bytes], "" if len(data) <= limit_bytes else "was cut")
+        if self.is_cut or len(data) > limit_bytes:
+            return Output(None, data[:limit_bytes], "said more and was cut")
+        return Output(0, data)
+
+    def diff_names(self, _change: Change, _paths: list[str], *, since: str = "") -> tuple[str, ...]:
+        return self.diff_files
 
 
 class Repository:
@@ -138,6 +145,14 @@ class Repository:
         start = since or change.base
         return self._run(
             *_SAFE_DIFF, "--end-of-options", start, "--", *paths, limit_bytes=limit_bytes
+        )
+
+    def diff_names(self, change: Change, paths: list[str], *, since: str = "") -> tuple[str, ...]:
+        """Return the files that the same diff is about, in its order."""
+        assert change.base is not None
+        start = since or change.base
+        return _split(
+            self._text(*_SAFE_DIFF, "--name-only", "-z", "--end-of-options", start, "--", *paths)
         )
 
     def log(self, since_hours: int, paths: list[str], limit_bytes: int) -> Output:
@@ -253,6 +268,16 @@ def _git_folder(given: Path) -> Iterator[Path]:
             if not place.exists() and one.name != "objects":
                 place.symlink_to(one)
         yield folder
+
+
+def not_shown(output: Output, names: Sequence[str]) -> Sequence[str]:
+    """Return those of the files that a diff is about, in its order, that it doesn't show whole."""
+    if output.code == 0:
+        return ()
+    heads = [line for line in output.data.split(b"\n") if line.startswith(b"diff --git ")]
+    # What became a link, or was one, has two heads.
+    begun = sum(one != before for one, before in zip(heads, [b"", *heads], strict=False))
+    return names[max(0, begun - 1) :]
 
 
 def _split(names: str) -> tuple[str, ...]:

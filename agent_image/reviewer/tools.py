@@ -15,7 +15,13 @@ from agent_image.reviewer import process
 from agent_image.reviewer.egress import FetchError, fetch
 from agent_image.reviewer.gatehouse import ApiError, Ask, Gatehouse, refusal_text
 from agent_image.reviewer.model import Block
-from agent_image.reviewer.repository import Change, GitError, GivenChange, Repository
+from agent_image.reviewer.repository import (
+    Change,
+    GitError,
+    GivenChange,
+    Repository,
+    not_shown,
+)
 from agent_image.reviewer.settings import Limits
 from agent_image.reviewer.text import Quarantine, capped, plain
 from agent_image.reviewer.tool_inputs import (
@@ -55,7 +61,7 @@ class Result(msgspec.Struct, frozen=True):
 
 class Tools:
     """The tools of one review. `say` prints one progress line for the person and may be called
-    from any thread."""
+    from any thread. `unseen`: the changed files whose whole diff nobody was shown yet."""
 
     def __init__(
         self,
@@ -78,11 +84,12 @@ class Tools:
         self._repository = repository
         self._change = change
         self._limits = limits
-        self._quarantine = quarantine
+        self.quarantine = quarantine
         self._say = say
         self.offered = offered
         self._since = since
         self._files = list(files)
+        self.unseen: set[str] = set()
         self._local: dict[type[Input], Callable[[Any], Result]] = {
             ReadFile: self._read_file,
             ListFiles: self._list_files,
@@ -287,9 +294,11 @@ class Tools:
 
     def _git_diff(self, wish: GitDiff) -> Result:
         since = self._since if wish.since_last else ""
-        output = self._repository.diff(
-            self._change, wish.paths or self._files, self._limits.diff_bytes, since=since
-        )
+        paths = list(wish.paths or self._files)
+        output = self._repository.diff(self._change, paths, self._limits.diff_bytes, since=since)
+        if self.unseen:
+            names = self._repository.diff_names(self._change, paths, since=since)
+            self.unseen -= {*names} - {*not_shown(output, names)}
         if output.code == 0 and not output.data:
             return Result("no difference")
         return self._program("git diff", output)
@@ -330,11 +339,11 @@ class Tools:
 
     def _program(self, source: str, output: process.Output) -> Result:
         note = f"\n[cut: the program {output.ended}; ask for less]" if output.ended else ""
-        text = self._quarantine.wrap(source, output.data.decode("utf-8", "replace") + note)
+        text = self.quarantine.wrap(source, output.data.decode("utf-8", "replace") + note)
         return Result(text, is_error=output.code not in (0, None))
 
     def _data(self, source: str, data: bytes, remedy: str = "ask for a smaller part") -> str:
-        return self._quarantine.wrap(source, capped(data, self._limits.tool_output_bytes, remedy))
+        return self.quarantine.wrap(source, capped(data, self._limits.tool_output_bytes, remedy))
 
 
 def _guarded(work: Callable[[], Result]) -> Result:

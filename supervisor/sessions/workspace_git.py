@@ -64,9 +64,10 @@ async def head(workspace: Path) -> str | None:
 async def change(
     workspace: Path, base: str | None, limit_bytes: int, *, since: str = "", paths: Sequence[str]
 ) -> dict[str, Any]:
-    """Return what a commit changed since another: `base`, `head`, `files`, `summary`, and of the
-    `diff` so many bytes. The diff is `since` another commit where that is named, and of some paths
-    only where there are any. Without a commit to begin with it is the files alone."""
+    """Return what a commit changed since another: `base`, `head`, `files`, `summary`, of the `diff`
+    so many bytes, whether it `is_cut`, and of which files it is. The diff is `since` another commit
+    where that is named, and of some paths only where there are any. Without a commit to begin with
+    it is the files alone."""
     repository = await asyncio.to_thread(repository_of, workspace)
     if repository is None:
         return _nothing(None)
@@ -80,17 +81,23 @@ async def change(
         earlier = await _commit(view, since) if since else None
         shown = ("--end-of-options", earlier or start, end)
         diff = await run_git(view, *SAFE_DIFF, *shown, "--", *paths, limit_bytes=limit_bytes)
-    if not (names.ok and counts.ok and (diff.ok or diff.truncated)):
+        about = await run_git(view, *SAFE_DIFF, "--name-only", "-z", *shown, "--", *paths)
+    if not (names.ok and counts.ok and about.ok and (diff.ok or diff.truncated)):
         said = diff.stderr.decode(errors="replace").strip()[-300:]
         raise UserError(f"the change can't be read: {said}", "see what git says in your repository")
-    text = diff.stdout.decode(errors="replace")
     return {
         "base": start,
         "head": end,
-        "files": [one for one in names.stdout.decode(errors="replace").split("\0") if one],
+        "files": _split(names.stdout),
         "summary": counts.stdout.decode(errors="replace").strip() or "no file differs",
-        "diff": f"{text}\n[cut: the diff is longer]" if diff.truncated else text,
+        "diff": diff.stdout.decode(errors="replace"),
+        "diff_files": _split(about.stdout),
+        "is_cut": diff.truncated,
     }
+
+
+def _split(names: bytes) -> list[str]:
+    return [one for one in names.decode(errors="replace").split("\0") if one]
 
 
 def _nothing(end: str | None) -> dict[str, Any]:

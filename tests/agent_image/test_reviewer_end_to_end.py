@@ -13,6 +13,7 @@ from agent_image.reviewer.gatehouse import ApiError
 from agent_image.reviewer.loop import NoReviewError
 from agent_image.reviewer.model import ModelError
 from agent_image.reviewer.settings import Limits, Settings
+from tests.agent_image.conftest import git
 from tests.fakes.agent_api import AgentApi
 from tests.fakes.messages_server import Failure, Json, MessagesServer, Turn, calls, text, tool_use
 
@@ -402,6 +403,20 @@ def test_outputs_are_capped_with_a_note(run: Run) -> None:
     for block in results(server.conversations[1]):
         assert len(block["content"].encode()) < run.limits.tool_output_bytes + 400
         assert "[cut: " in block["content"]
+
+
+@pytest.mark.parametrize("files", [["m.py", "z.py"], ["m.py"]])
+def test_a_review_is_partial_until_the_rest_of_a_cut_diff_was_shown(
+    run: Run, files: list[str]
+) -> None:
+    for name in ("a.py", "m.py", "z.py"):
+        (run.repo / name).write_text("a = 1\n" * 7_000)
+    git(run.repo, "add", ".")
+    asks = [calls(tool_use("git_diff", {"paths": [name]})) for name in files]
+    with MessagesServer([*asks, text(GOOD)]) as server:
+        report = run(server)
+    left = sorted({"z.py"} - {*files})
+    assert (bool(report["partial"]), report["left_out"]) == (bool(left), left)
 
 
 def test_files_are_found_by_name_ten_folders_deep_and_fifteen_at_most(run: Run) -> None:

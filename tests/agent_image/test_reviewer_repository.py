@@ -2,9 +2,11 @@
 
 from pathlib import Path
 
+import msgspec
 import pytest
 
-from agent_image.reviewer.repository import GitError, Repository
+from agent_image.reviewer.repository import GitError, GivenChange, Repository, not_shown
+from supervisor.sessions import workspace_git
 from tests.agent_image.conftest import git
 
 
@@ -160,3 +162,22 @@ def test_an_attribute_of_the_code_hides_nothing_of_its_diff(repo: Path) -> None:
     repository = Repository(repo)
     shown = repository.diff(repository.change("HEAD"), [], 100_000).data
     assert shown.count(b"\n+evil()") == 2
+
+
+async def test_a_change_that_was_given_says_of_which_files_its_cut_diff_shows_not_all(
+    repo: Path,
+) -> None:
+    (repo / "b").symlink_to("src")
+    git(repo, "add", ".")
+    git(repo, "commit", "-qm", "a link")
+    (repo / "b").unlink()
+    # Two parts of the diff, and one file.
+    (repo / "b").write_text("b = 1\n")
+    (repo / "z.py").write_text("z = 1\n" * 2_000)
+    git(repo, "add", ".")
+    git(repo, "commit", "-qm", "more")
+    for most, left in ((4_000, ("z.py",)), (250, ("b", "z.py")), (1 << 20, ())):
+        made = await workspace_git.change(repo, "HEAD~1", most, paths=())
+        given = msgspec.json.decode(msgspec.json.encode(made), type=GivenChange)
+        change = given.change("")
+        assert not_shown(given.diff(change, [], 1 << 20), given.diff_names(change, [])) == left

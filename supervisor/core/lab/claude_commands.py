@@ -37,7 +37,8 @@ _TAKEN_OFF = frozenset(
 _PARAMETER = re.compile(
     r"(command|run_in_background|timeout|description|dangerouslyDisableSandbox)\s*:(?!\*\Z)"
 )
-_QUOTED = re.compile(r"'[^']*'|\"(?:[^\"\\]|\\.)*\"", re.DOTALL)
+# What is quoted, or all behind a quote that nothing closes.
+_QUOTED = re.compile(r"'[^']*+'|\"(?:[^\"\\]|\\.)*+\"|([\"'].*)", re.DOTALL)
 _ASSIGNMENTS = re.compile(r"\A(?:[A-Za-z_][A-Za-z0-9_]*=[^\s\"'\\$`]*\s+)+")
 _OPERATORS = re.compile(r"[;|&\n]")
 # Where a text stops being words that both languages read alike.
@@ -190,7 +191,7 @@ def strict(spec: str) -> tuple[str, str]:
     command = _ASSIGNMENTS.sub("", text)
     if command != text:
         return strict(command)[0], "wider: whatever variables are set before it"
-    if _OPERATORS.search(_QUOTED.sub("", text)):
+    if _OPERATORS.search(_QUOTED.sub(r"\1", text)):
         raise NoCounterpartError(
             "no single command has an operator in it, so it matches nothing there either"
         )

@@ -202,7 +202,7 @@ def report_of(
     most = plan.limits.max_findings
     shown = kept if most is None else kept[:most]
     partial = str(review.get("partial", ""))
-    early = [f"Concluded early: {partial}."] if partial else []
+    early = [f"Partial: {partial}."] if partial else []
     return PromptReport(
         plan,
         str(review["summary"]),

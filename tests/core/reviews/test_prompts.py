@@ -262,7 +262,7 @@ def test_a_report_without_confidence_and_notes() -> None:
 
 def test_a_report_that_was_concluded_early_says_so() -> None:
     report = report_of(chosen(), REVIEW | {"partial": "its money was nearly used"}, FILES, lines)
-    assert report.notes == ["Concluded early: its money was nearly used.", "a note"]
+    assert report.notes == ["Partial: its money was nearly used.", "a note"]
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ import pytest
 
 from supervisor.core.act import Act
 from supervisor.demo.forge.forge import DemoForge
-from tests.fakes.messages_server import Json, Turn
+from tests.fakes.messages_server import Json, Turn, calls, tool_use
 from tests.fakes.messages_server import text as said
 from tests.fakes.reviewed import CLEAN, NAME, Reviewed, reviewed_by_model
 
@@ -220,4 +220,31 @@ async def test_no_approval_and_no_green_check_stand_on_what_nobody_read(
             assert receipt["skipped"] == ["a.bin: binary"]
             check = await on.check(head, "neutral")
             assert "reviewed in part" in check["output"]["summary"]
+            assert pull.reviews == []
+
+
+READ_ON = [calls(tool_use("git_diff", {"paths": ["c.py", "z.py"]})), said(CLEAN)]
+
+
+@pytest.mark.parametrize("is_asked_for", [False, True], ids=["nobody read on", "read to the end"])
+async def test_no_approval_and_no_green_check_stand_on_a_diff_that_was_cut(
+    tmp_path: Path, is_asked_for: bool
+) -> None:
+    """What comes first fills the diff that a reader is given: the rest was never shown."""
+    rules = tmp_path / "approves.yaml"
+    rules.write_text("version: 1\nallow: [review(* */* --approve --fork)]\n")
+    filler = "".join(f"lines_{n:05}_filler = 0\n" for n in range(1_800))
+    script = READ_ON if is_asked_for else [said(CLEAN)]
+    async with reviewed_by_model(tmp_path, script, policy_file=rules) as on:
+        head = fast_import(
+            *(on.forge, "long", "main", *(put(b"%c.py" % name, filler) for name in b"abc")),
+            put(b"z.py", "evil()\n"),
+        )
+        pull = on.forge.open_pull(NAME, "long", title="x")
+        check = await on.check(head, "success" if is_asked_for else "neutral")
+        if is_asked_for:
+            await on.running.until_soon(lambda: pull.reviews or None, "the approval")
+        else:
+            assert "z.py" in check["output"]["summary"], check
+            assert "partial" in check["output"]["summary"]
             assert pull.reviews == []
