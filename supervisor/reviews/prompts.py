@@ -110,10 +110,12 @@ class Prompts:
         `only_called`: there is nothing new for the others."""
         subject = PromptSubject(pull.draft, pull.labels, pull.author, checkout.files)
         plans = [] if only_called else [one.value for one in config.prompts]
-        chosen, others = prompts.choose(plans, subject)
+        chosen, others = await asyncio.to_thread(prompts.choose, plans, subject)
         commands = {one.value.id: one.value for one in config.commands}
         wished = [prompts.called_plan(commands[one.command], one.comment_id) for one in called]
-        more, not_more = prompts.choose(wished, subject._replace(draft=False))
+        more, not_more = await asyncio.to_thread(
+            prompts.choose, wished, subject._replace(draft=False)
+        )
         chosen, others = [*chosen, *more], [*others, *not_more]
         going = PromptRuns(run, self._told(run))
         going.arguments = {

@@ -145,18 +145,19 @@ class Rounds:
         files."""
         texts = [
             Told(source=path, text=text)
-            for path in trust.guidance_paths(files)
+            for path in await asyncio.to_thread(trust.guidance_paths, files)
             if (text := await self._clones.text_at(checkout, revision, path))
         ]
-        own = []
-        for path in await self._clones.names_at(checkout, revision, trust.SKILLS):
+        own: list[Told] = []
+        names = await self._clones.names_at(checkout, revision, trust.SKILLS)
+        for path in [one for one in names if trust.is_skill(one)][: trust.MOST_SKILLS_READ]:
             source = await self._clones.text_at(checkout, revision, path)
-            if source is None or not trust.is_skill(path):
+            if source is None or len(own) == trust.MOST_SKILLS:
                 continue
             text, globs = trust.skill_text(source)
-            if not globs or _is_for(globs, files):
+            if not globs or await asyncio.to_thread(_is_for, globs, files):
                 own.append(Told(source=path, text=text))
-        return tuple(texts), tuple(own[: trust.MOST_SKILLS])
+        return tuple(texts), tuple(own)
 
     # -- what people say -------------------------------------------------------------------------
 

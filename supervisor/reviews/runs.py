@@ -248,7 +248,8 @@ class Runs:
             trust = trust_of(pull)
             revision = checkout.base if trust == "base" else run.head_sha
             config = await self._configurations.effective(repository, checkout, revision)
-            left_out = ignored(checkout.files, [one.value for one in config.ignore])
+            globs = [one.value for one in config.ignore]
+            left_out = await asyncio.to_thread(ignored, checkout.files, globs)
             checkout = checkout._replace(files=left_out)
             looked_at = [one.path for one in checkout.files if not one.skipped]
             round_ = await self._rounds.begin(run, pull, checkout)
@@ -268,7 +269,9 @@ class Runs:
                 return self._receipt(run, "skipped", "empty")
             called = self._mentions.called(repository, pull, config)
             said: tuple[ReviewVerdict, str, list[Finding]] = ("comment", NOTHING_NEW, [])
-            is_new = not round_.since or any(one.path in looked_at for one in round_.touched)
+            is_new = not round_.since or not {one.path for one in round_.touched}.isdisjoint(
+                looked_at
+            )
             if is_new or called or pull.draft:
                 guidance, skills = await self._rounds.guidance(checkout, revision, looked_at)
                 order = Order(

@@ -138,7 +138,7 @@ def choose(
     """Return which prompts run, and why the others don't."""
     chosen, others = [], []
     for plan in plans:
-        files = [one for one in subject.files if _holds(plan.files, one)]
+        files = _own(plan.files, subject.files)
         why = _unmet(plan, subject, files)
         over = "" if why else _over(plan, files)
         if why or over:
@@ -297,13 +297,17 @@ def _changed(
     return any(_matches(glob, one) for glob in matchers for one in everything)
 
 
-def _holds(globs: GlobSet, file: ChangedFile) -> bool:
-    """Return whether a prompt looks at a file: what the model isn't shown at all, none does."""
-    if file.skipped:
-        return False
-    if any(Glob(one).matches(file.path) for one in globs.exclude or ()):
-        return False
-    return globs.include is None or any(_matches(Glob(one), file) for one in globs.include)
+def _own(globs: GlobSet, files: Sequence[ChangedFile]) -> list[ChangedFile]:
+    """Return the files that a prompt looks at: what the model isn't shown at all, none does."""
+    out = [Glob(one) for one in globs.exclude or ()]
+    within = None if globs.include is None else [Glob(one) for one in globs.include]
+    return [
+        one
+        for one in files
+        if not one.skipped
+        and not any(glob.matches(one.path) for glob in out)
+        and (within is None or any(_matches(glob, one) for glob in within))
+    ]
 
 
 def _matches(glob: Glob, file: ChangedFile) -> bool:

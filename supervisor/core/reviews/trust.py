@@ -16,8 +16,10 @@ WRITERS = frozenset({"admin", "maintain", "write"})
 CONFIGURATION = (".reviewerc", ".code-refinery.yml")
 GUIDANCE = ("CLAUDE.md", "AGENTS.md")
 SKILLS = ".claude/skills"
-# Guidance of so many folders, and so many skills, are told at most.
+# Guidance of so many folders, and so many skills, are told at most; of so many it is looked whether
+# they are for a change, each by so many globs.
 MOST_FOLDERS, MOST_SKILLS = 10, 20
+MOST_SKILLS_READ, MOST_GLOBS = 200, 50
 
 
 def trusted(*, fork: bool, permission: str) -> Trust:
@@ -31,7 +33,8 @@ def guidance_paths(files: Iterable[str]) -> list[str]:
     them, the outermost first."""
     folders = {""}
     for path in files:
-        parts = path.split("/")[:-1]
+        # Each has those above it before it: deeper ones are never among the nearest.
+        parts = path.split("/", MOST_FOLDERS)[:-1]
         folders.update("/".join(parts[:count]) for count in range(1, len(parts) + 1))
     nearest = sorted(folders, key=lambda one: (one.count("/") + bool(one), one))[:MOST_FOLDERS]
     return [f"{folder}/{name}".lstrip("/") for folder in nearest for name in GUIDANCE]
@@ -57,8 +60,8 @@ def changed_configuration(files: Sequence[ChangedFile]) -> list[str]:
 
 
 def skill_text(source: str) -> tuple[str, tuple[str, ...]]:
-    """Return a skill's text without its head, and the globs of the files that it is for, empty for
-    all (`globs:` in its head, with commas)."""
+    """Return a skill's text without its head, and the globs of the files that it is for, the first
+    of so many, empty for all (`globs:` in its head, with commas)."""
     lines = source.replace("\r\n", "\n").split("\n")
     if lines[0].strip() != "---" or "---" not in [one.strip() for one in lines[1:]]:
         return source.strip(), ()
@@ -67,5 +70,6 @@ def skill_text(source: str) -> tuple[str, tuple[str, ...]]:
     for line in lines[1:end]:
         name, _, value = line.partition(":")
         if name.strip() == "globs":
-            globs = tuple(one.strip().strip("\"'") for one in value.split(",") if one.strip())
+            said = [one.strip().strip("\"'") for one in value.split(",") if one.strip()]
+            globs = tuple(said[:MOST_GLOBS])
     return "\n".join(lines[end + 1 :]).strip(), globs

@@ -5,6 +5,7 @@ import pytest
 from supervisor.core.reviews.diffs import ChangedFile
 from supervisor.core.reviews.trust import (
     MOST_FOLDERS,
+    MOST_GLOBS,
     changed_configuration,
     guidance_paths,
     is_skill,
@@ -41,6 +42,10 @@ def test_guidance_is_that_of_the_root_and_of_the_folders_above_what_changed() ->
     ]
     many = guidance_paths([f"{n:03}/x.py" for n in range(50)])
     assert (len(many), many[0]) == (2 * MOST_FOLDERS, "CLAUDE.md")
+    # Only the nearest of a deep path's folders are looked at.
+    deep = guidance_paths([f"{'d/' * 2000}x.py"])
+    assert deep[-1] == f"{'d/' * (MOST_FOLDERS - 1)}AGENTS.md"
+    assert len(deep) == 2 * MOST_FOLDERS
 
 
 def test_what_steers_reviews_is_named_where_it_is_changed() -> None:
@@ -78,6 +83,7 @@ def test_a_skill_is_one_file_of_a_folder() -> None:
         ("Look at money.", "Look at money.", ()),
         ("---\nname: money\n---\nLook.", "Look.", ()),
         ("---\r\nglobs: '*.py', \"src/**\",\r\n---\r\nLook.\n", "Look.", ("*.py", "src/**")),
+        (f"---\nglobs: {'x,' * 2000}\n---\nLook.", "Look.", ("x",) * MOST_GLOBS),
         ("---\nname: never ends", "---\nname: never ends", ()),
     ],
 )
