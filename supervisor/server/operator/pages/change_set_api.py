@@ -23,7 +23,11 @@ from supervisor.server.operator import decisions
 from supervisor.server.operator.change_sets import ChangeSets, SetView
 from supervisor.server.operator.operator_api import AnyRequest, HasApp, caller, parts_of
 from supervisor.server.operator.pages import page_values
-from supervisor.server.operator.pages.page_views import job_in_short, session_name
+from supervisor.server.operator.pages.page_views import (
+    job_in_short,
+    session_end,
+    session_name,
+)
 
 MOST_OPEN = 50
 MOST_REASON_CHARS = 500
@@ -218,7 +222,7 @@ async def _card(
         error="" if error is None else str(error),
         workspace_name=session_name(session),
         job=shown(job_in_short(parts, session), parts.redactor),
-        deadline_at=session.deadline_at,
+        ends=session_end(parts, session),
         **_folder(session_id, view.level, levels),
     )
 

@@ -120,10 +120,8 @@ def card_with(
         "asked_text": clock_text(request.asked_at),
         "hold_until": request.hold_until,
         "held_left": format_duration((request.hold_until or 0) - parts.clock.now()),
-        "deadline_at": session.deadline_at,
+        "ends": session_end(parts, session),
         "is_standing": session.kind == "standing",
-        "is_paused": session.paused_at is not None,
-        "left_until": session.ended_at and session.ended_at + parts.settings.keep_left_s,
         "fingerprint": request.fingerprint,
         "session_id": request.session_id,
         "origin": request.origin,
@@ -192,6 +190,15 @@ def job_in_short(parts: Parts, session: Session) -> str:
     """Return what came of a session's job, and what it cost; empty where there is none yet."""
     said = job_words(session)
     return f"{said}; {parts.spending.cost_words(session)}" if said else ""
+
+
+def session_end(parts: Parts, session: Session) -> dict[str, Any]:
+    """Return until when what a session asks can be answered, for `parts/session_end.html`."""
+    return {
+        "deadline_at": session.deadline_at,
+        "is_paused": session.paused_at is not None,
+        "left_until": session.ended_at and session.ended_at + parts.settings.keep_left_s,
+    }
 
 
 def session_name(session: Session) -> str:
