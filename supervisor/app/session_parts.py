@@ -367,6 +367,7 @@ class SessionSetup:
             if parts.stop_door is not None:
                 await parts.stop_door()
                 parts.stop_door = None
+            parts.channel.has_ended = True
             await parts.channel.stop()
             for listener in parts.listeners:
                 listener.close()
@@ -382,6 +383,7 @@ class SessionSetup:
         for session in map(find, dict.fromkeys(one.session_id for one in waiting)):
             if session.ended_at is not None and session.id not in self._parts:
                 self.open(session)
+                self._parts[session.id].channel.has_ended = True
                 self._spending.close_session(session.id)
                 self.left.add(session.id, session.ended_at)
 
@@ -391,6 +393,9 @@ class SessionSetup:
         self.left.close_over()
         for session_id in self.left:
             requests = self.left.requests(session_id)
+            if not requests and session_id in self._parts:
+                await self._parts[session_id].channel.until_idle()
+                requests = self.left.requests(session_id)  # what came to nothing waits again
             if not requests:
                 self._gate.rulings.close_session(session_id)
                 self.left.remove(session_id)

@@ -93,6 +93,8 @@ class WorkspaceChannel:
         at: Callable[[str], None] = lambda step: None,
     ) -> None:
         self.session_id = session_id
+        # Its session has: nothing watches the copy any more.
+        self.has_ended = False
         self._workspace = workspace
         self._folder = folder
         self._gate = gate
@@ -413,9 +415,12 @@ class WorkspaceChannel:
     ) -> PartAnswered:
         """Approve these hunks of a card and apply them; see `PartialAnswers.answer`."""
         async with self._turn:
-            return await (await self._open_again()).partial.answer(
+            opened = await self._open_again()
+            done = await opened.partial.answer(
                 request_id, hunks, rest, by=by, fingerprint=fingerprint
             )
+            await self._ask_unwatched([done.part], rest=rest == "pending")
+            return done
 
     # -- conflicts: only ever called for the operator ---------------------------------------------
 
@@ -450,11 +455,24 @@ class WorkspaceChannel:
         finds it used."""
         async with self._turn:
             await (await self._open()).effects.carry_out(request)
+            await self._ask_unwatched([request])
 
     async def carry_out_all(self, requests: Sequence[Request]) -> None:
         """Carry out requests that became ready at once; see `Effects.carry_out_all`."""
         async with self._turn:
             await (await self._open()).effects.carry_out_all(requests)
+            await self._ask_unwatched(requests)
+
+    async def until_idle(self) -> None:
+        """Return once nothing is being carried out, which may ask anew at its end."""
+        async with self._turn:
+            pass
+
+    async def _ask_unwatched(self, answered: Sequence[Request], *, rest: bool = False) -> None:
+        """After the session's end, ask anew at once about what came to nothing; with `rest` also
+        about what is left of the others."""
+        if self.has_ended and (names := self._now.effects.names_open(answered, rest=rest)):
+            await self._now.comparison.ask_now(names)
 
     def _ask_again(self, name: str, why: str = "") -> None:
         """Ask anew: the answer came to nothing because of another path. `why`: because of this very

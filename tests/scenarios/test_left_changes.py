@@ -8,6 +8,7 @@ import tarfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import httpx
 import pytest
@@ -117,6 +118,61 @@ def test_what_is_left_is_shown_and_answered_at_every_door(
     assert done.status_code == 200, done.text
     until(lambda: (workspace / "c.txt").exists(), "the change on the host")
     assert (workspace / "c.txt").read_text() == "of c\n"
+
+
+def test_what_comes_to_nothing_waits_again_though_nothing_watches_the_copy(
+    product: Gatehouse, tmp_path: Path
+) -> None:
+    """The rest of a file whose changes were approved in part, and all of an answer that one
+    changed path kept from being carried out."""
+    workspace = tmp_path / "workspace"
+    lines = [f"line {number}\n" for number in range(40)]
+    (workspace / "long.txt").write_text("".join(lines))
+    up(product, tmp_path)
+    work = (
+        "sed -i 's/line 5$/LINE 5/; s/line 30$/LINE 30/' long.txt; echo mine > README.md;"
+        " for i in $(seq 12); do echo $i > f$i.txt; done; sleep 600"
+    )
+    run = ("run", "--workspace", str(workspace), "--", "sh", "-c", work)
+    product.start(*run, log=tmp_path / "run.log")
+    session = product.until_event("session_started")[0]["session"]
+    product.until_event("request_asked", 14)
+    product.ask("stop", session)
+    product.until_event("session_ended")
+    (workspace / "README.md").write_text("the person's\n")
+    product.end()
+    up(product, tmp_path)
+
+    asked = {one["action"]["path"]: one["id"] for one in requests(product)}
+    shown = product.ask("approve", asked["long.txt"], "--hunks", "1")
+    assert shown.endswith("1 of 2 changes of long.txt; the rest waits\n")
+    assert (workspace / "long.txt").read_text() == "".join([*lines[:5], "LINE 5\n", *lines[6:]])
+    assert {one["action"]["path"] for one in requests(product)} == asked.keys()
+
+    with Door(product) as page:
+        card = page.get(f"/parts/changes/{session}").text
+    assert ("the session has ended" in card, "session ends in" in card) == (True, False)
+    failed = product.run("approve", session, "--changes")
+    assert failed.returncode == 2
+    assert "`README.md` changed on the host since; nothing was overwritten" in failed.stdout
+    assert not (workspace / "f1.txt").exists()
+    waiting = {one["action"]["path"]: one for one in requests(product)}
+    assert waiting.keys() == asked.keys()
+    assert "conflict" in waiting["README.md"]["action"]["hazards"]
+    assert "approved; applied: 13" in product.ask("approve", session, "--changes")
+    assert (workspace / "long.txt").read_text().count("LINE") == 2
+    assert (workspace / "f12.txt").read_text() == "12\n"
+    assert (workspace / "README.md").read_text() == "the person's\n"
+    product.ask("approve", waiting["README.md"]["id"])
+    assert (workspace / "README.md").read_text() == "mine\n"
+    assert "nothing waits" in product.ask("approvals")
+
+
+def requests(product: Gatehouse) -> list[dict[str, Any]]:
+    """What waits, by the API."""
+    with Door(product) as page:
+        found: list[dict[str, Any]] = page.get("/api/requests").json()
+    return found
 
 
 def test_what_cant_be_shown_cant_be_approved(product: Gatehouse, tmp_path: Path) -> None:

@@ -7,13 +7,13 @@ content from the copy instead of the request's snapshot.
 
 import asyncio
 import secrets
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from types import MappingProxyType
 from typing import NamedTuple
 
 from supervisor.base.slices import slices
 from supervisor.core.actions import FileChange, title
-from supervisor.core.approvals import Request, status
+from supervisor.core.approvals import Request, failure, status
 from supervisor.core.files.changes import (
     EditError,
     apply_edits,
@@ -332,6 +332,13 @@ class Effects:
         if not isinstance(action, FileChange):
             raise TypeError(f"the workspace was given {type(action).__name__}")
         return action
+
+    def names_open(self, answered: Iterable[Request], *, rest: bool) -> set[str]:
+        """Return the paths of changes in the copy that came to nothing; with `rest` those of the
+        others, too, of which some may be left."""
+        found = self._gate.queue.get_all([one.id for one in answered if one.origin == "workspace"])
+        still = [self.action_of(one) for one in found if rest or failure(one)]
+        return {name for action in still for name in names_of(action)}
 
     async def _effect(self, request: Request, action: FileChange, grant: Grant) -> None:
         name = name_of(action)

@@ -13,7 +13,7 @@ by contents.
 
 import asyncio
 import itertools
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 
 import msgspec
 
@@ -122,10 +122,21 @@ class Comparison:
             await self._git.look()
         if self._held and (last or self._free() > 0):
             # Wherever they are: of a rename that waited both paths are looked at together.
-            found |= await asyncio.to_thread(
-                lambda: {name: self._is_there(name) for name in self._held}
-            )
+            found |= await self._there(self._held)
             self._held.clear()
+        await self._deal_with(found, last)
+        await self._snapshots.tidy(whole=folders is None)
+
+    async def ask_now(self, names: Collection[str]) -> None:
+        """Compare these paths alone, and hold nothing back: for a copy that nothing watches, whose
+        session has ended."""
+        await self._deal_with(await self._there(names), last=True)
+
+    async def _there(self, names: Collection[str]) -> dict[str, bool]:
+        return await asyncio.to_thread(lambda: {name: self._is_there(name) for name in names})
+
+    async def _deal_with(self, found: dict[str, bool], last: bool) -> None:
+        """Ask about paths that may differ: by each, whether something is there."""
         found, parts = await asyncio.to_thread(self._swaps.gather, found)
         for name in parts:
             self._withdraw(name, "it is part of another change now")
@@ -139,7 +150,6 @@ class Comparison:
         await self._ask_renames(renames, last)
         self._examiner.ahead.forget()
         self.holds_back = bool(self._held)
-        await self._snapshots.tidy(whole=folders is None)
 
     async def expect(self, names: set[str]) -> list[str]:
         """Prepare for names that the next comparison will meet, folders with a slash: ask git now
