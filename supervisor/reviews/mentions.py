@@ -57,6 +57,7 @@ class Mentions:
         if number is None:
             return IGNORED
         is_inline = delivery.event == "pull_request_review_comment"
+        key = queries.MentionKey(repository.forge, number, is_inline)
         comment = await self._comment(repository, number, is_inline=is_inline)
         own = await self._reconcile.own_login()
         if comment is None or comment.number is None or comment.is_bot or comment.author == own:
@@ -69,13 +70,11 @@ class Mentions:
         with self._engine.begin() as connection:
             is_wanted = queries.add_mention(
                 connection,
-                repository.forge,
-                number,
+                key,
                 pull_id=pull.id,
                 author=comment.author[:256],
                 command=found.command,
                 arguments=found.arguments[: mentions.MOST_ARGUMENT_CHARS],
-                is_inline=is_inline,
                 at=self._clock.now(),
             )
         if not is_wanted:
@@ -94,7 +93,7 @@ class Mentions:
             self._say(answer, reaction, words)
             outcome = "done"
         with self._engine.begin() as connection:
-            queries.end_mention(connection, repository.forge, number, outcome)
+            queries.end_mention(connection, key, outcome)
         return outcome
 
     def called(
@@ -107,7 +106,7 @@ class Mentions:
             waiting = _prompts_waiting(connection, pull.id)
             for one in waiting:
                 if one.command not in known:
-                    queries.end_mention(connection, repository.forge, one.comment_id, IGNORED)
+                    queries.end_mention(connection, _key(repository, one), IGNORED)
         found = [one for one in waiting if one.command in known]
         for one in found:
             spelled = f"review:{one.comment_id}" if one.is_inline else str(one.comment_id)
@@ -121,7 +120,7 @@ class Mentions:
         """What these mentions called for has run."""
         with self._engine.begin() as connection:
             for one in called:
-                queries.end_mention(connection, repository.forge, one.comment_id, "done")
+                queries.end_mention(connection, _key(repository, one), "done")
 
     def wants_more(self, pull_id: int) -> bool:
         """Return whether a mention came that no run has looked at."""
@@ -244,6 +243,10 @@ class Mentions:
     def _change(self, pull_id: int, **facts: object) -> None:
         with self._engine.begin() as connection:
             queries.change_pull(connection, pull_id, **facts)
+
+
+def _key(repository: queries.Repository, one: queries.WaitingMention) -> queries.MentionKey:
+    return queries.MentionKey(repository.forge, one.comment_id, one.is_inline)
 
 
 def _prompts_waiting(connection: Connection, pull_id: int) -> list[queries.WaitingMention]:

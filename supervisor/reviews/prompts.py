@@ -112,16 +112,14 @@ class Prompts:
         plans = [] if only_called else [one.value for one in config.prompts]
         chosen, others = await asyncio.to_thread(prompts.choose, plans, subject)
         commands = {one.value.id: one.value for one in config.commands}
-        wished = [prompts.called_plan(commands[one.command], one.comment_id) for one in called]
+        wished = [prompts.called_plan(commands[one.command], one.name) for one in called]
         more, not_more = await asyncio.to_thread(
             prompts.choose, wished, subject._replace(draft=False)
         )
         chosen, others = [*chosen, *more], [*others, *not_more]
         going = PromptRuns(run, self._told(run))
         going.arguments = {
-            f"called-{one.comment_id}": prompts.arguments_told(
-                one.arguments, split_words(one.arguments)
-            )
+            f"called-{one.name}": prompts.arguments_told(one.arguments, split_words(one.arguments))
             for one in called
         }
         going.outcomes += others

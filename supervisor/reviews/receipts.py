@@ -51,6 +51,8 @@ class Receipts:
                 one for one in queries.receipts_of(connection, [pull_id]) if one.head_sha == head
             ]
             run_id = "" if run is None else run.id
+            if run is not None and run.base_ref not in ("", pull.base_ref):
+                outcome, reason = "held", receipts.BASE_CHANGED
             said = (outcome, reason, run_id)
             if known and (known[-1].outcome, known[-1].reason, known[-1].run_id) == said:
                 return None

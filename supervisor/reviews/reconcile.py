@@ -11,7 +11,7 @@ from sqlalchemy import Engine
 
 from supervisor.base.clock import Clock
 from supervisor.core.reviews import deliveries, slots
-from supervisor.core.reviews.receipts import LABEL, Outcome, reason_words
+from supervisor.core.reviews.receipts import BASE_CHANGED, LABEL, Outcome, reason_words
 from supervisor.core.reviews.slots import dead_wait_s
 from supervisor.core.reviews.trust import WRITERS, Trust, trusted
 from supervisor.forges.base import Forge, ForgeError, PullFacts, RepositoryFacts
@@ -254,11 +254,20 @@ class Reconcile:
             was_reviewed = queries.slot(connection, pull_id).last_reviewed_sha == facts.head_sha
             known = queries.pull(connection, pull_id)
             called = called or queries.was_called(connection, pull_id, "review")
-            of_head = [
+            runs = [
                 one
                 for one in queries.runs_of(connection, pull_id)
-                if one.head_sha == facts.head_sha and one.ended_at is not None
+                if one.head_sha == facts.head_sha
             ]
+            of_head = [one for one in runs if one.ended_at is not None]
+            receipts = [
+                one
+                for one in queries.receipts_of(connection, [pull_id])
+                if one.head_sha == facts.head_sha
+            ]
+        # What was said of another base isn't said of this one; a run under way may be for it.
+        is_moved = queries.is_for_other_base(runs, facts.head_sha, facts.base_ref)
+        is_moved = is_moved and runs[-1].ended_at is not None
         if looks and of_head and not full:
             return "draft"
         reason, outcome = self._filtered(
@@ -274,12 +283,15 @@ class Reconcile:
             self._slots.happened(pull_id, slots.Closed(reason))
             if reason in ("closed", "disabled"):
                 self._withdraw(repository, facts.number, reason_words(reason))
-            if reason != "closed" and not was_reviewed:
+            if reason != "closed" and (is_moved or not was_reviewed):
                 self._receipts.leave(pull_id, facts.head_sha, outcome=outcome, reason=reason)
             return reason
+        if is_moved and receipts and receipts[-1].outcome not in ("held", "failed"):
+            self._receipts.leave(pull_id, facts.head_sha, outcome="held", reason=BASE_CHANGED)
         # Prompts may look at the draft just now, which is no review of it.
         was_draft = before is not None and before.draft and not facts.is_draft
-        self._slots.happened(pull_id, slots.Wanted(facts.head_sha, full or was_draft, again))
+        full = full or was_draft or is_moved
+        self._slots.happened(pull_id, slots.Wanted(facts.head_sha, full, again))
         return "wanted"
 
     def _filtered(

@@ -160,6 +160,7 @@ class Runs:
             if run is None:
                 return
             pull = queries.pull(connection, run.pull_id)
+            queries.change_run(connection, run.id, base_ref=pull.base_ref)
             repository = queries.repository_of(connection, pull.repository_id)
         self.under_way.add(run.id)
         self.idle.clear()
@@ -233,7 +234,10 @@ class Runs:
         begun: float,
     ) -> str:
         """Review a head; return the outcome."""
-        await self._tidying.approvals(repository, pull, run.head_sha)
+        with self._engine.connect() as connection:
+            of_pull = queries.runs_of(connection, pull.id)
+        is_moved = queries.is_for_other_base(of_pull, run.head_sha, pull.base_ref)
+        await self._tidying.approvals(repository, pull, run.head_sha, is_moved=is_moved)
         token = await self._forge.clone_token(facts_of(repository))
         wanted = WantedCode(
             name=f"{repository.forge}:{repository.full_name}",
@@ -408,7 +412,9 @@ class Runs:
         notes = [f"{len(run.skipped)} files were left out: see the check."] if run.skipped else []
         if run.partial:
             notes.append(f"This review is partial: {run.partial}.")
-        if verdict == "approve" and (run.partial or run.skipped):
+        with self._engine.connect() as connection:
+            is_moved = queries.pull(connection, pull.id).base_ref != run.base_ref
+        if verdict == "approve" and (run.partial or run.skipped or is_moved):
             # Nobody approves what nobody read.
             verdict = "comment"
         if run.model == "recorded":

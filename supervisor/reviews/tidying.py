@@ -22,15 +22,25 @@ class Tidying:
         self._ask = ask
 
     async def approvals(
-        self, repository: queries.Repository, pull: queries.PullRequest, head: str
+        self,
+        repository: queries.Repository,
+        pull: queries.PullRequest,
+        head: str,
+        *,
+        is_moved: bool,
     ) -> None:
-        """Ask for our approvals of other heads to be dismissed: they say nothing of this one."""
+        """Ask for our approvals of other heads to be dismissed, and where it `is_moved` to another
+        base those of this head: they say nothing of what is to be merged now."""
         for one in await self._forge.own_reviews(facts_of(repository), pull.number):
-            if one.state == "approved" and one.commit != head:
+            if one.state == "approved" and (is_moved or one.commit != head):
+                is_other = one.commit != head
                 body = "The head moved on: this approval was of another one."
+                if not is_other:
+                    body = "The base is another one by now: this approval was not for it."
                 targets = (str(one.id),)
                 act = act_on(repository, pull, "dismiss", head=head, body=body, targets=targets)
-                why = f"an approval of {one.commit[:12]}, which is not the head any more"
+                what = "which is not the head any more" if is_other else "for another base"
+                why = f"an approval of {one.commit[:12]}, {what}"
                 self._ask(act, repository.session_id, why)
 
     async def threads(

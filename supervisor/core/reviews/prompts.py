@@ -104,7 +104,7 @@ def wants_drafts(plans: Collection[PromptPlan]) -> bool:
     return any(one.conditions.draft is True for one in plans)
 
 
-def called_plan(plan: PromptPlan, comment_id: int) -> PromptPlan:
+def called_plan(plan: PromptPlan, comment: str) -> PromptPlan:
     """Return the plan of a command that a comment called: it says what it found by itself, whatever
     the conditions. What the comment said after it is told as data, never in the prompt."""
     text = plan.prompt
@@ -112,7 +112,7 @@ def called_plan(plan: PromptPlan, comment_id: int) -> PromptPlan:
         text = text.replace(name, f"(the data `{ARGUMENTS}` below)")
     return msgspec.structs.replace(
         plan,
-        id=f"called-{comment_id}",
+        id=f"called-{comment}",
         prompt=text,
         title=plan.title or plan.id,
         command=plan.id,

@@ -25,6 +25,7 @@ CONCLUSIONS: dict[Outcome, Conclusion] = {
     "failed": "failure",
 }
 _NAMED_LEFT = 50
+BASE_CHANGED = "base-changed"
 # The codes of reasons, and what they say to a person.
 REASONS = {
     "": "",
@@ -38,6 +39,7 @@ REASONS = {
     "paused": "reviews of this pull request are paused; the mention `resume` goes on with them",
     "called-off": "somebody who may write called this review off",
     "head-moved": "the head moved on before the review could be posted",
+    BASE_CHANGED: "it is to go into another branch by now, and is reviewed again for that one",
     "denied": "a person denied the review",
     "not-posted": "the forge refused the review",
     "empty": "nothing in the change can be reviewed",

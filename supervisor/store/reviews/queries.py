@@ -82,6 +82,7 @@ class ReviewRun(msgspec.Struct, frozen=True, kw_only=True):
     pull_id: int
     kind: str
     head_sha: str
+    base_ref: str
     base_sha: str
     attempt: int
     full: bool
@@ -130,6 +131,11 @@ class WaitingMention(NamedTuple):
     command: str
     arguments: str
     is_inline: bool
+
+    @property
+    def name(self) -> str:
+        """Its id among comments of both kinds."""
+        return f"review-{self.comment_id}" if self.is_inline else str(self.comment_id)
 
 
 def repository(connection: Connection, forge: str, full_name: str) -> Repository | None:
@@ -345,6 +351,13 @@ def runs_of(connection: Connection, pull_id: int) -> list[ReviewRun]:
     return [ReviewRun(**row._mapping) for row in connection.execute(query)]
 
 
+def is_for_other_base(of_pull: Sequence[ReviewRun], head: str, base_ref: str) -> bool:
+    """Return whether a head was reviewed last for another branch than this one."""
+    good = ("clean", "found", "skipped")
+    reviewed = [one for one in of_pull if one.head_sha == head and one.outcome in good]
+    return bool(reviewed) and reviewed[-1].base_ref not in ("", base_ref)
+
+
 def runs_since(connection: Connection, repository_id: int, since: float) -> int:
     """Return how many runs of a repository were wanted since then."""
     query = (
@@ -370,17 +383,25 @@ def change_pull(connection: Connection, pull_id: int, **facts: object) -> None:
     connection.execute(update(pulls).where(pulls.c.id == pull_id).values(facts))
 
 
-def add_mention(connection: Connection, forge: str, comment_id: int, **facts: object) -> bool:
+class MentionKey(NamedTuple):
+    """A comment: those beside the code have ids of their own."""
+
+    forge: str
+    comment_id: int
+    is_inline: bool
+
+
+def add_mention(connection: Connection, key: MentionKey, **facts: object) -> bool:
     """Keep a comment that called us. Return whether it is still to be answered: a new one, or one
     that a crash left."""
-    values = {"forge": forge, "comment_id": comment_id, **facts}
+    values = {**key._asdict(), **facts}
     connection.execute(insert_or(mentions).values(values).on_conflict_do_nothing())
-    query = select(mentions.c.outcome).where(*_is_mention(forge, comment_id))
+    query = select(mentions.c.outcome).where(*_is_mention(key))
     return not connection.execute(query).scalar_one()
 
 
-def end_mention(connection: Connection, forge: str, comment_id: int, outcome: str) -> None:
-    query = update(mentions).where(*_is_mention(forge, comment_id))
+def end_mention(connection: Connection, key: MentionKey, outcome: str) -> None:
+    query = update(mentions).where(*_is_mention(key))
     connection.execute(query.values(outcome=outcome))
 
 
@@ -416,8 +437,8 @@ def was_called(connection: Connection, pull_id: int, command: str) -> bool:
     return connection.execute(query.limit(1)).first() is not None
 
 
-def _is_mention(forge: str, comment_id: int) -> tuple[Any, ...]:
-    return (mentions.c.forge == forge, mentions.c.comment_id == comment_id)
+def _is_mention(key: MentionKey) -> tuple[Any, ...]:
+    return tuple(mentions.c[name] == value for name, value in key._asdict().items())
 
 
 def receipts_of_heads(connection: Connection, session_id: str) -> list[tuple[Receipt, int, bool]]:

@@ -109,6 +109,8 @@ runs = Table(
     Column("pull_id", Integer, ForeignKey("pull_requests.id"), nullable=False),
     Column("kind", String(16), nullable=False),
     Column("head_sha", String(64), nullable=False),
+    # The branch that it was reviewed for, "" before a reader has it, and the commit of it.
+    Column("base_ref", Text, nullable=False, server_default=""),
     Column("base_sha", String(64), nullable=False, server_default=""),
     Column("attempt", Integer, nullable=False),
     Column("full", Boolean, nullable=False, server_default="0"),
@@ -192,18 +194,19 @@ findings = Table(
     Index("findings_said", "identity", "said_scope"),
 )
 
-# A comment that called us, by its id: each is answered once.
+# A comment that called us, by its id, which those beside the code count apart: each is answered
+# once.
 mentions = Table(
     "mentions",
     metadata,
     Column("forge", String(16), primary_key=True),
     Column("comment_id", Integer, primary_key=True),
+    # It stands beside the code.
+    Column("is_inline", Boolean, primary_key=True),
     Column("pull_id", Integer, ForeignKey("pull_requests.id"), nullable=False),
     Column("author", String(256), nullable=False),
     Column("command", String(64), nullable=False),
     Column("arguments", Text, nullable=False, server_default=""),
-    # It stands beside the code.
-    Column("is_inline", Boolean, nullable=False, server_default="0"),
     Column("outcome", String(64), nullable=False, server_default=""),
     Column("at", Float, nullable=False),
 )

@@ -304,7 +304,7 @@ def test_a_called_command_runs_whatever_the_conditions_and_its_arguments_are_tol
         mode="feed_main",
         conditions=shapes.PromptConditions(draft=True),
     )
-    called = called_plan(own, 77)
+    called = called_plan(own, "77")
     assert (called.id, called.title, called.command) == ("called-77", "p", "p")
     assert called.mode == "separate_comment"
     assert is_called(called)

@@ -3,12 +3,14 @@
 import asyncio
 from pathlib import Path
 
+import msgspec
 import pytest
 from sqlalchemy import text
 
 from supervisor.core.approvals import status
 from supervisor.forges.base import RepositoryFacts
-from tests.fakes.reviewed import CHANGE, NAME, Reviewed, reviewed
+from tests.fakes.messages_server import text as said
+from tests.fakes.reviewed import CHANGE, CLEAN, NAME, Reviewed, reviewed, reviewed_by_model
 
 pytestmark = pytest.mark.xdist_group("reviews-acts")
 POST_ALLOWED = "version: 1\nallow: [review(* */*)]\n"
@@ -90,3 +92,30 @@ async def test_a_person_who_redelivers_a_handled_webhook_changes_nothing(tmp_pat
             assert connection.execute(query, {"id": sent.guid}).one() == (1, 1)
         assert heads(on) == [(pull.head_sha, "found")]
         assert [one.id for one in await on.posts()] == [request.id]
+
+
+async def test_a_review_for_another_base_stands_for_nothing(tmp_path: Path) -> None:
+    """What is reviewed for `dev`, which has most of it, is not yet reviewed for `main`."""
+    rules = tmp_path / "approves.yaml"
+    rules.write_text("version: 1\nallow: [review(* */* --approve)]\n")
+    async with reviewed_by_model(tmp_path, [said(CLEAN)] * 2, policy_file=rules) as on:
+        on.forge.commit(NAME, "dev", {"evil.py": "evil()\n"}, "Into dev", base="main")
+        on.forge.commit(NAME, "feature", {"good.py": "good()\n"}, "A change", base="dev")
+        pull = on.forge.open_pull(NAME, "feature", title="x", base="dev")
+        await on.check(pull.head_sha, "success")
+        await on.running.until_soon(lambda: pull.reviews or None, "the approval")
+        pull.base_ref = "main"
+        on.forge.tell(on.forge.repositories[NAME], pull, "edited")
+
+        def is_done() -> bool:
+            states = [one["state"] for one in pull.reviews]
+            return states == ["DISMISSED", "APPROVED"]
+
+        await on.running.until_soon(lambda: is_done() or None, "it is reviewed again")
+        await on.check(pull.head_sha, "success")
+        assert [one.outcome for one in on.receipts()] == ["clean", "held", "clean"]
+        assert [msgspec.json.decode(one.body)["files"] for one in on.receipts()] == [1, 0, 2]
+        on.forge.tell(on.forge.repositories[NAME], pull, "edited")
+        await asyncio.to_thread(on.forge.until_sent)
+        await asyncio.sleep(1.5)
+        assert len(heads(on)) == 2

@@ -1,6 +1,7 @@
 """Comments that call the App, over real HTTP: who may, what comes of each, and what is ignored."""
 
 import asyncio
+import itertools
 from pathlib import Path
 from typing import Any
 
@@ -132,3 +133,26 @@ async def test_a_mention_stops_a_run_and_words_that_are_too_many_are_not_read(
             on, on.forge.comment(NAME, issue.number, author="ada", body="@gatehouse review")
         )
         assert len(on.running.parts.sessions.recent()) == runs
+
+
+async def test_a_comment_beside_the_code_may_have_the_number_of_another_one(
+    tmp_path: Path,
+) -> None:
+    """A forge counts both kinds apart."""
+    async with reviewed(tmp_path, policy_file=policy(tmp_path)) as on:
+        pull = on.open_pull()
+        await on.receipt("found")
+        await on.running.until_soon(lambda: pull.comments or None, "the review is posted")
+        root = pull.comments[0]["id"]
+        for body in ("@gatehouse pause", "@gatehouse ignore it is meant"):
+            on.forge.ids = itertools.repeat(7_000)  # type: ignore[assignment]
+            if "ignore" in body:
+                one = on.forge.reply(NAME, pull.number, to=root, author="ada", body=body)
+            else:
+                one = on.forge.comment(NAME, pull.number, author="ada", body=body)
+            on.forge.ids = itertools.count(8_000 + len(pull.issue_comments))
+            assert one["id"] == 7_000
+            await heard(on, one)
+        with on.service.engine.connect() as connection:
+            (known,) = findings.history(connection, 1)
+        assert (known["state"], known["said_why"]) == ("wont-fix", "it is meant")
