@@ -22,7 +22,8 @@ from supervisor.core.git.fetch_wishes import (
     wanted_refs,
 )
 from supervisor.core.git.remote_addresses import shown_url
-from supervisor.core.text.ref_names import RemoteRefs
+from supervisor.core.policy.git_refs import refs_of
+from supervisor.core.text.ref_names import RemoteRefs, is_spelled
 from supervisor.errors import GatehouseError, RefusedError
 from supervisor.gate.gate import Gate, Grant, Refused
 
@@ -78,9 +79,11 @@ class Fetches:
         remote = await staging.remote(action.remote, is_push=False)
         await self._check_host(remote.url, request)
         grant.use(msgspec.structs.replace(action, url=shown_url(remote.url)))
-        there = await staging.refs_at(remote)
         if action.operation == "ls-remote":
+            there = await staging.listed(remote, *(action.refspecs or ("*",)))
             return "\n".join(f"{oid}\t{ref}" for ref, oid in there.ids.items())
+        named = (ref.name for ref in refs_of(action) if is_spelled(ref.name))
+        there = await staging.refs_at(remote, *(one for one in named if one.startswith("refs/")))
         wanted, left_out = await self._allowed(action, there, request)
         await staging.fetch(remote, list(wanted))
         refs = {tracking_ref(remote.name, name): oid for name, oid in wanted.items()}

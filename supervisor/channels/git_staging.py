@@ -181,16 +181,25 @@ class Staging:
                 )
         return remote
 
-    async def refs_at(self, remote: Remote) -> RemoteRefs:
-        """Return the remote's refs. `RefusedError` where it can't be read."""
-        listed = await self._remotely(remote, "ls-remote", "--quiet", "--symref", _REMOTE)
-        self._check(listed, "the remote can't be read")
-        try:
-            there = listed_refs(listed.stdout)
-        except ValueError as error:
-            raise RefusedError(str(error), "push or fetch it yourself") from error
+    async def refs_at(self, remote: Remote, *others: str) -> RemoteRefs:
+        """Return the remote's branches and tags, and these others. `RefusedError` where it can't be
+        read."""
+        there = await self.listed(remote, "HEAD", "refs/heads/*", "refs/tags/*", *others)
         await self._forget(remote, there)
         return there
+
+    async def listed(self, remote: Remote, *patterns: str) -> RemoteRefs:
+        """Return the remote's refs that match one of these (git-ls-remote(1)); of many a remote has
+        some for each request to merge."""
+        words = ("ls-remote", "--quiet", "--symref", "--", _REMOTE, *patterns)
+        found = await self._remotely(remote, *words)
+        self._check(found, "the remote can't be read")
+        try:
+            if found.truncated:
+                raise ValueError("the remote's list of refs is too long")
+            return listed_refs(found.stdout)
+        except ValueError as error:
+            raise RefusedError(str(error), "push or fetch it yourself") from error
 
     async def _forget(self, remote: Remote, there: RemoteRefs) -> None:
         """Keep of a remote's refs those that it still has."""

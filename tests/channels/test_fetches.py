@@ -213,3 +213,33 @@ async def test_thousands_of_refs_are_fetched_at_once(
     )
     assert fetched["outcome"]["ok"], fetched
     assert seen["outcome"]["stdout"].strip() == "3000"
+
+
+async def test_a_remote_with_a_ref_for_each_of_very_many_requests_is_spoken_to(
+    running: Supervised, workspace: Path, remote: Path, tmp_path: Path
+) -> None:
+    new = theirs(remote, tmp_path / "other", "feature")
+    head = git(remote, "rev-parse", "main")
+    lines = [f"{head} refs/pull/{number}/head" for number in range(100, 100_200)]
+    lines += [f"{head} refs/heads/main", f"{new} refs/heads/feature", f"{new} refs/pull/9/head"]
+    lines.sort(key=lambda line: line.split()[1])
+    header = "# pack-refs with: peeled fully-peeled sorted"
+    (remote / "packed-refs").write_text("\n".join([header, *lines, ""]))
+    for branch in ("main", "feature"):
+        (remote / "refs/heads" / branch).unlink()
+    fetched, pulled, listed, matched, _, pushed = await ask(
+        running,
+        workspace,
+        "git fetch origin",
+        "git fetch origin refs/pull/9/head",
+        "git ls-remote origin feature",
+        "git ls-remote origin 'refs/pull/1001*'",
+        f"git checkout -q -b mine && {COMMIT} commit -q --allow-empty -m Mine",
+        "git push origin mine",
+    )
+    assert f"{new[:12]} refs/remotes/origin/feature" in fetched["outcome"]["said"], fetched
+    assert pulled["outcome"]["said"] == f"{new[:12]} refs/pull/9/head\n"
+    assert listed["outcome"]["said"] == f"{new}\trefs/heads/feature"
+    assert len(matched["outcome"]["said"].splitlines()) == 111
+    assert pushed["outcome"]["ok"], pushed
+    assert git(remote, "log", "-1", "--format=%s", "mine") == "Mine"
