@@ -11,6 +11,7 @@ from typing import Literal, NamedTuple
 from supervisor.base.search_path import absolute_entries
 from supervisor.core.text.duration import parse_duration
 from supervisor.core.text.numbers import whole_number
+from supervisor.core.text.utf8 import is_text
 from supervisor.errors import UserError
 
 type CopyMode = Literal["auto", "copy", "overlay"]
@@ -339,6 +340,9 @@ def from_environment() -> Settings:
     """The settings as the environment gives them; `UserError` names the variable that can't be
     used."""
     read = {name: os.environ.get(name) or default for name, default in _DEFAULTS.items()}
+    for name, text in read.items():
+        if not is_text(text):
+            raise UserError(f"{name}: `{text}` is not UTF-8 text", "give it another name or text")
     return Settings(
         data_dir=_absolute(read["GATEHOUSE_DATA"]),
         port=_whole(read, "GATEHOUSE_PORT", 0, 65535),
@@ -364,7 +368,10 @@ def from_environment() -> Settings:
         max_cost=read["MAX_COST"],
         max_cost_per_day=read["MAX_COST_PER_DAY"],
         max_cost_total=read["MAX_COST_TOTAL"],
-        ask_at_limit=_one_of(read, "GATEHOUSE_AT_LIMIT", ("ask", "deny")) == "ask",
+        ask_at_limit=_choice(
+            read["GATEHOUSE_AT_LIMIT"], "GATEHOUSE_AT_LIMIT", ("ask", "deny"), "answer at a limit"
+        )
+        == "ask",
         prices_file=_absolute(read["GATEHOUSE_PRICES"]),
         keep_bodies=_yes(read, "GATEHOUSE_KEEP_BODIES"),
         credentials_file=(
@@ -389,10 +396,8 @@ def from_environment() -> Settings:
         all_day_cost=read["GATEHOUSE_ALL_DAY_COST"],
         exec_rules=exec_rules(read["GATEHOUSE_EXEC_RULES"], "GATEHOUSE_EXEC_RULES"),
         agent_image=read["GATEHOUSE_AGENT_IMAGE"],
-        backend=(
-            "compose"
-            if _one_of(read, "GATEHOUSE_SANDBOX", ("bubblewrap", "compose")) == "compose"
-            else "bubblewrap"
+        backend=_choice(
+            read["GATEHOUSE_SANDBOX"], "GATEHOUSE_SANDBOX", ("bubblewrap", "compose"), "sandbox"
         ),
         given=frozenset(name for name in _DEFAULTS if os.environ.get(name)),
     )
@@ -509,15 +514,6 @@ def _yes(read: dict[str, str], name: str) -> bool:
             f"{name}: `{read[name]}` is neither `yes` nor `no`", f"the default is {_DEFAULTS[name]}"
         )
     return read[name] == "yes"
-
-
-def _one_of(read: dict[str, str], name: str, words: tuple[str, ...]) -> str:
-    if read[name] not in words:
-        raise UserError(
-            f"{name}: `{read[name]}` is none of {', '.join(words)}",
-            f"the default is {_DEFAULTS[name]}",
-        )
-    return read[name]
 
 
 def _whole(read: dict[str, str], name: str, least: int, most: int) -> int:

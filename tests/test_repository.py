@@ -91,7 +91,7 @@ PROMISED = """
     supervisor/errors.py supervisor/app/app.py supervisor/cli/cli.py agent_image/reviewer
     policy/default.yaml policy/examples
     policy/README.md web/templates web/static data/README.md tests/fakes tests/golden
-    tests/scenarios tests/escape
+    tests/scenarios tests/escape tests/doors
     tests/browser bench
 """.split()  # noqa: SIM905  (a list of names, to be read)
 

@@ -7,9 +7,11 @@ import asyncio
 import contextlib
 from collections.abc import AsyncIterator
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import msgspec
+from cryptography.exceptions import UnsupportedAlgorithm
+from cryptography.hazmat.primitives.serialization import load_pem_private_key
 
 from supervisor.app.app import Supervisor, SupervisorParts
 from supervisor.app.session_plans import DEFAULT_POLICY
@@ -219,7 +221,7 @@ def read_app(settings: Settings) -> GitHubApp:
     app_id, folder = settings.github_app_id, settings.github_app_dir
     key_file, secret_file = settings.github_key_file, settings.github_secret_file
     if not app_id and (folder / "app.json").is_file():
-        app_id = str(msgspec.json.decode((folder / "app.json").read_bytes())["id"])
+        app_id = _made_app(folder / "app.json")
         key_file, secret_file = folder / "key.pem", folder / "webhook.secret"
     if not app_id:
         raise UserError(
@@ -231,7 +233,30 @@ def read_app(settings: Settings) -> GitHubApp:
         raise UserError(
             "the webhook's secret has less than 8 characters", "set a long random one at GitHub"
         )
-    return GitHubApp(app_id, _read(key_file, "GATEHOUSE_GITHUB_KEY_FILE").decode(), secret)
+    return GitHubApp(app_id, _private_key(key_file), secret)
+
+
+def _made_app(file: Path) -> str:
+    try:
+        return str(msgspec.json.decode(file.read_bytes(), type=dict[str, Any])["id"])
+    except (msgspec.MsgspecError, KeyError) as error:
+        raise UserError(
+            f"{file} is not what `gatehouse app create` wrote",
+            "put it back, or create the App anew",
+        ) from error
+
+
+def _private_key(file: Path | None) -> str:
+    """Return the App's key as text; `UserError` where it is none that can sign."""
+    data = _read(file, "GATEHOUSE_GITHUB_KEY_FILE")
+    try:
+        load_pem_private_key(data, None)
+    except (ValueError, TypeError, UnsupportedAlgorithm) as error:
+        raise UserError(
+            f"GATEHOUSE_GITHUB_KEY_FILE: {file} holds no private key as PEM, or not all of one",
+            "name the file that GitHub gave (`-----BEGIN RSA PRIVATE KEY-----` at its start)",
+        ) from error
+    return data.decode(errors="replace")
 
 
 def _read(file: Path | None, name: str) -> bytes:

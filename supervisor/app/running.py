@@ -5,7 +5,7 @@ import signal
 from collections.abc import Callable
 
 from supervisor.app.app import STOPPED, Supervisor
-from supervisor.errors import SandboxError
+from supervisor.errors import SandboxError, StorageError
 from supervisor.sessions.start_session import StartSession
 
 
@@ -26,6 +26,11 @@ async def run_session(
         stopping = tasks.create_task(stop_with_supervisor())
         final = await sessions.wait_ended(session.id)
         stopping.cancel()
+    if final.ended_at is None:
+        raise StorageError(
+            "the session has ended, but its end couldn't be put on record",
+            "see the lines above; `gatehouse audit` has what could be, and the next start the rest",
+        )
     if final.started_at is None and not supervisor.stopping:
         raise SandboxError(final.end_reason)
     return final.exit_code or 0 if final.agent_exited_at is not None else 0

@@ -18,10 +18,11 @@ import os
 import shutil
 import signal
 import subprocess
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO
+from typing import IO, NoReturn
 
 from supervisor.base.search_path import absolute_entries
 from supervisor.errors import UserError
@@ -301,6 +302,11 @@ def program_path(name: str, search_path: str) -> str:
             "install it, or check the PATH that it is looked up in",
         )
     return found
+
+
+def start_over(*options: str) -> NoReturn:
+    """Become the same program in the same process again, with these options of Python's."""
+    os.execv(sys.executable, [sys.executable, *options, *sys.orig_argv[1:]])  # noqa: S606
 
 
 def exit_code(returncode: int) -> int:

@@ -13,10 +13,11 @@ session.
 from __future__ import annotations
 
 import argparse
+import errno
 import sys
 
 from supervisor import __version__
-from supervisor.cli import review_verbs, verbs
+from supervisor.cli import review_verbs, streams, verbs
 from supervisor.errors import GatehouseError, UserError
 
 # A constant that type checkers know: importing `typing` for it would take a tenth of the time that
@@ -31,15 +32,10 @@ if TYPE_CHECKING:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Parse, run the verb, turn its error into one line and an exit code."""
+    if argv is None:
+        streams.make_ready()
     try:
-        options, further = _parser().parse_known_args(argv)
-        if further and not hasattr(options, "words"):
-            raise UserError(
-                f"unrecognized arguments: {' '.join(further)}", "see `gatehouse --help`"
-            )
-        options.words = further
-        verb: Verb = options.verb
-        code = verb(options)
+        code = _run(argv)
         print(end="", flush=True)  # what can't be written is to be known here, not at exit
         return code
     except GatehouseError as error:
@@ -47,20 +43,24 @@ def main(argv: Sequence[str] | None = None) -> int:
         return error.exit_code
     except KeyboardInterrupt:
         return 130
-    except BrokenPipeError:
-        sys.stderr.close()  # the reader has gone; Python would complain once more at exit
-        return 0
     except OSError as error:
-        if error.filename is not None:
-            return _report_bug()
-        # Without a name it is what we print to, and Python would try once more at exit.
-        _complain(
-            f"the output can't be written: {error.strerror}; make room, or give another place"
-        )
-        sys.stdout = None
-        return 1
+        return _say_state(error)
     except Exception:
         return _report_bug()
+
+
+def _run(argv: Sequence[str] | None) -> int:
+    try:
+        options, further = _parser().parse_known_args(argv)
+    except SystemExit as ended:  # --help, --version
+        return int(ended.code or 0)
+    if further and not hasattr(options, "words"):
+        raise UserError(f"unrecognized arguments: {' '.join(further)}", "see `gatehouse --help`")
+    options.words = further
+    verb: Verb = options.verb
+    if verb is not verbs.policy_explain:  # which tells how to say such a name
+        streams.must_be_text(sys.argv[1:] if argv is None else argv)
+    return verb(options)
 
 
 class _Help(argparse.HelpFormatter):
@@ -458,6 +458,48 @@ def _complain(text: str) -> None:
 
     # What a person wrote in a wrong place may be a token.
     print(f"gatehouse: {visible(without_tokens(text), one_line=True)}", file=sys.stderr)
+
+
+# What no code of ours is to blame for, and what to do about it.
+_REMEDIES = {
+    "EACCES": "it must be yours; what `sudo` once made, `sudo chown -R USER FOLDER` gives back",
+    "EPERM": "it must be yours; what `sudo` once made, `sudo chown -R USER FOLDER` gives back",
+    "ENOSPC": "free some room, then try again",
+    "EDQUOT": "free some room, then try again",
+    "EROFS": "give a place that can be written",
+    "EIO": "look at the disk: `dmesg` says more",
+    "EMFILE": "raise the limit of open files: `ulimit -n`",
+    "ENFILE": "the machine has too many files open: end what opened them",
+    "ENOMEM": "the machine has no memory left: end what uses it",
+    "ENOTDIR": "move away what lies there, or name another place",
+    "EISDIR": "move away what lies there, or name another place",
+    "ELOOP": "move away what lies there, or name another place",
+    "ENAMETOOLONG": "give a shorter name",
+}
+
+
+def _say_state(error: OSError) -> int:
+    """Say in one line what the machine wouldn't do; what only a mistake of ours can cause is a
+    bug."""
+    if isinstance(error, streams.OutputError):
+        streams.drop_output()
+        if error.errno == errno.EPIPE:
+            return 0  # the reader has gone, and wants no more
+        _complain(
+            f"the output can't be written: {error.strerror}; make room, or give another place"
+        )
+        return 1
+    remedy = _REMEDIES.get(errno.errorcode.get(error.errno or 0, ""))
+    name = error.filename2 or error.filename
+    where, what = "" if name is None else f"{name}: ", error.strerror
+    if isinstance(error, streams.InputError):
+        what, remedy = str(error), "give it something to read"
+    elif error.errno == errno.ENOENT and error.filename is None:  # of `os.getcwd`
+        what, remedy = "the folder that you are in is gone", "go to another"
+    if remedy is None:
+        return _report_bug()
+    _complain(f"{where}{what}; {remedy}")
+    return 1
 
 
 def _report_bug() -> int:

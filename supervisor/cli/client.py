@@ -5,8 +5,11 @@ Only the standard library, and imported where it is used: a verb must not wait f
 framework to load.
 """
 
+import fcntl
 import http.client
 import json
+import os
+import time
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlencode
@@ -15,6 +18,8 @@ from supervisor.errors import GatehouseError, UserError
 
 NOT_RUNNING = "start one with `gatehouse up` or `make up`"
 ANSWER_S = 30.0
+# For how long a supervisor that starts or ends is waited for.
+LOOKS, LOOK_EVERY_S = 100, 0.1
 
 
 class Client:
@@ -89,15 +94,18 @@ def _given(body: dict[str, Any]) -> dict[str, Any]:
 
 
 def find(data_dir: Path) -> Client | None:
-    """The running supervisor of a data folder, or None."""
-    try:
-        contact = json.loads((data_dir / "supervisor.json").read_text())
-        token = (data_dir / "operator.token").read_text().strip()
-        client = Client(int(contact["port"]), token)
-        client.get("/api/status")
-    except (OSError, ValueError, KeyError, GatehouseError):
-        return None
-    return client
+    """The running supervisor of a data folder, or None. One that just starts, or ends, is waited
+    for, so that no two verbs tell different things."""
+    for _ in range(LOOKS):
+        if not _is_held(data_dir):
+            return None
+        client = _answering(data_dir)
+        if client is not None:
+            return client
+        time.sleep(LOOK_EVERY_S)
+    raise UserError(
+        f"a Gatehouse starts or ends on {data_dir}, and doesn't answer yet", "try again in a moment"
+    )
 
 
 def must_find(data_dir: Path) -> Client:
@@ -105,6 +113,33 @@ def must_find(data_dir: Path) -> Client:
     client = find(data_dir)
     if client is None:
         raise UserError(f"no Gatehouse runs on {data_dir}", NOT_RUNNING)
+    return client
+
+
+def _is_held(data_dir: Path) -> bool:
+    """Return whether a supervisor has its data folder: what a dead one left there, such as a port
+    that is somebody else's by now, is never believed."""
+    try:
+        descriptor = os.open(data_dir / "lock", os.O_RDONLY | os.O_CLOEXEC)
+    except (FileNotFoundError, NotADirectoryError):
+        return False
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    finally:
+        os.close(descriptor)
+    return False
+
+
+def _answering(data_dir: Path) -> Client | None:
+    try:
+        contact = json.loads((data_dir / "supervisor.json").read_bytes())
+        token = (data_dir / "operator.token").read_bytes().decode("ascii").strip()
+        client = Client(int(contact["port"]), token)
+        client.get("/api/status")
+    except (FileNotFoundError, ValueError, TypeError, KeyError, OverflowError, GatehouseError):
+        return None
     return client
 
 

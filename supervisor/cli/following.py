@@ -7,7 +7,6 @@ where its own is another. Nothing is dropped in silence.
 """
 
 import shutil
-import sys
 import time
 from pathlib import Path
 from typing import Any
@@ -17,7 +16,7 @@ import msgspec
 from supervisor import settings as environment
 from supervisor.base.clock import RealClock
 from supervisor.cli.client import Client
-from supervisor.cli.telling import CopyTeller, print_answer, say, say_url
+from supervisor.cli.telling import CopyTeller, ShownOutput, print_answer, say, say_url
 from supervisor.core.agents.agents import AgentName
 from supervisor.core.jobs import Job
 from supervisor.core.sessions import Kind
@@ -121,7 +120,7 @@ def follow(client: Client, wanted: dict[str, Any], *, open_from: Path | None) ->
     session = client.post("/api/sessions", **wanted)
     path = f"/api/sessions/{session['id']}"
     say_url(client.post("/api/login-token")["url"], open_from)
-    offset, told, copying = 0, set[str](), CopyTeller(RealClock())
+    offset, told, copying, output = 0, set[str](), CopyTeller(RealClock()), ShownOutput()
     has_terminal = not wanted["tty"]
     is_quarantine = wanted["kind"] == "quarantine"
     try:
@@ -138,8 +137,7 @@ def follow(client: Client, wanted: dict[str, Any], *, open_from: Path | None) ->
                 continue
             part = _output(client, path, offset, is_shown=not wanted["tty"] and not is_quarantine)
             offset = part["next_offset"]
-            sys.stdout.write(part["text"])
-            sys.stdout.flush()
+            output.write(part["text"])
             if session["state"] == "ended" and not part["text"]:
                 break
             if not part["text"]:

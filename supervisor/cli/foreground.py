@@ -24,7 +24,7 @@ from supervisor import settings as environment
 from supervisor.base.clock import RealClock
 from supervisor.cli import client as running
 from supervisor.cli import following
-from supervisor.cli.telling import CopyTeller, print_answer, say, say_url
+from supervisor.cli.telling import CopyTeller, ShownOutput, print_answer, say, say_url
 from supervisor.core.agents.agents import AgentName
 from supervisor.core.jobs import Job, result_words
 from supervisor.core.sessions import Kind, Session, remaining_s
@@ -53,6 +53,8 @@ def demo(settings: Settings, *, open_browser: bool) -> int:
         with staged(folder) as stage:
             own = settings._replace(
                 data_dir=folder / "data",
+                # Beside another Gatehouse, too: any free one, where none is named.
+                port=settings.port if "GATEHOUSE_PORT" in settings.given else 0,
                 # A recorded model plays the review: nothing is spent, and nothing leaves here.
                 anthropic_api_key="",
                 forge_port=0,
@@ -254,17 +256,15 @@ class _Teller:
         self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
         self._told: dict[str, None] = {}
         self._copying = CopyTeller(RealClock())
+        self._output = ShownOutput()
 
     def output(self, session_id: str, data: bytes) -> None:
         if session_id != self.session_id:
             return
         if self._raw:
-            sys.stdout.buffer.write(data)
-            sys.stdout.buffer.flush()
-            return
-        with contextlib.suppress(BrokenPipeError):
-            sys.stdout.write(visible(self._decoder.decode(data).replace("\r\n", "\n")))
-            sys.stdout.flush()
+            self._output.write_bytes(data)
+        else:
+            self._output.write(visible(self._decoder.decode(data).replace("\r\n", "\n")))
 
     def session(self, session: Session) -> None:
         """Say what is new of it. A full-screen program owns the terminal: then it is said when
@@ -373,7 +373,8 @@ def _in_loop(main: Any) -> int:
             code: int = runner.run(main)
             return code
     except BaseExceptionGroup as group:
-        expected = group.subgroup(GatehouseError)
+        # Also the interrupt of a start that isn't done: `main` knows what to say of each.
+        expected = group.subgroup((GatehouseError, OSError, KeyboardInterrupt))
         if expected is not None:
             raise _first(expected) from group
         raise

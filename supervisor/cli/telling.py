@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from supervisor.base.clock import Clock
+from supervisor.cli import streams
 from supervisor.core.files.copy_progress import left
 from supervisor.core.reviews.quarantine_answers import dropped_words
 from supervisor.core.text.folding import TERMINAL, line
@@ -39,6 +40,25 @@ class CopyTeller:
                 f"copying the workspace: {progress['done']} of {progress['total']}"
                 f" files{left(progress)}"
             )
+
+
+class ShownOutput:
+    """The agent's output, on standard output. Where that can't be written any more, it is dropped:
+    the session goes on, and its page has all of it."""
+
+    def write(self, text: str) -> None:
+        """Write it now."""
+        self.write_bytes(text.encode(sys.stdout.encoding, "backslashreplace"))
+
+    def write_bytes(self, data: bytes) -> None:
+        """Write it now, as it is."""
+        try:
+            sys.stdout.buffer.write(data)
+            sys.stdout.buffer.flush()
+        except OSError as error:
+            streams.drop_output()
+            if not isinstance(error.__cause__, BrokenPipeError):
+                say(f"the output can't be written any more: {error.strerror}; the page has it")
 
 
 def say(text: str) -> None:

@@ -286,9 +286,16 @@ def _print_audit_from(path: Path, offset: int, as_json: bool) -> int:
                 break  # being written
             offset += len(raw)
             text = raw.decode(errors="replace").rstrip("\n")
-            print(text if as_json else audit_line(json.loads(text)))
+            print(text if as_json else _record_line(text))
     sys.stdout.flush()
     return offset
+
+
+def _record_line(text: str) -> str:
+    try:
+        return audit_line(json.loads(text))
+    except (ValueError, TypeError, AttributeError, OverflowError):
+        return f"no record of ours (`gatehouse audit --verify` says more): {_all(text)}"
 
 
 def _one(text: str) -> str:

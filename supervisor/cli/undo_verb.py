@@ -91,7 +91,11 @@ def preview_text(seen: dict[str, Any]) -> str:
 def _agrees(count: int) -> bool:
     if not sys.stdin.isatty():
         return False
-    return input(f"Undo {_paths(count)}? [y/N] ").strip().lower() in ("y", "yes")
+    try:
+        return input(f"Undo {_paths(count)}? [y/N] ").strip().lower() in ("y", "yes")
+    except EOFError:  # ^D
+        print()
+        return False
 
 
 def _paths(count: int) -> str:

@@ -10,6 +10,7 @@ from supervisor.core.agents.agents import AgentName
 from supervisor.core.jobs import Job
 from supervisor.core.reviews.quarantine import LIFE_S
 from supervisor.core.sessions import Kind, NetworkMode, OwnLimits, is_quarantined
+from supervisor.core.text.utf8 import is_text
 from supervisor.errors import UserError
 from supervisor.settings import CopyMode, ExecRules
 
@@ -87,6 +88,8 @@ def checked_workspace(path: Path) -> Path:
         raise UserError(
             f"workspace `{path}` can't be read", "run Gatehouse as a user who may read it"
         )
+    if not is_text(str(real)):
+        raise UserError(f"workspace `{real}`: its name is not UTF-8 text", "give it another name")
     if real == Path("/"):
         raise UserError(
             "workspace `/` is the whole machine",

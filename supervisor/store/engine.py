@@ -10,6 +10,7 @@ from urllib.parse import quote
 
 from alembic import command
 from alembic.config import Config
+from alembic.util import CommandError
 from sqlalchemy import Engine, ExceptionContext, create_engine, event
 from sqlalchemy.exc import DatabaseError, OperationalError
 
@@ -27,14 +28,27 @@ def open_database(path: Path, migrations: Path = MIGRATIONS) -> Engine:
         migrate(engine, migrations)
     except Exception as error:
         engine.dispose()
+        if isinstance(error, CommandError):
+            raise StorageError(
+                f"{path} was written by a newer Gatehouse", "start that, or give another --data-dir"
+            ) from error
         if not isinstance(error, DatabaseError):
             raise
-        raise StorageError(
-            f"{path}: {error.orig}", "move the file away to start anew, or give another --data-dir"
-        ) from error
+        raise StorageError(f"{path}: {error.orig}", _remedy(str(error.orig))) from error
     event.listen(engine, "handle_error", _as_storage_error)
     path.chmod(0o600)
     return engine
+
+
+def _remedy(why: str) -> str:
+    """Return what to do about a database that can't be opened, by SQLite's words for it."""
+    if "full" in why:
+        return "free some room, then start again"
+    if "readonly" in why or "unable to open" in why:
+        return "it and its folder must be yours, and on a disk that can be written"
+    if "locked" in why:
+        return "end what else has it open"
+    return "move the file away to start anew, or give another --data-dir"
 
 
 def open_read_only(path: Path) -> Engine:

@@ -24,6 +24,7 @@ from supervisor.core.lab.explanation import as_data
 from supervisor.core.policy.policy_text import policy_from_data
 from supervisor.core.text.display import visible
 from supervisor.core.text.mistyped import nearest
+from supervisor.core.text.utf8 import is_text
 from supervisor.errors import UserError
 from supervisor.settings import Settings
 from supervisor.workspace.disk.links import look
@@ -127,7 +128,7 @@ def fields_of(words: Sequence[str]) -> dict[str, Any]:
         return _line(sys.stdin.buffer.readline(MOST_LINE_BYTES + 1), "standard input")
     if len(words) == 1 and words[0].lstrip().startswith("{"):
         return _line(words[0].encode("utf-8", "surrogatepass"), "the line")
-    odd = next((word for word in words if re.search("[\ud800-\udfff]", word)), None)
+    odd = next((word for word in words if not is_text(word)), None)
     if odd is not None:
         remedy = "give a line as for `policy check`, where `path_b64` stands for such a name"
         raise UserError(f"`{visible(odd[:60], one_line=True)}` is not UTF-8 text", remedy)

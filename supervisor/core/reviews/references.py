@@ -15,6 +15,8 @@ from urllib.parse import quote, unquote_to_bytes
 
 import msgspec
 
+from supervisor.core.text.utf8 import is_text
+
 # As long as a session lasts.
 MOST_AGE_S = 300
 LONGEST = 20_000
@@ -70,7 +72,7 @@ def is_plain(path: str) -> bool:
     """Return whether a path is relative, without empty parts, `.` and `..`, and UTF-8."""
     if "\0" in path or any(part in ("", ".", "..") for part in path.split("/")):
         return False
-    return not any("\ud800" <= char <= "\udfff" for char in path)
+    return is_text(path)
 
 
 def _path(spelled: str) -> str:

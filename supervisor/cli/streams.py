@@ -1,0 +1,89 @@
+"""The standard streams and texts as every verb may rely on them.
+
+A program may be started with a standard stream closed, in a locale of another encoding than the
+world's, or write to what nobody reads. It is separate from `cli` since it must have run before
+anything is opened: the next file would get the number of a closed stream.
+"""
+
+from __future__ import annotations
+
+import io
+import os
+import sys
+
+from supervisor.core.text.utf8 import is_text
+from supervisor.errors import UserError
+
+# A constant that type checkers know: see `verbs`.
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+    from typing import Any
+
+# The wrong way round for input and output: to use a closed one is still an error, and one that
+# says so. Complaints of what has no standard error are dropped.
+_CLOSED = ((0, "stdin", os.O_WRONLY), (1, "stdout", os.O_RDONLY), (2, "stderr", os.O_WRONLY))
+
+
+class InputError(OSError):
+    """Standard input was closed when Gatehouse was started."""
+
+
+class OutputError(OSError):
+    """Standard output can't be written."""
+
+
+class _NoInput(io.RawIOBase):
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, _buffer: object) -> int:
+        raise InputError("standard input is closed")
+
+
+class _Output(io.FileIO):
+    def write(self, data: Any, /) -> int:
+        try:
+            return super().write(data)
+        except OSError as error:
+            raise OutputError(error.errno, error.strerror) from error
+
+
+def make_ready() -> None:
+    """Have all three streams, and UTF-8 for texts and names of files, as everything here has."""
+    if sys.getfilesystemencoding() != "utf-8":
+        from supervisor.base import process
+
+        process.start_over("-X", "utf8")  # only at its start can Python be told
+    for number, name, flags in _CLOSED:
+        if getattr(sys, name) is None:
+            descriptor = os.open(os.devnull, flags)
+            if descriptor != number:
+                os.dup2(descriptor, number)
+                os.close(descriptor)
+    if sys.stdin is None:
+        sys.stdin = io.TextIOWrapper(io.BufferedReader(_NoInput()), "utf-8")
+    if sys.stderr is None:
+        sys.stderr = open(2, "w", encoding="utf-8", closefd=False)  # noqa: SIM115
+    is_terminal, encoding = False, "utf-8"
+    if sys.stdout is not None:
+        is_terminal, encoding = sys.stdout.isatty(), sys.stdout.encoding
+    raw = io.BufferedWriter(_Output(1, "w", closefd=False))
+    # A terminal may lack a character; what it shows then is its number.
+    errors = "backslashreplace"
+    sys.stdout = io.TextIOWrapper(raw, encoding, errors, line_buffering=is_terminal)
+
+
+def drop_output() -> None:
+    """Drop what can't be written, and all that is printed from now on: Python would try it once
+    more, and complain, at its exit."""
+    nothing = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nothing, 1)
+    os.close(nothing)
+
+
+def must_be_text(words: Iterable[str]) -> None:
+    """`UserError` where a word isn't UTF-8: it would stand on record, and on pages."""
+    for word in words:
+        if not is_text(word):
+            raise UserError(f"`{word}` is not UTF-8 text", "give another name or text")
