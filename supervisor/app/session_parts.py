@@ -21,6 +21,7 @@ from supervisor.channels.exec import ExecBroker
 from supervisor.channels.job_results import JobResults
 from supervisor.channels.started_programs import StartedPrograms
 from supervisor.core.actions import Exec, FileChange, Packages, category_of
+from supervisor.core.agents.inside import AGENT_PORT
 from supervisor.core.approvals import Request, is_settled, status
 from supervisor.core.jobs import JobResult
 from supervisor.core.network.egress_wire import Credential, Listener
@@ -37,7 +38,6 @@ from supervisor.sandbox.toolchains import GIT_IDENTITY, tools_of
 from supervisor.sessions import workspace_git
 from supervisor.sessions.credentials import NamedSecrets
 from supervisor.sessions.session_sandboxes import (
-    AGENT_PORT,
     PROXY_PORT,
     SessionSandboxes,
     StartingShell,

@@ -16,7 +16,7 @@ import msgspec
 
 from supervisor.core.actions import Exec
 from supervisor.core.agents.agents import AGENTS, MODEL_KEYS, AgentName, ModelKey, Provider
-from supervisor.core.agents.inside import Inside
+from supervisor.core.agents.inside import AGENT_PORT, DOOR, Inside
 from supervisor.core.jobs import job_prompt
 from supervisor.core.network.egress_wire import Credential
 from supervisor.core.sessions import QUARANTINED, Session, is_quarantined
@@ -31,14 +31,12 @@ from supervisor.sessions.credentials import NamedSecrets
 from supervisor.settings import ROOT, Settings
 
 PROXY_PORT = 3128
-AGENT_PORT = 3701
 INSIDE = "/opt/gatehouse"
 # The built-in agent's task, below its home.
 TASK = ".gatehouse/task"
 # Of a reader in quarantine: what it reviews.
 CHANGE = ".gatehouse/change.json"
 ORDER = ".gatehouse/order.json"
-DOOR = f"http://127.0.0.1:{AGENT_PORT}"
 _URLS: Mapping[Provider, str] = {
     "anthropic": "https://api.anthropic.com",
     "openai": "https://api.openai.com/v1",
@@ -194,7 +192,6 @@ class SessionSandboxes:
     def _inside(self) -> Inside:
         hook = [_python()[0], "-I", "-S", f"{INSIDE}/agent_image/hooks/pre_tool_use.py"]
         return Inside(
-            door=DOOR,
             workspace=MERGED,
             hook=shlex.join(hook),
             plugin=(ROOT / "agent_image/hooks/opencode.js").read_text(),

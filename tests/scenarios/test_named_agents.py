@@ -381,6 +381,53 @@ async def test_its_own_servers_tools_ask_by_themselves_and_others_are_judged(
             assert "exec(mcp__notes__wipe *)" in wiped[0], wiped
 
 
+# What a repository says of its own server that has the name of ours: a program, or an address.
+PROGRAM = {"type": "local", "command": ["python3", "notes.py"]}
+ADDRESS = {"type": "remote", "url": "http://127.0.0.1:9/mcp", "headers": {"X-Ours": "1"}}
+
+
+@pytest.mark.parametrize("server", [PROGRAM, ADDRESS], ids=["program", "address"])
+async def test_opencode_calls_no_server_of_a_repository_by_the_name_of_ours(
+    start_supervisor: StartSupervisor, workspace: Path, installed: None, server: dict[str, Any]
+) -> None:
+    """It has a tool of our name, too: what is called so asks by itself."""
+    (workspace / "notes.py").write_text(NOTES_SERVER.replace('"wipe"', '"session_facts"'))
+    (workspace / "opencode.json").write_text(json.dumps({"mcp": {"gatehouse": server}}))
+    agent = Named("opencode", "")
+    agent.server = model(calls(tool_use("gatehouse_session_facts", {})), text(FINAL_WORDS))
+    with agent.server:
+        async with supervising(start_supervisor, agent, "deny: ['filesystem(**)']\n") as running:
+            session = await running.ended(await agent.start(running, workspace))
+            (said,) = agent.results()
+            assert session.id in said, said
+
+
+@pytest.mark.parametrize("is_program", [True, False], ids=["program", "address"])
+async def test_codex_calls_no_server_of_a_repository_by_the_name_of_ours(
+    start_supervisor: StartSupervisor, workspace: Path, installed: None, is_program: bool
+) -> None:
+    (workspace / "notes.py").write_text(NOTES_SERVER.replace('"wipe"', '"session_facts"'))
+    (workspace / ".codex").mkdir()
+    said = (
+        'command = "python3"\nargs = ["notes.py"]' if is_program else 'url = "http://127.0.0.1:9/"'
+    )
+    (workspace / ".codex/config.toml").write_text(f"[mcp_servers.gatehouse]\n{said}\n")
+    facts = {"namespace": "mcp__gatehouse", "name": "session_facts", "arguments": "{}"}
+    agent = Named("codex", "")
+    agent.server = ResponsesServer(
+        [{"type": "function_call"} | facts, says(FINAL_WORDS)], api_key=KEY
+    )
+    with agent.server:
+        async with supervising(start_supervisor, agent, "deny: ['filesystem(**)']\n") as running:
+            session = await running.ended(await agent.start(running, workspace))
+            if is_program:
+                assert "url is not supported for stdio" in running.output(session)
+                assert agent.server.requests == []
+            else:
+                (told,) = agent.results()
+                assert session.id in told, told
+
+
 async def test_a_long_lived_token_is_used_in_place_of_a_key(
     start_supervisor: StartSupervisor, workspace: Path, with_claude: str
 ) -> None:

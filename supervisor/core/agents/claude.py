@@ -2,7 +2,7 @@
 
 import json
 
-from supervisor.core.agents.inside import Inside
+from supervisor.core.agents.inside import SERVER_URL, Inside
 
 ENVIRONMENT = {
     "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC": "1",
@@ -38,7 +38,7 @@ def home(inside: Inside) -> dict[str, str]:
     key = inside.placeholders.get("ANTHROPIC_API_KEY", "")
     server = {
         "type": "http",
-        "url": f"{inside.door}/mcp",
+        "url": SERVER_URL,
         "headers": {"Authorization": "Bearer ${GATEHOUSE_TOKEN}"},
     }
     state = {

@@ -2,10 +2,17 @@
 
 import json
 
-from supervisor.core.agents.inside import Inside
+from supervisor.core.agents.inside import SERVER_URL, Inside
 
 # It can't make a sandbox inside of one. The hook is ours: there is nobody who could trust it.
-ARGUMENTS = ("--dangerously-bypass-approvals-and-sandbox", "--dangerously-bypass-hook-trust")
+# A repository's own settings go before those of the home, and after these: no other server is
+# called by the name of ours. Codex doesn't start where one is a program: it has a URL, too, then.
+ARGUMENTS = (
+    "--dangerously-bypass-approvals-and-sandbox",
+    "--dangerously-bypass-hook-trust",
+    "-c",
+    f"mcp_servers.gatehouse.url={json.dumps(SERVER_URL)}",
+)
 HOOK_S = 86_400
 
 
@@ -26,7 +33,7 @@ def home(inside: Inside) -> dict[str, str]:
         f"[projects.{text(inside.workspace)}]",
         'trust_level = "trusted"',
         "[mcp_servers.gatehouse]",
-        f"url = {text(f'{inside.door}/mcp')}",
+        f"url = {text(SERVER_URL)}",
         'bearer_token_env_var = "GATEHOUSE_TOKEN"',
         "[[hooks.PreToolUse]]",
         "[[hooks.PreToolUse.hooks]]",

@@ -2,14 +2,18 @@
 
 from typing import NamedTuple
 
+# Where an agent finds its door.
+AGENT_PORT = 3701
+DOOR = f"http://127.0.0.1:{AGENT_PORT}"
+# Our own MCP server there.
+SERVER_URL = f"{DOOR}/mcp"
+
 
 class Inside(NamedTuple):
-    """`door`: the URL of the agent's door; its token is in GATEHOUSE_TOKEN. `workspace`: the
-    private copy. `hook`: the command that asks before a tool runs, for a shell. `plugin`: the text
-    of OpenCode's hook. `placeholders`: by variable, what stands for the keys. `urls`: providers'
-    other addresses, by provider."""
+    """`workspace`: the private copy. `hook`: the command that asks before a tool runs, for a shell.
+    `plugin`: the text of OpenCode's hook. `placeholders`: by variable, what stands for the keys.
+    `urls`: providers' other addresses, by provider. The door's token is in GATEHOUSE_TOKEN."""
 
-    door: str
     workspace: str
     hook: str
     plugin: str

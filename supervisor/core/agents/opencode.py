@@ -2,7 +2,7 @@
 
 import json
 
-from supervisor.core.agents.inside import Inside
+from supervisor.core.agents.inside import SERVER_URL, Inside
 
 # Its list of models and its updates come from its makers' hosts, plugins of ours need nothing.
 ENVIRONMENT = {
@@ -10,6 +10,11 @@ ENVIRONMENT = {
     "OPENCODE_DISABLE_MODELS_FETCH": "1",
     "OPENCODE_DISABLE_LSP_DOWNLOAD": "1",
     "OPENCODE_DISABLE_SHARE": "1",
+    # A repository's own settings go before those of the home, and after these: no other server is
+    # called by the name of ours.
+    "OPENCODE_CONFIG_CONTENT": json.dumps(
+        {"mcp": {"gatehouse": {"type": "remote", "url": SERVER_URL, "enabled": True}}}
+    ),
 }
 
 
@@ -28,7 +33,7 @@ def home(inside: Inside) -> dict[str, str]:
         "mcp": {
             "gatehouse": {
                 "type": "remote",
-                "url": f"{inside.door}/mcp",
+                "url": SERVER_URL,
                 "headers": {"Authorization": "Bearer {env:GATEHOUSE_TOKEN}"},
                 "oauth": False,
             }

@@ -24,7 +24,6 @@ PLACEHOLDER = "gatehouse-placeholder-0123456789abcdef01234567"
 
 def inside(**urls: str) -> Inside:
     return Inside(
-        door="http://127.0.0.1:3701",
         workspace="/workspace/merged",
         hook='/opt/a "b"/python hook.py',
         plugin="// the plugin",
