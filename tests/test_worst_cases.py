@@ -1,20 +1,29 @@
 """No text makes a reader take more than linear time (law 14): each expression that reads hostile
 text gets worst cases made from itself, each parser its language's tokens."""
 
+import contextlib
+import gzip
 import os
 import re
+import zlib
 from collections.abc import Callable
 
+import brotli
 import pytest
+import zstandard
 
 from supervisor.core.actions import WORKSPACE, Exec, FileChange, Git, Network, Packages
 from supervisor.core.models.call_bodies import read_call
 from supervisor.core.policy.evaluate import evaluate
-from supervisor.core.policy.policy_text import policy_from_data
+from supervisor.core.policy.policy_text import parse_policy, policy_from_data
+from supervisor.core.review_markdown import fenced, plain
+from supervisor.core.reviews.config.reader import read_reviewerc
 from supervisor.core.reviews.quarantine_answers import BadAnswerError, inert, read_answer
 from supervisor.core.secrets.command_secrets import without_secrets
 from supervisor.core.secrets.url_secrets import in_headers, in_target
 from supervisor.core.text.globs import ignore_step, steps_fit, steps_of
+from supervisor.egress.protocols.codings import Decoder
+from supervisor.errors import PolicyError
 from tests.fuzz import seeds
 from tests.hostile_readers import Reader, found, listed, slowest_of
 from tests.worst_cases import LARGE, MOST_GROWTH, Case, of_tokens, slowest, taken_s
@@ -60,6 +69,21 @@ def _answered(text: str) -> None:
         inert(text)
 
 
+def _policy(text: str) -> None:
+    with contextlib.suppress(PolicyError):
+        parse_policy(text, "p")
+
+
+def _rendered(text: str) -> None:
+    plain(text)
+    fenced(text)
+
+
+def _decoded(coding: str, body: bytes) -> None:
+    for _ in Decoder(coding).decode(body):
+        pass
+
+
 def _request(path: str) -> Network:
     return Network(
         operation="request", host="a.example", port=443, scheme="https", method="GET", path=path
@@ -86,6 +110,9 @@ READERS: dict[str, tuple[Callable[[str], object], str, int]] = {
     "a header's secrets": (lambda text: in_headers((("referer", text),)), "hosts", LARGE),
     "an answer from quarantine": (_answered, "policy", LARGE),
     "a model call": (_called, "check", LARGE),
+    "a policy": (_policy, "policy", LARGE),
+    "a .reviewerc": (lambda text: read_reviewerc(text.encode(), ("UTC",)), "policy", LARGE),
+    "Markdown": (_rendered, "exec", LARGE),
 }
 
 
@@ -106,8 +133,41 @@ _PROVED: dict[str, list[Case]] = {
     "a URL's secrets": [Case(";a="), Case(";code=1"), Case("?code=1")],
     "a header's secrets": [Case(";a="), Case("#code=1")],
     "an answer from quarantine": [Case("ww."), Case(" \n", "```json"), Case("<review>")],
+    "a policy": [
+        *(Case(f"- {one}\n", "version: 1\nallow:\n") for one in ("exec(a)", "exec(*a *b)", "x((")),
+        Case("a: 1\n"),
+        Case("a*", "version: 1\ndeny: [filesystem(", ")]"),
+    ],
+    "a .reviewerc": [
+        Case("- {id: a, prompt: x}\n", "version: 1\ncommands:\n"),
+        Case("- {id: a, commandRef: b}\n", "version: 1\nreview:\n prompts:\n"),
+        Case("- '*a*b/**'\n", "version: 1\nreview:\n ignore:\n"),
+        Case("a: 1\n"),
+    ],
+    "Markdown": [Case(one) for one in ("<", "](", "@a", "#1", "- ", "1.", "www.", "&#", "\t")],
     "a model call": [Case('{"media_type":'), Case('{"type":'), Case("[")],
 }
+
+
+# Bodies that unpack to nothing, to little and to much, one behind the other.
+_PACKED: dict[str, list[bytes]] = {
+    "gzip": [gzip.compress(one) for one in (b"", b"a", bytes(10_000))],
+    "deflate": [zlib.compress(one) for one in (b"", b"a", bytes(10_000))],
+    "br": [brotli.compress(one) for one in (b"", b"a", bytes(10_000))],
+    "zstd": [zstandard.compress(one) for one in (b"", b"a", bytes(10_000))],
+}
+_CODED = [*_PACKED, "deflate, deflate", "gzip, br, zstd"]
+
+
+@pytest.mark.parametrize("coding", _CODED)
+def test_no_decoder_takes_more_than_linear_time(coding: str) -> None:
+    packed = _PACKED[coding.rpartition(" ")[2]]
+    words = [*packed, *(one[:-1] for one in packed), b"\0", b"\xff", b"\x1f\x8b\x08", b"(\xb5/\xfd"]
+    units = [one.decode("latin-1") for one in words if one]
+    cases = [Case(one, before) for one in units for before in ("", *units[:3])]
+    slow = slowest(lambda text: _decoded(coding, text.encode("latin-1")), cases)
+    assert slow is not None
+    assert not slow.is_bad, (str(slow.case), slow)
 
 
 def test_nested_parts_of_a_model_call_are_read_in_linear_time() -> None:
