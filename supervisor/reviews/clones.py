@@ -33,6 +33,9 @@ log = structlog.get_logger("reviews")
 DEPTH, DEEPEN_BY, MOST_DEPTH = 50, 500, 5_000
 FETCH_S, GIT_S = 600.0, 120.0
 MOST_DIFF_BYTES = 64 * 1024 * 1024
+# Of the changed files' names, kinds and ids, since the names are kept with each run: room for some
+# 12,000 files.
+MOST_NAMES_BYTES = 2 * 1024 * 1024
 MOST_TEXT_BYTES = 4 * 1024 * 1024
 # The list of a tree's files, and how long it may take: trees in trees name more than there is.
 MOST_LIST_BYTES, LIST_S = 64 * 1024 * 1024, 30.0
@@ -248,9 +251,14 @@ class Clones:
         )
 
     async def _files(self, clone: Path, base: str, head: str) -> list[ChangedFile]:
-        raw = await self._try(clone, *_DIFF, "--raw", "--no-abbrev", "-z", base, head)
+        words = (*_DIFF, "--raw", "--no-abbrev", "-z", base, head)
+        raw = await self._try(clone, *words, limit_bytes=MOST_NAMES_BYTES)
+        if raw.truncated:
+            raise CloneError(
+                f"the change has more than {MOST_NAMES_BYTES >> 20} MB of names", may_retry=False
+            )
         patch = await self._try(clone, *_DIFF, base, head)
-        if patch.truncated or raw.truncated:
+        if patch.truncated:
             raise CloneError(
                 f"the change has more than {MOST_DIFF_BYTES >> 20} MB", may_retry=False
             )

@@ -277,3 +277,20 @@ async def test_a_fetch_that_brings_too_much_is_ended(
     with pytest.raises(CloneError, match="more than 0 GB"):
         async with clones.checkout(wanted(stage, number)):
             pass
+
+
+async def test_a_change_of_more_names_than_can_be_kept_with_each_run_is_refused(
+    stage: Stage, clones: Clones
+) -> None:
+    folder = stage.forge.repositories[NAME].folder
+    deep = "/".join(["d" * 200] * 9)
+    files = "".join(f"M 100644 inline {deep}/{n}\ndata 0\n" for n in range(1_200))
+    head = "commit refs/heads/many\ncommitter A <a@b.c> 1 +0000\ndata 0\nfrom refs/heads/main^0\n"
+    subprocess.run(
+        ["git", "fast-import", "--quiet"], cwd=folder, input=(head + files).encode(), check=True
+    )
+    number = stage.forge.open_pull(NAME, "many", title="X").number
+    with pytest.raises(CloneError, match="2 MB of names") as refused:
+        async with clones.checkout(wanted(stage, number)):
+            pass
+    assert not refused.value.may_retry
