@@ -16,7 +16,7 @@ import msgspec
 
 from supervisor import settings as environment
 from supervisor.app.quarantined_sessions import QuarantinedSessions
-from supervisor.app.session_plans import SessionPlans
+from supervisor.app.session_plans import SessionPlans, must_have_copy
 from supervisor.channels.exec import ExecBroker
 from supervisor.channels.job_results import JobResults
 from supervisor.channels.started_programs import StartedPrograms
@@ -26,7 +26,7 @@ from supervisor.core.approvals import Request, is_settled, status
 from supervisor.core.jobs import JobResult
 from supervisor.core.network.egress_wire import Credential, Listener
 from supervisor.core.sessions import Session, is_quarantined
-from supervisor.errors import NotFoundError, UserError
+from supervisor.errors import NotFoundError
 from supervisor.gate.gate import Gate
 from supervisor.gate.left_to_answer import LeftToAnswer, can_wait
 from supervisor.ledger.spending import Spending
@@ -51,7 +51,6 @@ from supervisor.workspace.copy import shared_copy
 from supervisor.workspace.copy.private_copy import make_private_copy, move_copy
 from supervisor.workspace.disk.overlay_changes import UPPER
 from supervisor.workspace.quarantines import Quarantines
-from supervisor.workspace.trees.trees import COPY
 from supervisor.workspace.undo.undo import Undo, reopened
 
 # Serves programs that know no proxy, where the session's network is transparent.
@@ -412,10 +411,7 @@ class SessionSetup:
         """Go on with the copy of a session that has ended. What it left of changes and installs is
         asked anew by this one."""
         folder = self._settings.sessions_dir
-        if not (folder / resumed / COPY).is_dir():
-            raise UserError(
-                "the copy of this session is gone", "start a new session on the workspace"
-            )
+        must_have_copy(folder / resumed)
         async with self._undo_turns[resumed]:
             parts = self._parts.get(resumed)
             if parts is not None:

@@ -25,6 +25,7 @@ from supervisor.sessions import agent_programs, workspace_git
 from supervisor.sessions.session_sandboxes import DEFAULT_MODEL, SessionSandboxes, StartingShell
 from supervisor.sessions.start_session import StartSession
 from supervisor.settings import ROOT, TAKEN_OVER, WORKSPACE_IN_COMPOSE, Settings
+from supervisor.workspace.trees.trees import COPY
 
 DEFAULT_POLICY = ROOT / "policy/default.yaml"
 # What judges a session in quarantine, whatever the installation's policy says.
@@ -64,6 +65,8 @@ class SessionPlans:
         """Return the facts of a session; `UserError` where it can't be started so."""
         self._check_expected(wanted)
         self._check_folder(wanted.workspace)
+        if wanted.resume is not None:
+            must_have_copy(self._settings.sessions_dir / wanted.resume)
         if caller.tools.folders and self._settings.backend == "compose":
             raise UserError(
                 "compose shows no tools of a home", "put them into agent_image/Dockerfile"
@@ -248,6 +251,12 @@ class SessionPlans:
 
     def _review_model(self, wanted: StartSession) -> str:
         return self._settings.review_model if wanted.review_model is None else wanted.review_model
+
+
+def must_have_copy(folder: Path) -> None:
+    """`UserError` where the folder of an ended session has no copy that another can go on with."""
+    if not (folder / COPY).is_dir():
+        raise UserError("the copy of this session is gone", "start a new session on the workspace")
 
 
 def _check_is_elsewhere(url: str, provider: Provider) -> None:

@@ -18,8 +18,6 @@ from supervisor.base.clock import RealClock
 from supervisor.cli.client import Client
 from supervisor.cli.telling import CopyTeller, ShownOutput, print_answer, say, say_url
 from supervisor.core.agents.agents import AgentName
-from supervisor.core.jobs import Job
-from supervisor.core.sessions import Kind
 from supervisor.errors import SandboxError, UserError
 from supervisor.settings import Settings
 
@@ -54,16 +52,12 @@ def wanted(
     settings: Settings,
     client: Client,
     *,
-    workspace: Path,
-    kind: Kind,
     command: tuple[str, ...],
-    agent: AgentName | None,
-    job: Job | None,
-    base: str | None,
-    tty: bool,
+    agent: AgentName | None = None,
+    **session: Any,
 ) -> dict[str, Any]:
-    """The body that asks for the session. What the person didn't say isn't in it: the
-    supervisor's own counts then."""
+    """The body that asks for the session, whose other facts are `session`'s. What the person didn't
+    say isn't in it: the supervisor's own counts then, or those of the session that is resumed."""
     if "GATEHOUSE_PORT" in settings.given and settings.port not in (0, client.port):
         raise UserError(
             f"a Gatehouse runs on {settings.data_dir} already, at port {client.port}",
@@ -76,13 +70,9 @@ def wanted(
         if said in given
     }
     return {
-        "workspace": str(workspace),
-        "kind": kind,
+        **msgspec.to_builtins(session, enc_hook=str),
         "command": list(command) if agent else _program(command),
         "agent": agent,
-        "job": None if job is None else msgspec.to_builtins(job),
-        "base": base,
-        "tty": tty,
         **{field: str(value) if isinstance(value, Path) else value for field, value in own.items()},
         "limits": {
             name: getattr(settings, name) for said, name in _LIMITS.items() if said in given
@@ -122,7 +112,7 @@ def follow(client: Client, wanted: dict[str, Any], *, open_from: Path | None) ->
     say_url(client.post("/api/login-token")["url"], open_from)
     offset, told, copying, output = 0, set[str](), CopyTeller(RealClock()), ShownOutput()
     has_terminal = not wanted["tty"]
-    is_quarantine = wanted["kind"] == "quarantine"
+    is_quarantine = session["kind"] == "quarantine"
     try:
         while True:
             session = client.get(path)

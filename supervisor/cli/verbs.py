@@ -19,7 +19,6 @@ if TYPE_CHECKING:
 
     from supervisor.cli.client import Client
     from supervisor.core.agents.agents import AgentName
-    from supervisor.core.sessions import Kind
     from supervisor.settings import Settings
 
 
@@ -228,30 +227,18 @@ def unpause(options: argparse.Namespace) -> int:
 
 def resume(options: argparse.Namespace) -> int:
     """Start a new session on the copy of one that has ended."""
-    from pathlib import Path
-
-    import msgspec
-
     from supervisor.cli import following
-    from supervisor.core.jobs import Job
 
-    client, settings = client_of(options), settings_of(options)
-    resumed = client.get(f"/api/sessions/{_id(options.id)}")["session"]
+    client = client_of(options)
     given = options.command[1:] if options.command[:1] == ["--"] else options.command
-    kind: Kind = "agent" if given else resumed["kind"]
-    is_review = kind == "review"
     wanted = following.wanted(
-        settings,
+        settings_of(options),
         client,
-        workspace=Path(resumed["workspace"]),
-        kind=kind,
-        command=() if kind != "agent" else tuple(given or resumed["command"]),
-        agent=None if given else resumed["agent"] or None,
-        job=None if given or not resumed["job"] else msgspec.convert(resumed["job"], Job),
-        base=resumed["base"] if is_review else None,
+        command=tuple(given),
+        resume=_id(options.id),
         tty=options.tty,
     )
-    return following.follow(client, wanted | {"resume": resumed["id"]}, open_from=None)
+    return following.follow(client, wanted, open_from=None)
 
 
 def drop(options: argparse.Namespace) -> int:

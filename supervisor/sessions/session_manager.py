@@ -36,7 +36,7 @@ from supervisor.sandbox import left_behind
 from supervisor.sandbox.base import Running, Sandbox
 from supervisor.sessions import session_output
 from supervisor.sessions.session_support import SessionSupport
-from supervisor.sessions.start_session import StartSession, checked_workspace
+from supervisor.sessions.start_session import StartSession, as_before, checked_workspace
 from supervisor.store import sessions as store
 
 log = structlog.get_logger("sessions")
@@ -180,12 +180,13 @@ class SessionManager:
     async def start(self, wanted: StartSession) -> Session:
         """Record a session and begin it; copying and starting go on after this returns.
         `UserError` for bad input."""
-        workspace = checked_workspace(wanted.workspace)
         if self._stopping is not None or self._tasks is None:
             raise UserError("Gatehouse is shutting down", "start it again first")
         if wanted.resume is not None:
-            kept = self._checked_resumed(wanted.resume, workspace).limits.exec_rules
-            wanted = msgspec.structs.replace(wanted, exec_rules=wanted.exec_rules or kept)
+            wanted = as_before(self.get(wanted.resume), wanted)
+        if wanted.workspace == Path():
+            raise UserError("no workspace is named", "give the folder of the project")
+        workspace = checked_workspace(wanted.workspace)
         token = secrets.token_urlsafe(32)
         now = self._clock.now()
         facts: dict[str, Any] = {"command": wanted.command, "notices": (), "base": wanted.base}
@@ -214,16 +215,6 @@ class SessionManager:
             self._run(session, live, (wanted, token)), name=f"session-{session.id}"
         )
         return session
-
-    def _checked_resumed(self, session_id: str, workspace: Path) -> Session:
-        """Return a session that has ended. `UserError` where no other can go on with its copy."""
-        resumed = self.get(session_id)
-        if resumed.ended_at is None:
-            raise UserError("this session hasn't ended", "stop it first, or wait for its end")
-        if resumed.workspace != str(workspace):
-            where = f"this session was on `{resumed.workspace}`"
-            raise UserError(where, "resume it on the same folder")
-        return resumed
 
     async def stop(self, session_id: str, *, reason: str, by: str) -> None:
         """Begin the orderly end of a session; returns at once. Stopping one that has ended does

@@ -2,14 +2,15 @@
 
 import os
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import msgspec
 
 from supervisor.core.agents.agents import AgentName
 from supervisor.core.jobs import Job
 from supervisor.core.reviews.quarantine import LIFE_S
-from supervisor.core.sessions import Kind, NetworkMode, OwnLimits, is_quarantined
+from supervisor.core.secrets.loose_words import HIDDEN
+from supervisor.core.sessions import Kind, NetworkMode, OwnLimits, Session, is_quarantined
 from supervisor.core.text.utf8 import is_text
 from supervisor.errors import UserError
 from supervisor.settings import CopyMode, ExecRules
@@ -22,10 +23,12 @@ class StartSession(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     """None means the supervisor's setting, and `command` is empty for a review. `agent`: one that
     Gatehouse knows; `command` is then its name and arguments. `job`: what is to be
     maintained; without `agent` the built-in one does it. `include_ignored`:
-    what git ignores comes into the private copy, too; `copy`: how that is made; `resume`: the id of
-    a session that has ended, whose copy this one goes on with; `network`: which of its programs can
-    ask to get out; `keep_bodies`: the Network page shows bodies; `policy`: the whole path of the
-    file that judges it; `limits`: its own bounds.
+    what git ignores comes into the private copy, too; `copy`: how that is made; `network`: which
+    of its programs can ask to get out; `keep_bodies`: the Network page shows bodies; `policy`: the
+    whole path of the file that judges it; `limits`: its own bounds.
+
+    `resume`: the id of a session that has ended. This one goes on with its copy and, but for what
+    is said here, as that one was: on the same folder, by the same agent, policy and limits.
 
     `order`: what the reader of a pull request is told besides (`core.reviews.orders`).
 
@@ -39,7 +42,7 @@ class StartSession(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     started.
     """
 
-    workspace: Path
+    workspace: Path = Path()
     command: tuple[str, ...] = ()
     kind: Kind = "agent"
     agent: AgentName | None = None
@@ -68,6 +71,46 @@ class StartSession(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
         wanted_s = self.max_uptime_s or by_default
         is_short = is_quarantined(self.kind, self.command)
         return min(wanted_s, LIFE_S) if is_short else wanted_s
+
+
+def as_before(resumed: Session, wanted: StartSession) -> StartSession:
+    """Return what goes on with a session, as that was where nothing else is said. `UserError`
+    where it can't be gone on with."""
+    if resumed.ended_at is None:
+        raise UserError("this session hasn't ended", "stop it first, or wait for its end")
+    if wanted.workspace not in (Path(), Path(resumed.workspace)):
+        where = f"this session was on `{resumed.workspace}`"
+        raise UserError(where, "resume it on the same folder")
+    same: dict[str, Any] = {}
+    if not wanted.command:
+        # That of a review or a job is made anew.
+        command = resumed.command if resumed.kind == "agent" else ()
+        if any(HIDDEN.search(word) for word in command):
+            raise UserError(
+                "the command of this session held a secret, which isn't kept",
+                "give the command again: gatehouse resume ID -- COMMAND",
+            )
+        same = {
+            "kind": resumed.kind,
+            "command": command,
+            "agent": resumed.agent or None,
+            "job": resumed.job,
+            "base": resumed.base if resumed.kind == "review" else None,
+        }
+    limits = {
+        name: getattr(wanted.limits, name) or getattr(resumed.limits, name)
+        for name in OwnLimits.__struct_fields__
+    }
+    return msgspec.structs.replace(
+        wanted,
+        **same,
+        workspace=Path(resumed.workspace),
+        policy=wanted.policy or (Path(resumed.policy_file) if resumed.policy_file else None),
+        budget=wanted.budget or resumed.budget or None,
+        network=wanted.network or resumed.network,
+        keep_bodies=resumed.keep_bodies if wanted.keep_bodies is None else wanted.keep_bodies,
+        limits=OwnLimits(**limits),
+    )
 
 
 def checked_workspace(path: Path) -> Path:

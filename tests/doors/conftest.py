@@ -1,6 +1,7 @@
 """`gatehouse` as a person starts it: a process of its own, a data folder of its own, the shipped
 policies. What a test here sees is what the person sees: exit codes, streams, HTTP."""
 
+import html
 import http.client
 import json
 import os
@@ -12,6 +13,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 
 # A bound for what should take a second, on a machine that does ten other things.
@@ -157,6 +159,108 @@ class Door:
 @pytest.fixture
 def door(gatehouse: Path, tmp_path: Path) -> Iterator[Door]:
     made = Door(gatehouse, tmp_path)
+    yield made
+    made.end()
+
+
+class House(Door):
+    """A `Door` on a git repository with an origin, and a browser's session on its page. `policy`: a
+    shipped example; None is what a new installation has."""
+
+    def __init__(self, program: Path, folder: Path, policy: Path | None = None) -> None:
+        super().__init__(program, folder)
+        self.policy = policy
+        self._page: httpx.Client | None = None
+        (self.workspace / "README.md").write_text("# Shop\n")
+        origin = folder / "origin.git"
+        self.git("init", "-q", "-b", "main")
+        self.git("add", "-A")
+        self.git("commit", "-qm", "begun")
+        self.git("init", "-q", "--bare", str(origin))
+        self.git("remote", "add", "origin", str(origin))
+        self.git("push", "-q", "origin", "main")
+
+    def git(self, *words: str) -> str:
+        return subprocess.run(
+            ["git", *words], cwd=self.workspace, check=True, capture_output=True, text=True
+        ).stdout
+
+    def environment(self, **more: str) -> dict[str, str]:
+        own = {"GATEHOUSE_POLICY": str(self.policy)} if self.policy else {}
+        return super().environment(**own, **more)
+
+    def ok(self, *words: str, **more: str) -> str:
+        """Run a verb that must succeed; what it printed."""
+        done = self.run(*words, **more)
+        assert done.returncode == 0, (words, done.stdout, done.stderr)
+        return done.stdout
+
+    def begin(self, script: str, *words: str) -> tuple[Started, str]:
+        """Have a shell script supervised beside `up` until it is done: the verb, and the session's
+        id. What it asked for may wait still."""
+        known = {one["id"] for one in self.sessions()}
+        place = ("--workspace", str(self.workspace))
+        started = self.start("run", *place, *words, "--", "sh", "-c", script)
+
+        def done() -> str:
+            new = [one for one in self.sessions() if one["id"] not in known]
+            if new and new[0]["agent_exited_at"] is not None:
+                return str(new[0]["id"])
+            assert started.process.poll() in (None, 0), started.printed
+            return ""
+
+        return started, until(done, "the agent's end")
+
+    def agent(self, script: str, *words: str) -> str:
+        """The same; the session's id."""
+        return self.begin(script, *words)[1]
+
+    def stop(self, session: str) -> None:
+        """`gatehouse stop`, and wait for the session's end."""
+        self.ok("stop", session)
+        until(lambda: self.session(session)["state"] == "ended", "the session's end")
+
+    def ended(self, script: str, *words: str) -> str:
+        """A session whose agent is done, and which was stopped; its id."""
+        session = self.agent(script, *words)
+        self.stop(session)
+        return session
+
+    def session(self, session: str) -> dict[str, Any]:
+        return next(one for one in self.sessions() if one["id"] == session)
+
+    def requests(self) -> list[dict[str, Any]]:
+        """`GET /api/requests`."""
+        found: list[dict[str, Any]] = self.http("GET", "/api/requests")[1]
+        return found
+
+    @property
+    def page(self) -> httpx.Client:
+        """A browser's session, signed in by the URL that `gatehouse url` prints."""
+        if self._page is not None:
+            return self._page
+        url = self.ok("url").strip()
+        base = url.partition("/login")[0]
+        self._page = httpx.Client(
+            base_url=base, headers={"Origin": base}, timeout=PATIENCE_S, follow_redirects=True
+        )
+        assert self._page.get(url).status_code == 200
+        # htmx sends with each request what the page says in this attribute.
+        sent = re.search(r"hx-headers='([^']*)'", self._page.get("/").text)
+        assert sent is not None
+        self._page.headers.update(json.loads(html.unescape(sent[1])))
+        return self._page
+
+    def end(self) -> None:
+        if self._page is not None:
+            self._page.close()
+            self._page = None
+        super().end()
+
+
+@pytest.fixture
+def house(gatehouse: Path, tmp_path: Path) -> Iterator[House]:
+    made = House(gatehouse, tmp_path)
     yield made
     made.end()
 

@@ -8,7 +8,7 @@ is on an error status.
 
 import contextlib
 import shlex
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Literal
 
@@ -195,9 +195,18 @@ async def remove_rule(request: AnyRequest, rule_id: FromPath[str]) -> Response[s
 @post("/sessions", include_in_schema=False, status_code=200)
 async def start_session(request: AnyRequest, data: Form) -> Response[str]:
     """Start a session and go to its page; an error is shown under the form."""
-    parts = parts_of(request)
+    return await _started(request, lambda: _wanted(data))
+
+
+@post("/sessions/{session_id:str}/resume", include_in_schema=False, status_code=200)
+async def resume_session(request: AnyRequest, session_id: FromPath[str]) -> Response[str]:
+    """Start a session that goes on with the copy of one that has ended, and go to its page."""
+    return await _started(request, lambda: StartSession(resume=session_id))
+
+
+async def _started(request: AnyRequest, wanted: Callable[[], StartSession]) -> Response[str]:
     try:
-        started = await parts.sessions.start(_wanted(data))
+        started = await parts_of(request).sessions.start(wanted())
     except GatehouseError as error:
         return page_values.html("parts/error.html", error=str(error))
     return Response(
@@ -284,6 +293,7 @@ def handlers() -> list[ControllerRouterHandler]:
         take_branch,
         stop_all,
         resume,
+        resume_session,
     ]
 
 
