@@ -260,6 +260,7 @@ def test_a_test_file_is_named_after_its_module() -> None:
         "fakes",
         "golden",
         "scenarios",
+        "doors",
         "escape",
         "browser",
         "clients",
