@@ -265,7 +265,6 @@ def test_a_test_file_is_named_after_its_module() -> None:
         "browser",
         "clients",
         "chaos",
-        "doors",
         "compose",
         "fuzz",
         "agent_image",

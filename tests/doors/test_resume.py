@@ -36,7 +36,9 @@ def test_what_can_not_go_on_is_said_in_a_line(house: House) -> None:
 
 def test_a_command_with_a_secret_is_asked_for_again(house: House) -> None:
     house.up()
-    house.ok("run", "--workspace", str(house.workspace), "--", "env", "API_TOKEN=hunter2hunter2", "true")
+    house.ok(
+        "run", "--workspace", str(house.workspace), "--", "env", "API_TOKEN=hunter2hunter2", "true"
+    )
     first = house.sessions()[0]["id"]
     one_line(house.run("resume", first), "give the command again")
     assert house.run("resume", first, "--", "true").returncode == 0
