@@ -212,7 +212,9 @@ def _unpacked(archive: bytes) -> dict[str, str | None]:
             file = entries.extractfile(entry) if entry.isreg() else None
             text = None if file is None else file.read()
             try:
-                found[entry.name.removeprefix("./")] = None if text is None else text.decode()
+                found[entry.name.removeprefix("./")] = (
+                    None if text is None else text.decode("utf-8-sig")
+                )
             except UnicodeDecodeError:
                 found[entry.name.removeprefix("./")] = None
     return found

@@ -5,6 +5,7 @@ else is left out and named: scripts, configuration, other folders, repositories,
 folder must never hold a line that wasn't understood here. Pure; every reader takes linear time.
 """
 
+import itertools
 import json
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -32,6 +33,10 @@ _NODE_SPEC = re.compile(
 # What changes how npm resolves, and is taken over.
 _NPM_CARRIED = frozenset(("legacy-peer-deps", "strict-peer-deps", "save-exact"))
 _NPM_IDLE = frozenset(("audit", "fund", "loglevel", "progress", "update-notifier", "engine-strict"))
+# A line of npm's configuration as we and npm's own reader take it alike: no escape, comment or
+# quotation mark within, no other blank.
+_NPM_LINE = re.compile(r"([\w.@:/-]+) *= *(?P<quote>[\"']?)([!-~]*)(?P=quote)\Z", re.ASCII)
+_NPM_SYNTAX = frozenset(";#\\\"'$")
 _PYTHON_SPEC = re.compile(
     r"[A-Za-z0-9][A-Za-z0-9._-]* ?(?:\[[A-Za-z0-9,._ -]*\])?"
     r" ?(?:\(?[<>=!~][A-Za-z0-9.*+!_<>=~, -]*\)?)?"
@@ -184,21 +189,22 @@ def _npm_lock(found: _Found, lock: dict[str, Any]) -> None:
 
 def _npm_config(found: _Found, text: str) -> None:
     kept = []
-    for line in text.splitlines():
-        key, _, value = (word.strip().strip("\"'") for word in line.partition("="))
-        if not key or key.startswith((";", "#")) or key in _NPM_IDLE:
+    for line in re.split(r"[\r\n]", text):
+        said = line.replace("\t", " ").strip(" ")
+        if not said or said.startswith((";", "#")):
             continue
+        key = said.partition("=")[0].strip()
+        row = _NPM_LINE.match(said)
+        value = row[3] if row and not _NPM_SYNTAX.intersection(row[3]) else ""
         is_scoped = key.startswith("@") and key.endswith(":registry")
-        if (key == "registry" or is_scoped) and host_of(value) and "$" not in value:
+        if (key == "registry" or is_scoped) and host_of(value):
             found.more += [value] if is_scoped else []
             found.default = found.default if is_scoped else value
             kept.append(f"{key}={value}")
         elif key in _NPM_CARRIED and value.isalnum():
             kept.append(f"{key}={value}")
-        elif key != "ignore-scripts":
+        elif key not in _NPM_IDLE | {"ignore-scripts"}:
             found.leave(f"what `{key}` in .npmrc changes")
-    if any(not line.isprintable() for line in kept):
-        raise ValueError(".npmrc holds control characters")
     found.files[".npmrc"] = "".join(f"{line}\n" for line in kept)
 
 
@@ -242,11 +248,24 @@ def requirements(
             found.leave(f"`{path}` can't be read")
             continue
         folder = path.rpartition("/")[0]
-        for line in text.replace("\\\n", " ").splitlines():
+        for line in _joined(text):
             waiting += _requirement(found, lines[kind], kind, folder, line)
     found.files[REQUIREMENTS] = "".join(f"{line}\n" for line in lines["-r"])
     found.files[CONSTRAINTS] = "".join(f"{line}\n" for line in lines["-c"])
     return found.given(), tuple(missing)
+
+
+def _joined(text: str) -> Iterator[str]:
+    """Return the lines of a file of requirements, joined as pip joins them: a comment goes on on no
+    other line."""
+    begun: list[str] = []
+    for line in text.splitlines():
+        is_comment = line.lstrip().startswith("#")
+        begun.append(f" {line}" if is_comment else line.rstrip("\\"))
+        if is_comment or not line.endswith("\\"):
+            yield "".join(begun)
+            begun = []
+    yield "".join(begun)
 
 
 def _file_of(flag: str) -> list[tuple[str, str]]:
@@ -260,7 +279,7 @@ def _requirement(
     found: _Found, lines: list[str], kind: str, folder: str, line: str
 ) -> list[tuple[str, str]]:
     """Take one line over, or name it; return the file that it includes."""
-    words = line.partition(" #")[0].split() if not line.lstrip().startswith("#") else []
+    words = list(itertools.takewhile(lambda word: not word.startswith("#"), line.split()))
     if not words:
         return []
     name, equals, value = words[0].partition("=")

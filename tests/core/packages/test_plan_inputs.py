@@ -110,8 +110,35 @@ def test_of_the_configuration_only_indexes_and_how_to_resolve_are_taken_over() -
         "@t:registry",
         "//x.test/:_authToken",
     ]
-    with pytest.raises(ValueError, match="control"):
-        npm(npmrc="@\x1bs:registry=https://x.test/\n")
+    assert npm(npmrc="audit = ; the default\r\nregistry\t=\thttps://x.test/\r\r\n").unknown == ()
+
+
+@pytest.mark.parametrize("blank", ["\x0b", "\x0c", "\x1c", "\x85", "\xa0", "\u2028", "\ufeff"])
+def test_a_line_that_npm_reads_otherwise_than_most_is_named(blank: str) -> None:
+    """npm ends lines at CR and LF alone, and has blanks of its own."""
+    line = f"registry=https://x.test/{blank}fund=x"
+    for text in (
+        line,
+        f"registry{blank}=https://x.test/",
+        f"@\x1bs{blank}:registry=https://x.test",
+    ):
+        found = npm(npmrc=f"{text}\n")
+        assert found.files[".npmrc"] == ""
+        assert found.default == ""
+        assert len(found.unknown) == 1
+    assert npm(npmrc=f"# a comment{blank}registry=https://x.test/\n").default == ""
+
+
+@pytest.mark.parametrize(
+    "line",
+    ["registry=https://x.test/;a", "registry=https://x.test/#a", 'registry="https://x.test/\'',
+     "registry=https://x\\.test/", '"registry"=https://x.test/', "'re'gistry=https://x.test/",
+     'registry=""https://x.test/""', "registry", "[registry]"],
+)  # fmt: skip
+def test_nor_is_an_index_taken_over_from_what_npm_unquotes_or_cuts(line: str) -> None:
+    found = npm(npmrc=line)
+    assert (found.files[".npmrc"], found.default) == ("", "")
+    assert len(found.unknown) == 1
 
 
 def test_only_so_much_is_named() -> None:
@@ -171,6 +198,22 @@ def test_a_workspace_elsewhere_and_an_index_that_is_no_web_address_are_named() -
 
 
 # -- pip ------------------------------------------------------------------------------------------
+
+
+def test_lines_of_requirements_are_joined_as_pip_joins_them() -> None:
+    action = parse_command("pip install -r a.txt")
+    text = (
+        "a==1 \\\r\n    --hash=sha256:00 \\\r\n    --hash=sha256:ff\r\n# one \\\nb==2\t#\\\n"
+        " # c\nd==\\\n4 \\\n# two\ne==5#no\nf \\\n"
+    )
+    given, _ = requirements(action, [], {"a.txt": text})
+    assert given.files["requirements.txt"].splitlines() == [
+        "a==1 --hash=sha256:00 --hash=sha256:ff",
+        "b==2",
+        "d==4",
+        "f",
+    ]
+    assert given.unknown == ("`e==5#no` doesn't come from the index",)
 
 
 def test_files_of_requirements_are_followed_and_what_no_index_answers_is_named() -> None:
