@@ -37,6 +37,7 @@ from supervisor.core.packages.install_recipes import (
     index_environment,
     index_script,
     is_planned,
+    lock_after,
     plan_script,
     recipe_of,
     said,
@@ -142,10 +143,8 @@ class PackagePlans:
         return found._replace(root=project.root, indexes=indexes.in_force, runs=runs)
 
     async def locks(self, session_id: str, plan: InstallPlan) -> Locks:
-        """Return what the lock file names now. `ValueError` where it can't be read."""
-        recipe = recipe_of(plan.action)
-        assert recipe is not None
-        return await self._files.locks(session_id, plan.root, recipe.lock)
+        """Return what came, as the lock file says. `ValueError` where it can't be read."""
+        return await self._files.locks(session_id, plan.root, lock_after(plan.action))
 
     async def _project(self, session_id: str, action: Packages) -> tuple[Project, str]:
         """Return what it is planned from, and why that can't be read; empty where it can."""
@@ -386,8 +385,8 @@ def _crates_config(url: str, body: bytes) -> tuple[str, str]:
 
 def _claimed(recipe: Recipe, project: Project, after: Locks) -> set[tuple[str, str]]:
     """Return which packages come as the copy's lock file says, and neither the person's own nor
-    the index does. Only npm takes a lock file's word for it."""
-    if recipe.kind != "npm":
+    the index does. Cargo takes no lock file's word for it."""
+    if recipe.kind == "crates":
         return set()
     try:
         said = locks_in(recipe.lock, project.inputs.files.get(recipe.lock, ""))
@@ -415,7 +414,7 @@ def _other_files(
     for key, one in sorted(after.items()):
         told = facts.get(key, RegistryFacts())
         if one.integrity and told.integrity:
-            is_other = one.integrity != told.integrity
+            is_other = not {*one.integrity.split()} <= {*told.integrity.split()}
         else:
             is_other = key in claimed and one.url not in ("", told.url)
         if is_other and told.url:

@@ -23,6 +23,7 @@ from supervisor.core.packages.install_recipes import (
     PINNED,
     home_config,
     index_environment,
+    is_unsaved,
     pinned,
     recipe_of,
     run_script,
@@ -155,7 +156,8 @@ class PackageBroker:
             there = await self._plans.locks(session_id, plan)
         except ValueError as error:
             return str(error)
-        keys = sorted(there.keys() | plan.locks.keys())
+        # What is in a folder may be less than what is locked: of other systems.
+        keys = sorted(there if is_unsaved(plan.action) else there.keys() | plan.locks.keys())
         differing = [
             f"{name} {version}"
             for name, version in keys
@@ -171,7 +173,7 @@ def _is_same(there: Locked | None, planned: Locked | None) -> bool:
 def _what(action: Packages) -> tuple[object, ...]:
     """Return what of a plan must be as it was shown: ages and sizes may differ."""
     plan = sorted((one.name, one.version, one.before) for one in action.plan)
-    return (plan, action.index, action.hosts)
+    return (plan, action.index, action.hosts, action.notes, action.doubt)
 
 
 def _facts(done: ToolResult) -> dict[str, object]:

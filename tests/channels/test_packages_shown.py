@@ -119,6 +119,37 @@ async def test_another_package_than_was_planned_is_a_failure(
         await running.ended(session)
 
 
+@pytest.mark.parametrize("has_lock", [True, False])
+async def test_what_is_installed_without_saving_it_is_shown_as_well(
+    running: Supervised, workspace: Path, index: Registry, has_lock: bool
+) -> None:
+    """Neither npm's manifest nor its lock file names it then."""
+    before = ["npm install ruled"] if has_lock else []
+    found, installs = await ask(
+        running, workspace, *before, "npm install needs-one --no-save", "npm uninstall ruled"
+    )
+    assert all(one["outcome"]["ok"] for one in found), found
+    assert plan_of(installs[-2]).keys() == {"needs-one", "tiny-one"}
+    assert isinstance(installs[-2].action, Packages)
+    assert installs[-2].action.doubt == ""
+    assert "needs-one" not in (workspace / "package.json").read_text()
+
+
+async def test_other_packages_than_were_planned_are_seen_where_none_are_saved(
+    running: Supervised, workspace: Path, index: Registry
+) -> None:
+    index.add_npm("turning", "1.0.0")
+    call = ("/v1/packages", {"command": "npm install turning --no-save"})
+    session = await running.start(workspace, *agent_command(call))
+    request = await running.asked("packages", where=lambda one: one.session_id == session.id)
+    index.turn("/turning", after=3, what=lambda: index.add_npm("turning", "1.0.1"))
+    running.approve(request)
+    outcome = await running.done(request)
+    assert "turning" in outcome.get("error", "") or outcome.get("asked_again")
+    with running.answering(lambda one: "denied"):
+        await running.ended(session)
+
+
 async def test_what_the_environment_has_is_not_planned_again(
     running: Supervised, workspace: Path, index: Registry
 ) -> None:
@@ -268,11 +299,65 @@ async def test_uv_s_pip_installs_what_its_card_shows_and_nothing_else(
     line = f"uv pip install --index-url {index.url}/simple/ -r requirements.txt"
     found, (install,) = await ask(running, workspace, "python3 -m venv .venv", line)
     assert found[-1]["outcome"]["ok"], found
-    assert set(plan_of(install)) == {"tiny-wheel"}
+    assert set(plan_of(install)) == {"tiny-wheel", "behind-a-comment"}
     session = running.parts.sessions.recent()[0]
     copy = running.parts.settings.sessions_dir / session.id / "merged"
     assert list(copy.rglob("tiny_wheel.py"))
-    assert not list(copy.rglob("behind_a_comment.py"))
+    assert list(copy.rglob("behind_a_comment.py"))
+
+
+@pytest.mark.skipif(shutil.which("uv") is None, reason="there is no uv here")
+@pytest.mark.parametrize("how", ["honest", "other", "no hash", "frozen", "later"])
+async def test_uv_s_lock_file_brings_nothing_that_its_card_does_not_show(
+    running: Supervised, workspace: Path, index: Registry, how: str
+) -> None:
+    """uv takes a lock file's word for which file a package is."""
+    (workspace / "pyproject.toml").write_text(
+        '[project]\nname = "app"\nversion = "1"\nrequires-python = ">=3.8"\n'
+        'dependencies = ["tiny-wheel"]\n'
+    )
+    index.add_wheel("other-wheel", "1.0.0")
+    good, evil = (index.wheel(f"{name}_wheel-1.0.0") for name in ("tiny", "other"))
+    file = evil if how in ("other", "frozen") else good
+    hashed = f', hash = "sha256:{file[1]}"' if how != "no hash" else ""
+    registry = f'registry = "{index.url}/simple/"'
+    lock = (
+        'version = 1\nrequires-python = ">=3.8"\n[[package]]\nname = "app"\nversion = "1"\n'
+        'source = { virtual = "." }\ndependencies = [{ name = "tiny-wheel" }]\n'
+        '[package.metadata]\nrequires-dist = [{ name = "tiny-wheel" }]\n'
+        f'[[package]]\nname = "tiny-wheel"\nversion = "1.0.0"\nsource = {{ {registry} }}\n'
+        f'wheels = [{{ url = "{file[0]}"{hashed} }}]\n'
+    )
+    if how == "no hash":
+        lock += f'sdist = {{ url = "{evil[0]}" }}\n'
+    (workspace / "written.lock").write_text(lock)
+    (workspace / "evil.lock").write_text(lock.replace(good[0], evil[0]).replace(good[1], evil[1]))
+    line = f"uv sync --default-index {index.url}/simple/{' --frozen' * (how == 'frozen')}"
+    first = ("/v1/exec", {"command": "mv written.lock uv.lock"})
+    session = await running.start(workspace, *agent_command(first, ("/v1/exec", {"command": line})))
+    running.approve(
+        await running.asked(
+            "exec",
+            where=lambda one: one.session_id == session.id and one.action.command[:2] == "mv",
+        )
+    )
+    request = await running.asked("packages", where=lambda one: one.session_id == session.id)
+    assert isinstance(request.action, Packages)
+    assert plan_of(request).keys() == {"tiny-wheel"}
+    assert bool(request.action.doubt) is (how not in ("honest", "later"))
+    copy = running.parts.settings.sessions_dir / session.id / "merged"
+    if how == "later":
+        (copy / "evil.lock").replace(copy / "uv.lock")
+    running.approve(request)
+    outcome = await running.done(request)
+    if how == "later":
+        assert outcome.get("asked_again")
+    elif how == "honest":
+        assert outcome["ok"], outcome
+    if how in ("honest", "later"):
+        assert not list(copy.rglob("other_wheel.py"))
+    with running.answering(lambda one: "denied"):
+        await running.ended(session)
 
 
 @pytest.mark.skipif(shutil.which("uv") is None, reason="there is no uv here")

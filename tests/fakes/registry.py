@@ -123,6 +123,12 @@ class Registry:
         """The hash of a package of npm."""
         return str(self._npm[name]["versions"][version]["dist"]["integrity"])
 
+    def wheel(self, stem: str) -> tuple[str, str]:
+        """The address and the SHA-256 of a wheel."""
+        file = f"{stem}-py3-none-any.whl"
+        path = f"/files/{file}"
+        return f"{self.url}{path}", hashlib.sha256(self._bodies[path][1]).hexdigest()
+
     def turn(self, path: str, *, after: int, what: Callable[[], None]) -> None:
         """Do something once a path was asked for so often from now on."""
         self._turn = (path, self.asked.count(path) + after, what)

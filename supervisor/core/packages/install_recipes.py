@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from typing import Literal, NamedTuple
 
 from supervisor.core.actions import Packages
-from supervisor.core.packages.lock_files import Locks
+from supervisor.core.packages.lock_files import NPM_INSTALLED, Locks
 from supervisor.core.packages.package_commands import managers, risky_flags
 from supervisor.core.packages.plan_inputs import CONSTRAINTS, INSTALLED, REQUIREMENTS
 from supervisor.core.packages.registry_answers import host_of
@@ -117,6 +117,8 @@ _PLANNED: dict[tuple[str, str], tuple[str, ...]] = {
 }
 # Flags of a command that mean nothing to the other one that plans it.
 _OTHER_WORDS = {("uv", "sync"), ("cargo", "fetch"), ("npm", "ci")}
+# Install without a trace in manifest and lock: a plan needs it there.
+_UNSAVED = ("npm", "--no-save")
 _MORE_FLAGS = frozenset(("--extra-index-url", "--index"))
 _INDEX_FLAGS = _MORE_FLAGS | {"--registry", "--index-url", "-i", "--default-index"}
 _GLOBAL = frozenset({"-g", "--global", "--location=global", "--user", "--user-install"})
@@ -227,6 +229,18 @@ def index_environment(action: Packages, indexes: Sequence[str]) -> str:
     return ":"
 
 
+def is_unsaved(action: Packages) -> bool:
+    """Return whether what comes is written to no lock file."""
+    return action.manager == _UNSAVED[0] and _UNSAVED[1] in action.flags
+
+
+def lock_after(action: Packages) -> str:
+    """Return the file below the project that says what came."""
+    recipe = recipe_of(action)
+    assert recipe is not None
+    return NPM_INSTALLED if is_unsaved(action) else recipe.lock
+
+
 def is_planned(action: Packages) -> bool:
     """Return whether there is a way to find out what an install would do."""
     return (action.manager, action.operation) in _PLANNED
@@ -239,6 +253,8 @@ def plan_script(action: Packages, own: str, *, program: str, python: str = "") -
     recipe = recipe_of(action)
     assert recipe is not None
     words = _PLANNED[action.manager, action.operation]
+    if (action.manager, action.operation) == ("uv", "sync") and "--frozen" in action.flags:
+        words = ()
     flags = [] if (action.manager, action.operation) in _OTHER_WORDS else _harmless(action)
     names = said(action).names
     line = f"{shlex.quote(program)} {shlex.join([*words, *flags, *names])}"
@@ -276,8 +292,9 @@ def _python_plan(action: Packages, program: str, python: str, words: list[str]) 
 
 
 def _harmless(action: Packages) -> list[str]:
-    """Return the flags that are known as harmless, without files of requirements."""
+    """Return the flags of a plan: those known as harmless, without files of requirements."""
     table, strange = managers()[action.manager], set(risky_flags(action))
+    strange |= {_UNSAVED[1]} if is_unsaved(action) else set()
     found: list[str] = []
     for flag in action.flags:
         name, equals, value = flag.partition("=")

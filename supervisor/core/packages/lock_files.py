@@ -14,13 +14,16 @@ from supervisor.core.packages.toml_text import read_toml
 _UV_LINE = re.compile(r" *([+~-]) +([A-Za-z0-9._-]+)==(\S+)")
 # More than any project has; a reader's time and memory grow with it.
 MOST_CHARS = 8 * 1024 * 1024
+# npm's list of what is in the folder, in the form of its lock file.
+NPM_INSTALLED = "node_modules/.package-lock.json"
 # npm's own bound of a name is 214.
 MOST_NAME = 256
 
 
 class Locked(NamedTuple):
     """One version of a package, with what the lock file says of it. None: it doesn't. `integrity`
-    is the hash of its file."""
+    is the hash of its file, of several files all hashes; where one has none, `url` has all
+    addresses instead."""
 
     name: str
     version: str
@@ -95,11 +98,15 @@ def _toml(text: str) -> list[Locked]:
         source: Any = entry.get("source")
         if source is None or (isinstance(source, dict) and not source.keys() & {"registry", "url"}):
             continue
-        files = [*entry.get("wheels", []), entry.get("sdist", {})]
-        url = next((str(one["url"]) for one in files if "url" in one), "")
+        files = [one for one in (*entry.get("wheels", []), entry.get("sdist")) if one]
+        urls = [str(one["url"]) for one in files if "url" in one]
         hashes = sorted(str(one["hash"]) for one in files if "hash" in one)
+        if len(hashes) == len(files):
+            urls = urls[:1]
+        else:
+            hashes = []
         integrity = str(entry.get("checksum") or " ".join(hashes))
-        found.append(Locked(entry["name"], entry["version"], url, integrity=integrity))
+        found.append(Locked(entry["name"], entry["version"], " ".join(urls), integrity=integrity))
     return found
 
 
@@ -133,6 +140,7 @@ def _uv(text: str) -> list[Locked]:
 
 _FORMATS: dict[str, Callable[[str], list[Locked]]] = {
     "package-lock.json": _npm,
+    NPM_INSTALLED: _npm,
     "Cargo.lock": _toml,
     "uv.lock": _toml,
     "pip-report.json": _pip,

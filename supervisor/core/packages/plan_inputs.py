@@ -189,7 +189,7 @@ def _npm_lock(found: _Found, lock: dict[str, Any]) -> None:
 
 def _npm_config(found: _Found, text: str) -> None:
     kept = []
-    for line in re.split(r"[\r\n]", text):
+    for line in text.replace("\r", "\n").split("\n"):
         said = line.replace("\t", " ").strip(" ")
         if not said or said.startswith((";", "#")):
             continue

@@ -21,8 +21,7 @@ MOST_LICENCE = 200
 
 class RegistryFacts(NamedTuple):
     """What a registry says of a version. `warning`: it was taken back, or is deprecated. `url`: of
-    its file.
-    """
+    its file. `integrity`: the hashes of its files, with blanks between."""
 
     published_at: float | None = None
     size: int | None = None
@@ -137,12 +136,15 @@ def _pypi(data: dict[str, Any], version: str) -> RegistryFacts:
     wheel = next((one for one in files if one["filename"].endswith(".whl")), files[0])
     yanked = next((one["yanked"] for one in files if one.get("yanked")), "")
     why = f": {yanked}" if isinstance(yanked, str) and yanked else ""
+    hashes = [(one.get("hashes") or {}).get("sha256") for one in files]
     return RegistryFacts(
         min(times, default=None),
         wheel.get("size"),
         None,
         None,
         f"yanked{why}" if yanked else "",
+        str(wheel.get("url") or ""),
+        " ".join(f"sha256:{one}" for one in hashes if one),
     )
 
 

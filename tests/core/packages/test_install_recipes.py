@@ -12,6 +12,7 @@ from supervisor.core.packages.install_recipes import (
     index_environment,
     index_script,
     is_planned,
+    lock_after,
     pinned,
     plan_script,
     recipe_of,
@@ -45,6 +46,22 @@ COMMANDS = [
     "go get x.test/a",
     "gem install a --install-dir vendor",
 ]
+
+
+def test_what_saves_nothing_is_planned_as_if_it_did() -> None:
+    action = parse_command("npm install a --no-save --save-exact")
+    assert "--no-save" not in plan_script(action, ":", program="npm")
+    assert "--save-exact" in plan_script(action, ":", program="npm")
+    assert "--no-save" in run_script(action, ":", scripts=False, is_pinned=False)
+    assert lock_after(action) == "node_modules/.package-lock.json"
+    assert lock_after(parse_command("npm install a")) == "package-lock.json"
+    assert lock_after(parse_command("uv add a --no-save")) == "uv.lock"
+
+
+def test_a_frozen_lock_file_of_uv_is_all_that_is_installed() -> None:
+    frozen, other = (parse_command(f"uv sync{flag}") for flag in (" --frozen", ""))
+    assert "uv lock" not in plan_script(frozen, ":", program="uv")
+    assert "uv lock" in plan_script(other, ":", program="uv")
 
 
 def test_every_manager_that_is_read_has_a_recipe() -> None:
@@ -101,7 +118,7 @@ def test_scripts_are_off_unless_a_person_says_so() -> None:
         ("uv add --group x -r r.txt a", "uv add --no-sync --group x a --python python3"),
         ("uv pip install a", "uv pip install --dry-run -r requirements.txt"),
         ("cargo add -F x a", "cargo add -F x a"),
-        ("uv sync --frozen", "uv lock --python python3"),
+        ("uv sync --locked", "uv lock --python python3"),
         ("cargo fetch --locked", "cargo update --workspace"),
     ],
 )

@@ -115,6 +115,26 @@ def test_nothing_is_no_package() -> None:
 
 
 @pytest.mark.parametrize(
+    ("files", "url", "integrity"),
+    [
+        ('wheels = [{ url = "https://a.test", hash = "b" }]\nsdist = { url = "c", hash = "a" }',
+         "https://a.test", "a b"),
+        ('wheels = [{ url = "https://a.test", hash = "b" }]\nsdist = { url = "c" }',
+         "https://a.test c", ""),
+        ('wheels = [{ url = "https://a.test" }]', "https://a.test", ""),
+        ('wheels = [{ path = "a" }]\nsdist = {}', "", ""),
+        ("", "", ""),
+    ],
+)  # fmt: skip
+def test_of_several_files_one_without_a_hash_makes_all_unknown(
+    files: str, url: str, integrity: str
+) -> None:
+    text = f'[[package]]\nname = "a"\nversion = "1"\nsource = {{ registry = "x" }}\n{files}\n'
+    found = locks_in("uv.lock", text)["a", "1"]
+    assert (found.url, found.integrity) == (url, integrity)
+
+
+@pytest.mark.parametrize(
     ("file", "text"),
     [
         ("package-lock.json", "{"),

@@ -72,18 +72,26 @@ def test_npm() -> None:
 
 def test_pypi() -> None:
     files = [
-        {"filename": "a-1.tar.gz", "upload-time": "2020-01-02T03:04:06", "size": 9},
+        {
+            "filename": "a-1.tar.gz",
+            "upload-time": "2020-01-02T03:04:06",
+            "size": 9,
+            "hashes": {"sha256": "0f"},
+        },
         {
             "filename": "a-1-py3-none-any.whl",
             "upload-time": "2020-01-02T03:04:05Z",
             "size": 7,
             "yanked": "broken",
             "url": "https://files.test/a.whl",
+            "hashes": {"sha256": "ff"},
         },
         {"filename": "a-2.zip", "upload-time": "nonsense", "yanked": True},
     ]
     body = json.dumps({"files": files}).encode()
-    assert facts("pypi", body, "1") == RegistryFacts(AT, 7, None, None, "yanked: broken")
+    assert facts("pypi", body, "1") == RegistryFacts(
+        AT, 7, None, None, "yanked: broken", "https://files.test/a.whl", "sha256:0f sha256:ff"
+    )
     assert facts("pypi", body, "2") == RegistryFacts(None, None, None, None, "yanked")
     assert facts("pypi", body, "3") == RegistryFacts()
 
