@@ -6,8 +6,9 @@ record of a session stay.
 """
 
 import asyncio
+import contextlib
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 import structlog
@@ -18,6 +19,8 @@ log = structlog.get_logger("sessions")
 
 # What goes: the copy itself, of either kind, and contents that it shared with the host.
 COPIES = ("merged", "upper", "work", "blobs", "quarantine")
+# What such a folder is called while it is removed: nobody may go on with half a copy.
+GOING = ".going"
 # For one step over one copy; the next round goes on.
 MOST_S = 600.0
 MOST_SAID_CHARS = 500
@@ -77,23 +80,31 @@ class KeptCopies:
 
 async def _size_of(folder: Path) -> int:
     """Return the bytes on disk of a session's copy."""
-    done = await _on_copies(folder, ("du", "-sk"))
+    both = [*COPIES, *(f"{name}{GOING}" for name in COPIES)]
+    done = await _on_copies(folder, ("du", "-sk"), both)
     lines = done.stdout.splitlines() if done is not None else []
     return sum(int(line.split()[0]) * 1024 for line in lines)
 
 
 async def _remove(folder: Path) -> None:
-    """Remove a copy, as far as it can be. A folder without permissions, such as an overlay's own,
-    gets them first."""
-    await _on_copies(folder, ("chmod", "-R", "u+rwx"))
-    await _on_copies(folder, ("rm", "-rf"))
+    """Remove a copy, as far as it can be: renamed first, so that it is whole or gone whenever it is
+    looked for. A folder without permissions, such as an overlay's own, gets them then."""
+    for name in COPIES:
+        # It isn't there, or what was left by an earlier removal is in the way and goes first.
+        with contextlib.suppress(OSError):
+            (folder / name).rename(folder / f"{name}{GOING}")
+    going = [f"{name}{GOING}" for name in COPIES]
+    await _on_copies(folder, ("chmod", "-R", "u+rwx"), going)
+    await _on_copies(folder, ("rm", "-rf"), going)
 
 
-async def _on_copies(folder: Path, command: tuple[str, ...]) -> Completed | None:
-    """Run a program on the folders of a copy; None where there are none. An agent made what is in
+async def _on_copies(
+    folder: Path, command: tuple[str, ...], names: Iterable[str]
+) -> Completed | None:
+    """Run a program on these folders of a copy; None where there are none. An agent made what is in
     them, in paths longer than any call takes: these programs go from folder to folder, follow no
     link, and can be ended."""
-    found = (folder / name for name in COPIES)
+    found = (folder / name for name in names)
     copies = [one for one in found if one.is_dir() and not one.is_symlink()]
     if not copies:
         return None

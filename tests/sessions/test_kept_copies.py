@@ -1,5 +1,7 @@
 """The bound on copies of ended sessions: the oldest go, but none that is needed."""
 
+import asyncio
+import contextlib
 import os
 from pathlib import Path
 
@@ -46,6 +48,32 @@ async def test_a_folder_without_permissions_goes_too(tmp_path: Path) -> None:
     (made / "work" / "work").chmod(0)
     (made / "merged" / "src").chmod(0o500)
     await KeptCopies(tmp_path, 0, lambda one: False).tidy()
+    assert [one.name for one in made.iterdir()] == ["output.log"]
+
+
+async def test_a_copy_is_whole_or_gone_while_it_is_removed(tmp_path: Path) -> None:
+    """A person may go on with it right then: what is missing would count as deleted."""
+    copy = session(tmp_path, "one", 0) / "merged"
+    for number in range(2000):
+        (copy / f"{number:04}").touch()
+    (copy / "last").mkdir()
+    (copy / "last").chmod(0o500)
+    number, seen = len(list(copy.iterdir())), set[tuple[int, int]]()
+    removing = asyncio.create_task(KeptCopies(tmp_path, 0, lambda one: False).tidy())
+    while not removing.done():
+        with contextlib.suppress(FileNotFoundError):
+            seen.add((len(list(copy.iterdir())), (copy / "last").stat().st_mode & 0o777))
+        await asyncio.sleep(0)
+    assert await removing == ["one"]
+    assert seen <= {(number, 0o500)}
+    assert not copy.exists()
+
+
+async def test_what_an_earlier_removal_left_is_measured_and_goes(tmp_path: Path) -> None:
+    made = session(tmp_path, "one", 0)
+    (made / "merged").rename(made / "merged.going")
+    kept = KeptCopies(tmp_path, 10 * KB, lambda one: False)
+    assert await kept.tidy() == ["one"]
     assert [one.name for one in made.iterdir()] == ["output.log"]
 
 
