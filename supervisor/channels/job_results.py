@@ -4,6 +4,7 @@ The person said all of it when the job was started, but its effects pass the gat
 the tests are a command, which the person answered for then, and a push is asked.
 """
 
+import asyncio
 from collections.abc import Callable
 
 import msgspec
@@ -22,6 +23,8 @@ from supervisor.gate.gate import Gate
 log = structlog.get_logger("jobs")
 
 TESTS_S = 3600.0
+# Whatever a job changed belongs to its proof.
+MOST_ASKED = 10_000_000
 BY = "the person who started the job"
 BRANCHES = "gatehouse/"
 
@@ -47,7 +50,7 @@ class JobResults:
         branch. What goes wrong is said in the result."""
         if job.branch:
             return await self._branch_of(session, job)
-        result = JobResult(proof=WriteScope(job.scope).proof(self._asked(session.id)))
+        result = JobResult(proof=await asyncio.to_thread(self._proof, session.id, job))
         if result.is_empty:
             return result
         tests, why = await self._tested(session.id, job)
@@ -75,14 +78,16 @@ class JobResults:
         await self._ask_to_push(session, branch, f"{said}; {self._cost(session)}")
         return result
 
-    def _asked(self, session_id: str) -> list[str]:
-        """Return the paths of changed files that were asked about, and not replaced since."""
+    def _proof(self, session_id: str, job: Job) -> ScopeProof:
+        return WriteScope(job.scope).proof(self._asked(session_id))
+
+    def _asked(self, session_id: str) -> list[FileChange]:
+        """Return the changes of files that were asked about, and not replaced since."""
         return [
-            path
-            for one in self._queue.of_session(session_id)
-            if isinstance(one.action, FileChange) and status(one) != "superseded"
-            for path in (one.action.path, one.action.to)
-            if path is not None
+            action
+            for one in self._queue.of_session(session_id, MOST_ASKED)
+            if status(one) != "superseded"
+            and isinstance(action := self._queue.action_of(one), FileChange)
         ]
 
     async def _tested(self, session_id: str, job: Job) -> tuple[Tests, str]:

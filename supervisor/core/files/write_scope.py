@@ -44,16 +44,19 @@ class WriteScope:
 
     def covers(self, change: FileChange) -> bool:
         """Return whether all that a change is about is within it."""
-        named = [(change.path, change.path_b64), *((s.path, s.path_b64) for s in change.steps)]
-        if change.to is not None:
-            named.append((change.to, change.to_b64))
-        return all(self.has(path, encoded) for path, encoded in named)
+        return all(self.has(*named) for named in _names(change))
 
-    def proof(self, paths: Iterable[str]) -> ScopeProof:
-        """Return the proof for the paths that a job changed."""
-        names = sorted(set(paths))
-        outside = [name for name in names if not self.has(name)]
-        return ScopeProof(inside=len(names) - len(outside), outside=tuple(outside))
+    def proof(self, changes: Iterable[FileChange]) -> ScopeProof:
+        """Return the proof for what a job changed."""
+        named = {one for change in changes for one in _names(change)}
+        outside = sorted(one[0] for one in named if not self.has(*one))
+        return ScopeProof(inside=len(named) - len(outside), outside=tuple(outside))
+
+
+def _names(change: FileChange) -> list[tuple[str, str | None]]:
+    """Return each path that a change is about, as it is shown and encoded."""
+    named = [(change.path, change.path_b64), *((s.path, s.path_b64) for s in change.steps)]
+    return named if change.to is None else [*named, (change.to, change.to_b64)]
 
 
 def _glob(text: str, word: str) -> globs.Glob:

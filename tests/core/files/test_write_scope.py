@@ -47,11 +47,28 @@ def test_a_change_is_covered_with_all_that_it_is_about() -> None:
     assert not scope.covers(change(operation="swap", steps=(step,)))
 
 
+def written(*paths: str) -> list[FileChange]:
+    return [FileChange(operation="write", path=path) for path in paths]
+
+
+def test_the_proof_is_of_all_that_a_change_is_about() -> None:
+    scope = WriteScope(("docs/*",))
+    steps = (
+        FileStep(operation="mkdir", path="docs/a"),
+        FileStep(operation="write", path="docs/a/x.py"),
+    )
+    swap = FileChange(operation="swap", path="docs/a", steps=steps)
+    odd = FileChange(operation="write", path="docs/b", path_b64="ZG9jcy//")
+    moved = FileChange(operation="rename", path="docs/c", to="src/c")
+    proof = scope.proof([swap, odd, moved])
+    assert proof == ScopeProof(inside=2, outside=("docs/a/x.py", "docs/b", "src/c"))
+
+
 def test_the_proof_counts_and_names() -> None:
     scope = WriteScope(("docs/**",))
     assert scope.proof([]) == ScopeProof()
-    assert scope.proof(["docs/a", "docs/a", "docs/b"]) == ScopeProof(inside=2)
-    proof = scope.proof(["src/b", "docs/a", "src/a"])
+    assert scope.proof(written("docs/a", "docs/a", "docs/b")) == ScopeProof(inside=2)
+    proof = scope.proof(written("src/b", "docs/a", "src/a"))
     assert proof == ScopeProof(inside=1, outside=("src/a", "src/b"))
     assert scope_words((), ScopeProof(inside=2)) == "2 files, no scope was given"
     assert scope_words(scope.words, ScopeProof(inside=1)) == "1 file, all within docs/**"
