@@ -226,7 +226,7 @@ def _why_not(merge: _Merge) -> str:
     """Return why these can't be merged by content; empty where git may try."""
     action, host, contents = merge.action, merge.host, merge.contents
     if (host.token if host is not None else None) != action.before:
-        return "the host changed again since; a new card comes"
+        return "the host changed again since"
     if action.operation == "delete":
         return "the agent deleted it"
     if host is None:
