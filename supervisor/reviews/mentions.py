@@ -25,7 +25,7 @@ from supervisor.reviews.slots import Slots
 from supervisor.reviews.targets import act_on
 from supervisor.store.reviews import findings, queries
 
-IGNORED = "ignored"
+IGNORED, NOT_PERMITTED = "ignored", "not-permitted"
 HEARD, DONE, UNCLEAR = "eyes", "+1", "confused"
 
 
@@ -77,17 +77,20 @@ class Mentions:
                 arguments=found.arguments[: mentions.MOST_ARGUMENT_CHARS],
                 at=self._clock.now(),
             )
+            # At once: a run takes what nothing came of yet for the wish of somebody who may.
+            if is_wanted and permission not in WRITERS:
+                queries.end_mention(connection, key, NOT_PERMITTED)
         if not is_wanted:
             return "duplicate"
-        outcome = "not-permitted"
+        if permission not in WRITERS:
+            return NOT_PERMITTED
+        outcome = "too-long"
         is_prompt = found.command not in mentions.BUILT_IN
-        if permission in WRITERS and is_prompt and not found.is_too_long:
+        if is_prompt and not found.is_too_long:
             # Whether there is such a prompt the run knows: it has the configuration.
             await self._reconcile.pull(repository, pull.number, again=True)
             return "waits"
-        if permission in WRITERS and is_prompt:
-            outcome = "too-long"
-        elif permission in WRITERS:
+        if not is_prompt:
             answer = _Answer(repository, pull, comment, is_inline)
             reaction, words = await self._do(answer, found)
             self._say(answer, reaction, words)

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from sqlalchemy import event
 
 from supervisor.demo.forge.forge import DemoPull
 from supervisor.store.reviews import findings, queries
@@ -156,3 +157,26 @@ async def test_a_comment_beside_the_code_may_have_the_number_of_another_one(
         with on.service.engine.connect() as connection:
             (known,) = findings.history(connection, 1)
         assert (known["state"], known["said_why"]) == ("wont-fix", "it is meant")
+
+
+async def test_a_strangers_mention_never_waits_for_a_run(tmp_path: Path) -> None:
+    """Where the database fails right then, as where the supervisor is killed, nothing is kept."""
+
+    def fail(_connection: Any, _cursor: Any, statement: str, *_facts: Any) -> None:
+        if statement.startswith("UPDATE mentions"):
+            raise RuntimeError("the disk is full")
+
+    async with reviewed(tmp_path, policy_file=policy(tmp_path)) as on:
+        pull = on.open_pull()
+        await on.receipt("found")
+        event.listen(on.service.engine, "before_cursor_execute", fail)
+        on.forge.comment(NAME, pull.number, author="bob", body="@gatehouse some-prompt")
+
+        def failed() -> bool | None:
+            with on.service.engine.connect() as connection:
+                newest = queries.newest_deliveries(connection)
+            return any("the disk is full" in one.error for one in newest) or None
+
+        await on.running.until_soon(failed, "the comment can't be handled")
+        with on.service.engine.connect() as connection:
+            assert queries.waiting_mentions(connection, 1) == []
