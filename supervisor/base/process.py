@@ -15,6 +15,7 @@ Waiting uses a pidfd, so an end is never missed, and a signal never hits a recyc
 import asyncio
 import contextlib
 import os
+import resource
 import shutil
 import signal
 import subprocess
@@ -238,14 +239,16 @@ async def run(
     stdin: bytes | None = None,
     timeout_s: float,
     output_limit_bytes: int = DEFAULT_OUTPUT_LIMIT_BYTES,
+    memory_bytes: int | None = None,
     pass_fds: Sequence[int] = (),
 ) -> Completed:
     """Run a program to its end and return its output.
 
     `output_limit_bytes` bounds each of the two streams; more is read and dropped, and `truncated`
     is set. After `timeout_s` seconds the whole tree is killed and `timed_out` is set. A cancelled
-    call kills the tree, too, and ends only after the program. Raises UserError when the program
-    can't be started.
+    call kills the tree, too, and ends only after the program. Each of its processes may have
+    `memory_bytes` of its own data, from before it reads any of `stdin`. Raises UserError when the
+    program can't be started.
     """
     child = await spawn(
         argv,
@@ -256,6 +259,9 @@ async def run(
         stderr=PIPE,
         pass_fds=pass_fds,
     )
+    if memory_bytes is not None:
+        with contextlib.suppress(ProcessLookupError):
+            resource.prlimit(child.pid, resource.RLIMIT_DATA, (memory_bytes, memory_bytes))
     out, err = _Bounded(output_limit_bytes), _Bounded(output_limit_bytes)
     assert child.stdout is not None
     assert child.stderr is not None

@@ -35,6 +35,7 @@ LOCAL_S = 60.0
 REMOTE_S = 120.0
 MOST_SHALLOW_BYTES = 16 << 20
 MOST_PACK_BYTES = 512 * 1024 * 1024
+MOST_MEMORY_BYTES = 1 << 30
 MOST_TREE_BYTES = 16 * 1024 * 1024
 MOST_LIST_BYTES = 16 * 1024 * 1024
 MOST_COMPARED = 500
@@ -240,9 +241,7 @@ class Staging:
     async def take_in(self, pack: bytes, tips: list[str], known: list[str]) -> None:
         """Store what came out of the private copy. `RefusedError` where an object of it is broken,
         or one is missing of what the tips need besides what is known."""
-        stored = await self._git(
-            "index-pack", "--stdin", "--fix-thin", "--strict", "--fsck-objects", stdin=pack
-        )
+        stored = await _stored(self._place, pack)
         self._check(stored, "the commits didn't pass git's check")
         for oid in tips:
             found = await self._git("rev-parse", "--verify", "--quiet", oid)
@@ -344,11 +343,7 @@ class Staging:
         pack = await self.pack([oid], known)
         ref = f"refs/heads/{name}"
         async with writable_ref(self._host, ref) as view:
-            stored = await run_git(
-                view, "index-pack", "--stdin", "--fix-thin", "--strict", "--fsck-objects",
-                stdin=pack,
-            )  # fmt: skip
-            self._check(stored, "git can't store the commits")
+            self._check(await _stored(view, pack), "git can't store the commits")
             before = "0" * len(oid) if old is None else old.oid
             made = await run_git(view, "update-ref", "--no-deref", ref, oid, before)
             self._check(made, "git can't make the branch")
@@ -447,6 +442,15 @@ class Staging:
             said = done.stderr.decode(errors="replace").strip()
             remedy = _FILL if self._is_partial else "see what git says"
             raise RefusedError(f"{problem}: {said[-2000:]}", remedy)
+
+
+async def _stored(place: GitPlace, pack: bytes) -> Completed:
+    """Store a pack whose objects were made by whom we don't know: a small one may hold some that
+    are a thousand times as large."""
+    words = ("index-pack", "--stdin", "--fix-thin", "--strict", "--fsck-objects")
+    return await run_git(
+        place, *words, stdin=pack, timeout_s=LOCAL_S, memory_bytes=MOST_MEMORY_BYTES
+    )
 
 
 @contextlib.contextmanager

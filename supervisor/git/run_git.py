@@ -45,6 +45,8 @@ _SWITCHES = (
     "push.followTags=false",
     "push.gpgSign=false",
     "log.showSignature=false",
+    "core.bigFileThreshold=64m",  # a larger one isn't held in memory, nor compared with others
+    "pack.windowMemory=256m",
     "gc.auto=0",
     "maintenance.auto=false",
 )
@@ -94,6 +96,7 @@ async def run_git(
     stdin: bytes | None = None,
     timeout_s: float = GIT_S,
     limit_bytes: int = OUTPUT_LIMIT_BYTES,
+    memory_bytes: int | None = None,
     pass_fds: Sequence[int] = (),
 ) -> Completed:
     """Run a git command in a repository of ours; None: one that needs no repository.
@@ -126,6 +129,7 @@ async def run_git(
         stdin=stdin,
         timeout_s=timeout_s,
         output_limit_bytes=limit_bytes,
+        memory_bytes=memory_bytes,
         pass_fds=pass_fds,
     )
 

@@ -2,6 +2,7 @@
 no sandbox sees either."""
 
 import contextlib
+import hashlib
 import os
 import pwd
 import shutil
@@ -9,6 +10,7 @@ import socket
 import subprocess
 import threading
 import time
+import zlib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
@@ -317,6 +319,22 @@ def _forge_parent(graph: Path, commit: str, parent: str) -> None:
     data[place : place + 4] = ids.index(parent).to_bytes(4)
     graph.chmod(0o644)
     graph.write_bytes(data)
+
+
+async def test_a_small_pack_doesn_t_fill_the_memory(told: Told) -> None:
+    """One object of 3 GB, as its header says: git would make room for all of it."""
+    size, kind = 3_000_000_000, 1  # a commit (gitformat-pack(5))
+    header = [(kind << 4) | (size & 15)]
+    size >>= 4
+    while size:
+        header[-1] |= 0x80
+        header.append(size & 0x7F)
+        size >>= 7
+    body = b"PACK" + (2).to_bytes(4) + (1).to_bytes(4) + bytes(header) + zlib.compress(bytes(1000))
+    pack = body + hashlib.sha1(body, usedforsecurity=False).digest()
+    staging = await told.staging()
+    with pytest.raises(RefusedError, match="Out of memory"):
+        await staging.take_in(pack, ["a" * 40], [])
 
 
 async def test_what_a_partial_clone_lacks_is_said_with_how_to_get_it(told: Told) -> None:
