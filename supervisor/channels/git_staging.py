@@ -255,9 +255,11 @@ class Staging:
         """Return a pack of what these reach and the known don't. `RefusedError` where it is too
         large."""
         revisions = "".join(f"{one}\n" for one in [*oids, *(f"^{oid}" for oid in known)])
-        made = await self._git(
+        made = await run_git(
+            self._place,
             *("pack-objects", "--revs", "--thin", "--stdout", "--delta-base-offset", "--quiet"),
             stdin=revisions.encode(),
+            timeout_s=LOCAL_S,
             limit_bytes=MOST_PACK_BYTES,
         )
         if made.truncated:
@@ -430,9 +432,15 @@ class Staging:
     async def _git(
         self, *words: str, stdin: bytes | None = None, limit_bytes: int = 1024 * 1024
     ) -> Completed:
-        """Run git on the staging repository alone: nobody's configuration."""
+        """Run git on the staging repository alone: nobody's configuration. A tree of a few objects
+        may have more paths than any memory holds."""
         return await run_git(
-            self._place, *words, stdin=stdin, timeout_s=LOCAL_S, limit_bytes=limit_bytes
+            self._place,
+            *words,
+            stdin=stdin,
+            timeout_s=LOCAL_S,
+            limit_bytes=limit_bytes,
+            memory_bytes=MOST_MEMORY_BYTES,
         )
 
     def _check(self, done: Completed, problem: str) -> None:
