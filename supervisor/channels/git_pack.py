@@ -122,10 +122,15 @@ class CopiedCommits:
         host = await repository_at(workspace, str(there.relative_to(workspace)))
         if isinstance(host, str):
             raise RefusedError(host, "push from the workspace's own repository")
+        if workspace != host.top and workspace.is_relative_to(host.top):
+            raise RefusedError(
+                "the workspace is a part of a repository, so git doesn't work in its copy",
+                f"start on `{host.top}` for commits and pushes",
+            )
         folder = self._own_folder(session_id) / "git"
         folder.mkdir(parents=True, exist_ok=True)
         name = "root"
-        if workspace != host.top and host.top.is_relative_to(workspace):
+        if workspace != host.top:
             place = os.fsencode(host.top.relative_to(workspace))
             name = f"submodule-{hashlib.sha256(place).hexdigest()[:24]}"
         staging = Staging(folder / f"{name}.git", host, workspace, self._login_for)

@@ -374,8 +374,12 @@ class Staging:
             stdin="".join(f"{one}\n" for one in ids).encode(),
             limit_bytes=16 * 1024 * 1024,
         )
-        pairs = (line.split(" ") for line in listed.stdout.decode().splitlines())
-        return {one: int(size) for one, size in pairs if size != "missing"}
+
+        def read() -> dict[str, int]:
+            pairs = (line.split(" ") for line in listed.stdout.decode().splitlines())
+            return {one: int(size) for one, size in pairs if size != "missing"}
+
+        return await asyncio.to_thread(read)
 
     async def read(
         self, *words: str, stdin: bytes | None = None, limit_bytes: int = 1024 * 1024

@@ -58,12 +58,16 @@ async def push_card(staging: Staging, action: Git, redactor: Redactor) -> PushCa
     """Return the card of a planned push."""
     reader = _Reader(staging, redactor)
     seen = [await _move(staging, update, reader, action.url) for update in action.updates]
+    return await asyncio.to_thread(_card, action.url, seen, reader)
+
+
+def _card(url: str, seen: Sequence[_Seen], reader: "_Reader") -> PushCard:
     moves = [one.move for one in seen]
     entries = [entry for one in seen for entry in one.entries]
     passing = [entry for one in seen for entry in one.passing]
     new = {one.new_id for one in (*entries, *passing) if has_content(one)}
     return PushCard(
-        url=action.url,
+        url=url,
         moves=tuple(moves),
         size=sum(reader.sizes.get(one, 0) for one in new),
         flags=flags(
@@ -156,7 +160,8 @@ async def _move(staging: Staging, update: RefUpdate, reader: _Reader, url: str) 
     gained, gained_count = await _commits(staging, new, base)
     lost, lost_count = await _commits(staging, old, new) if rewrites else ((), 0)
     words = ("diff-tree", "-r", "-z", "--raw", "-M", "--no-commit-id", base, new)
-    entries = entries_in(await staging.read(*words, limit_bytes=MOST_READ_BYTES))
+    raw = await staging.read(*words, limit_bytes=MOST_READ_BYTES)
+    entries = await asyncio.to_thread(entries_in, raw)
     passing = await _passing(staging, gained, entries)
     by_the_way = [entry for _, entry in passing]
     await reader.measure([*entries, *by_the_way])
@@ -237,7 +242,7 @@ async def _passing(
         stdin="".join(f"{one.id}\n" for one in commits).encode(),
         limit_bytes=MOST_READ_BYTES,
     )
-    return passing_in(raw, entries)
+    return await asyncio.to_thread(passing_in, raw, entries)
 
 
 async def _tag(staging: Staging, oid: str) -> str:

@@ -171,3 +171,12 @@ async def test_no_name_of_the_person_s_is_taken_over(
         taken.append((await running.parts.branches.take(session.id, name, by=BY)).branch)
     assert all(one.startswith(("gatehouse/", "detached-")) for one in taken), taken
     assert {one: git(workspace, "rev-parse", one) for one in before} == before
+
+
+async def test_a_part_of_a_repository_says_where_commits_are_made(
+    running: Supervised, workspace: Path
+) -> None:
+    session = await worked(running, workspace / "src", "true")
+    with pytest.raises(RefusedError, match="is a part of a repository") as found:
+        await running.parts.branches.take(session.id, "", by=BY)
+    assert f"`{workspace}`" in found.value.remedy

@@ -4,7 +4,9 @@ The operator's alone: the agent's app has none of these. It is apart from `chang
 push is read out of its staging repository by git, and answered only as a whole.
 """
 
+import asyncio
 from collections.abc import Sequence
+from itertools import batched
 from typing import Any
 
 import msgspec
@@ -12,7 +14,7 @@ from litestar import Response, get
 from litestar.params import FromPath
 from litestar.types import ControllerRouterHandler
 
-from supervisor.core.git.push_card import Commit, NamedFile, RefMove
+from supervisor.core.git.push_card import Commit, NamedFile, PushCard, RefMove
 from supervisor.core.text.display import visible
 from supervisor.errors import GatehouseError
 from supervisor.server.common.parts import Parts
@@ -23,6 +25,12 @@ from supervisor.server.operator.operator_api import AnyRequest, parts_of
 from supervisor.server.operator.pages import page_values
 from supervisor.server.operator.shown_changes import FIRST_ROWS
 
+_NAMES_AT_ONCE = 1000
+# How many elements of a move's lists are looked through at once.
+_PIECES = {
+    "commits": 1, "lost": 1, "files": 1, "passing": 1,
+    "more_files": _NAMES_AT_ONCE, "more_passing": _NAMES_AT_ONCE,
+}  # fmt: skip
 _WORDS = {"new": "new", "moved": "moves on", "rewritten": "is rewritten", "deleted": "is deleted"}
 
 
@@ -32,8 +40,7 @@ async def get_push(request: AnyRequest, request_id: FromPath[str]) -> dict[str, 
     overlooked."""
     parts = parts_of(request)
     card = await parts.pushes.card(parts.queue.get(request_id))
-    data: dict[str, Any] = shown_data(msgspec.to_builtins(card), parts.redactor)
-    return data
+    return await asyncio.to_thread(_told, parts, card)
 
 
 @get("/parts/push/{request_id:str}", include_in_schema=False)
@@ -44,6 +51,28 @@ async def push_part(request: AnyRequest, request_id: FromPath[str]) -> Response[
         card = await parts.pushes.card(parts.queue.get(request_id))
     except GatehouseError as error:
         return page_values.html("parts/push.html", id=request_id, error=str(error))
+    return await asyncio.to_thread(_part, parts, request_id, card)
+
+
+def handlers() -> list[ControllerRouterHandler]:
+    """Every route of this module."""
+    return [get_push, push_part]
+
+
+def _told(parts: Parts, card: PushCard) -> dict[str, Any]:
+    """Return a card as data. Its lists are looked through piece by piece: one search of all the
+    text would hold whatever else there is to do."""
+    data = msgspec.to_builtins(card)
+    lists = [{key: move.pop(key) for key in _PIECES} for move in data["moves"]]
+    told: dict[str, Any] = shown_data(data, parts.redactor)
+    for move, found in zip(told["moves"], lists, strict=True):
+        for key, size in _PIECES.items():
+            pieces = batched(found[key], size, strict=False)
+            move[key] = [one for some in pieces for one in shown_data(list(some), parts.redactor)]
+    return told
+
+
+def _part(parts: Parts, request_id: str, card: PushCard) -> Response[str]:
     return page_values.html(
         "parts/push.html",
         id=request_id,
@@ -51,11 +80,6 @@ async def push_part(request: AnyRequest, request_id: FromPath[str]) -> Response[
         flags=[(name, parts.redactor.text(note)) for name, note in card.flags],
         moves=[_move(parts, request_id, one) for one in card.moves],
     )
-
-
-def handlers() -> list[ControllerRouterHandler]:
-    """Every route of this module."""
-    return [get_push, push_part]
 
 
 def _move(parts: Parts, request_id: str, move: RefMove) -> dict[str, Any]:
@@ -72,9 +96,11 @@ def _move(parts: Parts, request_id: str, move: RefMove) -> dict[str, Any]:
         "commits": [_commit(parts, one) for one in move.commits],
         "more_commits": move.commit_count - len(move.commits),
         "files": files,
-        "more_files": _names(parts, move.more_files),
+        "more_files": len(move.more_files),
+        "more_file_names": _names(parts, move.more_files),
         "passing": shown_files[len(move.files) :],
-        "more_passing": _names(parts, move.more_passing),
+        "more_passing": len(move.more_passing),
+        "more_passing_names": _names(parts, move.more_passing),
         "tag": shown(move.tag, parts.redactor),
         "added": sum(one["added"] for one in files),
         "removed": sum(one["removed"] for one in files),
@@ -88,7 +114,8 @@ def _names(parts: Parts, files: Sequence[NamedFile]) -> list[str]:
         f"{'' if one.was_searched else ', not searched for secrets'}"
         for one in files
     )
-    return parts.redactor.text("\n".join(lines)).splitlines()
+    pieces = batched(lines, _NAMES_AT_ONCE, strict=False)
+    return [parts.redactor.text("\n".join(some)) for some in pieces]
 
 
 def _commit(parts: Parts, one: Commit) -> dict[str, Any]:
