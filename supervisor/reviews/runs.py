@@ -250,7 +250,8 @@ class Runs:
         )
         async with self._clones.checkout(wanted) as checkout:
             trust = trust_of(pull)
-            revision = checkout.base if trust == "base" else run.head_sha
+            # Not where the change parted from its branch: that, its author chose.
+            revision = pull.base_sha if trust == "base" else run.head_sha
             config = await self._configurations.effective(repository, checkout, revision)
             globs = [one.value for one in config.ignore]
             left_out = await asyncio.to_thread(ignored, checkout.files, globs)

@@ -267,6 +267,22 @@ async def test_a_strangers_file_is_data(tmp_path: Path) -> None:
         assert run.trust == "base"
 
 
+async def test_a_stranger_does_not_choose_which_of_the_base_branchs_files_hold(
+    tmp_path: Path,
+) -> None:
+    """A branch that parts from an old commit gets what holds today."""
+    async with reviewed(tmp_path) as on:
+        configured(on, "version: 1\nreview: {ignore: ['**'], prompts: [{id: old, prompt: Look.}]}")
+        on.forge.commit(NAME, "feature", CHANGE, "A change", base="main")
+        configured(on, "version: 1\nreview: {prompts: [{id: new, prompt: Look.}]}")
+        pull = on.forge.open_pull(NAME, "feature", title="x", author="bob")
+        on.forge.label(NAME, pull.number, "gatehouse:review", "ada")
+        run = await run_of(on, pull)
+        assert ([one["id"] for one in run.prompts], run.trust) == (["new"], "base")
+        assert run.config_revision == on.forge.sha(NAME, "main")
+        assert run.files == ["shop/cart.py"]
+
+
 def client(running: Supervised) -> httpx.AsyncClient:
     token = (running.parts.settings.data_dir / "operator.token").read_text().strip()
     return httpx.AsyncClient(
