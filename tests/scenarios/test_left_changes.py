@@ -201,6 +201,45 @@ def test_what_cant_be_shown_cant_be_approved(product: Gatehouse, tmp_path: Path)
     product.ask("deny", left["write b.txt"])
 
 
+def test_a_copy_that_is_gone_hides_nothing_of_other_sessions(
+    product: Gatehouse, tmp_path: Path
+) -> None:
+    """Of many changes, which are one card: none can be shown, so none is approved."""
+    up(product, tmp_path)
+    sessions = []
+    for number, folder in enumerate((tmp_path / "workspace", make_repository(tmp_path / "two")), 1):
+        work = f"for i in $(seq 12); do echo $i of {number} > n$i.txt; done; sleep 600"
+        run = ("run", "--workspace", str(folder), "--", "sh", "-c", work)
+        product.start(*run, log=tmp_path / f"run-{number}.log")
+        sessions.append(product.until_event("session_started", number)[-1]["session"])
+        product.until_event("request_asked", 12 * number)
+        product.ask("stop", sessions[-1])
+        product.until_event("session_ended", number)
+    gone, kept = sessions
+    product.end()
+    (product.data / "sessions" / gone / "merged").rename(tmp_path / "gone")
+    up(product, tmp_path)
+    told = product.ask("approvals")
+    assert f"{gone}  filesystem  12 changed files" in told
+    assert "12 of them are not approved with the rest" in told
+    assert f"{kept}  filesystem  12 changed files" in told
+    with Door(product) as page:
+        assert len(page.get("/api/changes").json()) == 2
+        card = page.get(f"/parts/changes/{gone}")
+        assert (card.status_code, "12 to look at one by one" in card.text) == (200, True)
+        leaf = page.get(f"/api/sessions/{gone}/changes").json()["careful"][0]
+        shown = page.get(f"/api/sessions/{gone}/changes").json()["level"]["folder"]["shown"]
+        ticked = {leaf["id"]: leaf["fingerprint"]}
+        body = {"answer": "approved", "shown": shown, "ticked": ticked}
+        refused = page.post(f"/api/sessions/{gone}/changes", json=body)
+        assert (refused.status_code, "is gone" in refused.text) == (404, True)
+    assert "approved; applied: 12" in product.ask("approve", kept, "--changes")
+    assert (tmp_path / "two/n12.txt").read_text() == "12 of 2\n"
+    product.ask("deny", gone, "--changes")
+    assert "nothing waits" in product.ask("approvals")
+    assert not (tmp_path / "workspace/n1.txt").exists()
+
+
 def test_what_a_version_before_left_is_shown_and_answered(
     product: Gatehouse, tmp_path: Path
 ) -> None:

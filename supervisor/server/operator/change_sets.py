@@ -11,6 +11,7 @@ from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
 import msgspec
+import structlog
 
 from supervisor.core.actions import FileChange
 from supervisor.core.approvals import Answer, Request
@@ -31,10 +32,12 @@ from supervisor.core.files.write_scope import WriteScope
 from supervisor.core.policy.file_rules import FileJudge
 from supervisor.core.policy.refusals import OUT_OF_SCOPE
 from supervisor.core.secrets.redact import Redactor
-from supervisor.errors import ChangedError, NotFoundError, UserError
+from supervisor.errors import ChangedError, GatehouseError, NotFoundError, UserError
 from supervisor.server.common.parts import Parts
 from supervisor.server.common.views import shown as made_visible
 from supervisor.server.operator.shown_changes import why_not_seen
+
+log = structlog.get_logger("pages")
 
 # Of those that need a look of their own, what a card lists.
 MOST_CAREFUL = 100
@@ -149,12 +152,16 @@ class ChangeSets:
         }
 
     async def learn(self, session_id: str) -> None:
-        """Find out what needs a look of its own. `NotFoundError` where there is no such session."""
+        """Find out what needs a look of its own: each of them where the session's copy is gone, so
+        that they can be denied. `NotFoundError` where there is no such session."""
         self._parts.sessions.get(session_id)
         workspace = self._parts.workspace_of(session_id)
         unknown = await asyncio.to_thread(lambda: self._flagged.unknown(self._waiting(session_id)))
         if unknown and workspace is not None:
-            await workspace.read_contents(lambda read: self._flagged.learn(read, unknown))
+            try:
+                await workspace.read_contents(lambda read: self._flagged.learn(read, unknown))
+            except (GatehouseError, OSError) as error:
+                log.warning("changes can't be read", session=session_id, error=str(error))
 
     async def read(self, session_id: str, until: float | None = None) -> ChangeSet:
         """Return what waits now, or what of it was asked until then."""
@@ -247,6 +254,9 @@ class ChangeSets:
         ids = await asyncio.to_thread(self._covered, session_id, given, below, seen, ticked or {})
         if ids is None:
             raise ChangedError.several()
+        workspace = self._parts.workspace_of(session_id)
+        if ids and given == "approved" and workspace is not None:
+            await workspace.read_contents(lambda read: None)  # else nothing could be carried out
         if not ids:
             raise UserError(
                 "nothing of this waits for this answer",
