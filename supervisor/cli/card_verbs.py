@@ -115,6 +115,8 @@ def _told(client: "Client", request: dict[str, Any]) -> int:
             return 0
     later = f" (see later: gatehouse show {request['id']})" if is_under_way(request) else ""
     print(f"{outcome_line(request)}{later}")
+    if request["printed"]:
+        print(_printed(request))
     has_come_to_nothing = request["answer"] == "approved" and request["status"] == "expired"
     return 2 if request["failure"] or has_come_to_nothing else 0
 
@@ -233,11 +235,18 @@ def _seen(client: "Client", path: str) -> dict[str, Any]:
     return seen
 
 
+def _printed(request: dict[str, Any]) -> str:
+    """What a failed effect printed last, for a person."""
+    return f"    it printed last:\n    | {whole(request['printed'])}"
+
+
 def request_text(seen: dict[str, Any], *, with_ways: bool = True) -> str:
     """A request with what it would change and what became of it, for a person; `with_ways`: and
     how to approve some of it."""
     request, card = seen["request"], seen["card"]
     lines = [approval_lines(request, is_whole=True), f"    status: {outcome_line(request)}"]
+    if request["printed"]:
+        lines.append(_printed(request))
     if seen.get("preview") is not None:
         lines.append(f"    on record: {rule_preview_lines(seen['preview'])}")
     if "push" in seen:

@@ -4,6 +4,7 @@
 waiting: `store.requests` keeps the facts, `approval_queue` wakes those who wait.
 """
 
+from collections.abc import Mapping
 from functools import partial
 from typing import Any, Literal, NewType
 
@@ -20,6 +21,8 @@ Origin = Literal["agent_api", "workspace", "egress", "agent_tool", "reviews"]
 # Those who wait for the answer and go on by themselves: what nobody waited for any more goes
 # through when it is tried again.
 GOES_ON: frozenset[Origin] = frozenset({"egress", "agent_tool"})
+# Of what a failed effect printed, as much is told.
+MOST_PRINTED_LINES, MOST_PRINTED_CHARS = 40, 8000
 # What a request is told whose place a newer one took, unless that one's maker knows better.
 SUPERSEDED = "superseded by a newer request for the same thing"
 
@@ -85,6 +88,14 @@ def failure(request: Request) -> str:
     if request.outcome is None or (outcome.get("ok") and not ran_badly):
         return ""
     return str(outcome.get("error") or ran_badly or "no reason was given")
+
+
+def last_printed(outcome: Mapping[str, Any] | None) -> str:
+    """Return the last lines that what was carried out printed, errors behind the rest; empty where
+    it printed nothing."""
+    streams = [str((outcome or {}).get(name) or "") for name in ("stdout", "stderr")]
+    lines = [line for text in streams for line in text.splitlines()]
+    return "\n".join(lines[-MOST_PRINTED_LINES:])[-MOST_PRINTED_CHARS:]
 
 
 def explanation(request: Request) -> str:

@@ -10,7 +10,7 @@ from typing import Any, Literal
 import msgspec
 
 from supervisor.core.actions import Action, Effect, Network, category_of, fingerprint
-from supervisor.core.approvals import Request
+from supervisor.core.approvals import Request, last_printed
 from supervisor.core.secrets import command_secrets
 from supervisor.core.secrets.redact import hidden
 from supervisor.core.verdicts import Rule, Verdict
@@ -161,7 +161,8 @@ def effect_started(fields: LineFields) -> tuple[Literal["effect_started"], LineF
 def effect_settled(
     grant: Grant, facts: dict[str, Any]
 ) -> tuple[Literal["effect_settled"], LineFields]:
-    """The line of what came of an effect. Long texts stay in the database."""
+    """The line of what came of an effect. Long texts stay in the database, but for the end of what
+    a failed one printed."""
     return "effect_settled", {
         "request": grant.request_id,
         "session": grant.session_id,
@@ -171,5 +172,6 @@ def effect_settled(
             key: value
             for key, value in facts.items()
             if not isinstance(value, str) or len(value) <= LONG_CHARS
-        },
+        }
+        | ({} if facts["ok"] or not (said := last_printed(facts)) else {"printed": said}),
     }

@@ -12,6 +12,7 @@ from supervisor.core.approvals import (
     explanation,
     failure,
     is_settled,
+    last_printed,
     status,
 )
 
@@ -101,3 +102,12 @@ def test_the_why_is_that_of_the_present_status(facts: dict[str, Any], expected: 
 )
 def test_what_failed_says_why(outcome: dict[str, Any] | None, expected: str) -> None:
     assert failure(request(**APPROVED, used_at=3.0, outcome=outcome)) == expected
+
+
+def test_the_last_lines_of_both_streams_are_told() -> None:
+    numbers = "\n".join(map(str, range(50)))
+    assert last_printed({"stdout": numbers, "stderr": "broken\n"}) == "\n".join(
+        [*map(str, range(11, 50)), "broken"]
+    )
+    assert len(last_printed({"stdout": "x" * 9000})) == 8000
+    assert last_printed({"ok": False}) == last_printed(None) == ""

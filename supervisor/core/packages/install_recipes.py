@@ -341,10 +341,12 @@ def run_script(action: Packages, own: str, *, scripts: bool, is_pinned: bool) ->
     return f"set -e\n{own}\nexport {names} {_QUIET}\n{line}{after}"
 
 
-# pip means the environment of the project, where there is one. It is isolated, or a `pip.py` of the
-# folder would be taken for it.
+# pip means the environment of the project, where there is one; the system's pip installs into one
+# that has none of its own. It is isolated, or a `pip.py` of the folder would be taken for it.
 ENVIRONMENTS = (".venv", "venv")
 _IN_ENVIRONMENT = (
-    f'"$(for d in {" ".join(ENVIRONMENTS)}; do if [ -x "$PWD/$d/bin/python" ]; then echo'
-    ' "$PWD/$d/bin/python"; exit; fi; done; echo python3)" -I -m pip '
+    f'python=python3; for d in {" ".join(ENVIRONMENTS)}; do if [ -x "$PWD/$d/bin/python" ]; then'
+    ' python="$PWD/$d/bin/python"; break; fi; done; set -- "$python" -I -m pip;'
+    ' [ "$python" = python3 ] || "$@" --version >/dev/null 2>&1'
+    ' || set -- python3 -I -m pip --python "$python"; "$@" '
 )

@@ -21,7 +21,7 @@ from urllib.parse import urlsplit
 import msgspec
 
 from supervisor.core.actions import WORKSPACE, Action, Exec, FileChange, Network, title
-from supervisor.core.approvals import Request, failure, is_settled, status
+from supervisor.core.approvals import Request, failure, is_settled, last_printed, status
 from supervisor.core.text.urls import DEFAULT_PORTS
 from supervisor.errors import RefusedError, UserError
 from supervisor.gate.gate import Refused
@@ -149,7 +149,8 @@ async def _carried_out(calls: AgentCalls, request: Request) -> ToolAnswer:
         seen = calls.view(request)
         why = f"`{name}` is {seen.status}: {seen.why}" + (f"; {seen.remedy}" if seen.remedy else "")
     elif failed := failure(request):
-        why = f"Gatehouse ran `{name}` itself, and it failed: {failed}{_output(calls, request)}"
+        said = last_printed(calls.view(request).outcome)
+        why = f"Gatehouse ran `{name}` itself, and it failed: {failed}\n{said}".rstrip()
     else:
         why = (
             f"Gatehouse has run `{name}` itself, and it is done; don't run it again"

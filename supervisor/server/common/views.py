@@ -18,6 +18,7 @@ from supervisor.core.approvals import (
     explanation,
     failure,
     is_settled,
+    last_printed,
     status,
 )
 from supervisor.core.jobs import Job, JobResult
@@ -69,9 +70,8 @@ class OperatorRequest(msgspec.Struct, frozen=True, kw_only=True):
     shown is what is answered.
 
     `may_always`: whether a rule may be made of the answer (law 9). `delivery`: in words what
-    came of a yes, `failure`: why that failed. `width`: how wide a proposed rule is, in words;
-    else empty.  Times are seconds
-    since the epoch.
+    came of a yes, `failure`: why that failed, `printed`: what it printed last then. `width`: how
+    wide a proposed rule is, in words; else empty. Times are seconds since the epoch.
     """
 
     id: str
@@ -101,6 +101,7 @@ class OperatorRequest(msgspec.Struct, frozen=True, kw_only=True):
     outcome: dict[str, Any] | None
     delivery: str
     failure: str
+    printed: str
 
 
 class SessionView(msgspec.Struct, frozen=True, kw_only=True):
@@ -216,6 +217,7 @@ def operator_request(request: Request, parts: Parts) -> OperatorRequest:
         outcome=shown_data(request.outcome, redactor),
         delivery=shown(delivery(request), redactor),
         failure=shown(failure(request), redactor),
+        printed=shown(last_printed(request.outcome), redactor) if failure(request) else "",
     )
 
 

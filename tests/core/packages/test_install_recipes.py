@@ -149,9 +149,9 @@ def test_what_was_planned_of_pip_s_is_what_is_installed() -> None:
     locks = {("a", "1"): Locked("a", "1", integrity="sha256:00")}
     assert pinned(locks) == "a==1 --hash=sha256:00\n"
     text = run_script(parse_command("pip install a"), ":", scripts=False, is_pinned=True)
-    assert "-m pip install --no-deps --require-hashes -r ~/pinned.txt" in text
+    assert "install --no-deps --require-hashes -r ~/pinned.txt" in text
     action = parse_command("python3 -m pip install -e .")
-    assert "-m pip install -e ." in run_script(action, ":", scripts=True, is_pinned=False)
+    assert "install -e ." in run_script(action, ":", scripts=True, is_pinned=False)
     text = run_script(parse_command("uv pip install a"), ":", scripts=False, is_pinned=True)
     assert "uv pip install --no-config --no-deps -r ~/pinned.txt" in text
     assert pinned({("a", "1"): Locked("a", "1")}) == "a==1\n"

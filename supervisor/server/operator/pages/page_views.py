@@ -21,7 +21,7 @@ from supervisor.core.actions import (
     subject,
     title,
 )
-from supervisor.core.approvals import Request, explanation, failure, status
+from supervisor.core.approvals import Request, explanation, failure, last_printed, status
 from supervisor.core.sessions import Session, job_words
 from supervisor.core.text.duration import format_duration
 from supervisor.server.common import action_words
@@ -135,6 +135,7 @@ def card_with(
         "has_act": current == "pending" and _has_words(request),
         "has_push": current == "pending" and bool(getattr(request.action, "updates", ())),
         "delivery": redact(action_words.delivery(request)),
+        "printed": redact(last_printed(request.outcome)) if failure(request) else "",
         "superseded_by": request.superseded_by or "",
         "about": _about(request),
     }
