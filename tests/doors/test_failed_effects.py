@@ -11,7 +11,8 @@ from tests.doors.conftest import House, until
 ASKS = """
 call() { curl -s "$GATEHOUSE_URL$1" -H "Authorization: Bearer $GATEHOUSE_TOKEN" \\
   -H "Content-Type: application/json" "${@:2}"; }
-id=$(call /v1/exec -d '{"command": "python3 /nowhere.py"}' | sed 's/.*"id":"\\([0-9a-f]*\\)".*/\\1/')
+asked=$(call /v1/exec -d '{"command": "python3 /nowhere.py"}')
+id=$(printf %s "$asked" | sed 's/.*"id":"\\([0-9a-f]*\\)".*/\\1/')
 until call "/v1/requests/$id?wait=60" | tee /dev/stderr | grep -q '"settled":true'; do sleep 1; done
 """
 
