@@ -248,9 +248,9 @@ class ApprovalQueue:
         """Those that were answered or closed since then, oldest first."""
         return self.read(lambda c: store.ended_since(c, at))
 
-    def of_session(self, session_id: str, limit: int = 1000) -> list[Request]:
-        """A session's requests, newest first."""
-        return self.read(lambda c: store.of_session(c, session_id, limit))
+    def of_session(self, session_id: str, limit: int = 1000, offset: int = 0) -> list[Request]:
+        """A session's requests, newest first, from the one at `offset` on."""
+        return self.read(lambda c: store.of_session(c, session_id, limit, offset))
 
     def newest(self, limit: int = 100, category: Category | None = None) -> list[Request]:
         """The last requests of all sessions, newest first; of one category where it is given."""

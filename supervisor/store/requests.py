@@ -36,6 +36,8 @@ _PENDING = in_status("pending")
 _READY = in_status("allowed", "approved")
 _UNSETTLED = and_(in_status("used"), table.c.settled_at.is_(None))
 MOST_PARAMETERS = 500
+# Of a waiting request's JSON.
+CHARS_OF_ONE = 4096
 _IS_CHANGE = and_(table.c.origin == "workspace", table.c.category == "filesystem")
 _FIELDS = tuple(name for name in Request.__struct_fields__ if name != "action")
 _COLUMNS = tuple(column.name for column in table.columns)
@@ -104,13 +106,16 @@ def ended_since(connection: Connection, at: float) -> list[Request]:
     return list(map(_request, connection.execute(query)))
 
 
-def of_session(connection: Connection, session_id: str, limit: int = 1000) -> list[Request]:
-    """A session's requests, newest first."""
+def of_session(
+    connection: Connection, session_id: str, limit: int = 1000, offset: int = 0
+) -> list[Request]:
+    """A session's requests, newest first, from the one at `offset` on."""
     query = (
         select(table)
         .where(table.c.session_id == session_id)
-        .order_by(table.c.asked_at.desc())
+        .order_by(table.c.asked_at.desc(), table.c.id)
         .limit(limit)
+        .offset(offset)
     )
     return [_request(row) for row in connection.execute(query)]
 
@@ -127,14 +132,13 @@ def newest(
 
 
 def count_pending(connection: Connection, session_id: str, *, of_workspace: bool) -> int:
-    """Count a session's waiting requests: of changed files, or of all else."""
+    """Count a session's waiting requests: of changed files, or of all else. One with a long text
+    counts as several: all of it is shown. What a push or an install would do is long by itself."""
     is_change = table.c.origin == "workspace" if of_workspace else table.c.origin != "workspace"
-    query = (
-        select(func.count())
-        .select_from(table)
-        .where(_PENDING, table.c.session_id == session_id, is_change)
-    )
-    return int(connection.execute(query).scalar_one())
+    long = 1 + func.length(table.c.action) // CHARS_OF_ONE
+    counted = case((table.c.category.in_(("git", "packages")), 1), else_=long)
+    query = select(func.sum(counted)).where(_PENDING, table.c.session_id == session_id, is_change)
+    return int(connection.execute(query).scalar_one() or 0)
 
 
 def count_waiting(connection: Connection) -> int:

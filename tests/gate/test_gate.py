@@ -220,6 +220,16 @@ def test_a_flood_is_denied_and_not_queued(world: World) -> None:
     assert status(world.ask(connect("one-more.example.net"), session_id="s2")) == "pending"
 
 
+def test_long_commands_fill_the_inbox_sooner(world: World) -> None:
+    """All of each is shown: five hundred would hold the page for seconds."""
+    waiting = 0
+    while status(world.ask(Exec(command=f"echo {waiting} {'x' * 64_000}"))) == "pending":
+        waiting += 1
+    assert 10 < waiting < 50
+    assert status(world.ask(Exec(command="ls"))) == "denied"
+    assert status(world.ask(Exec(command="ls"), session_id="s2")) == "pending"
+
+
 # -- waiting --------------------------------------------------------------------------------------
 
 

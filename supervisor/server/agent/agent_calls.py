@@ -51,6 +51,9 @@ from supervisor.workspace.incoming.incoming import HostChange, What
 ASKS_AT_ONCE = 200
 ASKS_PER_S = 20.0
 MOST_REFUSED = 300
+# A list of requests ends with the one that has passed this, and is read in such parts.
+MOST_LISTED_CHARS = 256 * 1024
+LISTED_AT_ONCE = 10
 # How often, and how long between, it is looked whether a call is in the ledger.
 BOOKS_LOOKS, BOOKS_EVERY_S = 50, 0.02
 
@@ -203,8 +206,20 @@ class AgentCalls:
         self.parts.sessions.record_review(self.session_id, review)
 
     def requests(self, limit: int) -> list[AgentRequest]:
-        """This session's requests, newest first."""
-        return [self.view(one) for one in self.parts.queue.of_session(self.session_id, limit)]
+        """This session's requests, newest first: no more than have short texts (law 14)."""
+        found: list[AgentRequest] = []
+        chars = 0
+        while len(found) < limit and chars < MOST_LISTED_CHARS:
+            part = min(LISTED_AT_ONCE, limit - len(found))
+            read = self.parts.queue.of_session(self.session_id, part, len(found))
+            for one in read:
+                found.append(self.view(one))
+                chars += len(msgspec.json.encode(found[-1]))
+                if chars >= MOST_LISTED_CHARS:
+                    break
+            if len(read) < part:
+                break
+        return found
 
     async def news(self, request_id: str, wait_s: float) -> approvals.Request:
         """The request as soon as it is settled or its status is another than now; else as it is

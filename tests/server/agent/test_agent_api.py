@@ -15,7 +15,7 @@ from supervisor.core.approvals import status
 from supervisor.core.models.model_calls import ModelCall, Tokens
 from supervisor.core.models.usage import Usage
 from supervisor.server.agent.agent_bodies import COMMAND_CHARS, folder, in_workspace
-from supervisor.server.agent.agent_calls import ASKS_AT_ONCE
+from supervisor.server.agent.agent_calls import ASKS_AT_ONCE, MOST_LISTED_CHARS
 from supervisor.server.app import build_agent_app
 from tests.fakes.parts import SECRET, FakeParts, FakeWorkspace
 from tests.server.conftest import client_of
@@ -387,6 +387,24 @@ async def test_a_flood_is_slowed_down(agent: httpx.AsyncClient, parts: FakeParts
     assert answers == [200] * ASKS_AT_ONCE + [429] * 3
     parts.clock.advance(1)
     assert (await agent.post("/v1/exec", json={"command": "rm -rf x"})).status_code == 200
+
+
+async def test_a_list_holds_no_more_than_is_read_at_once(
+    agent: httpx.AsyncClient, parts: FakeParts
+) -> None:
+    """Texts of controls are six times as long when they are shown."""
+    for number in range(25):
+        parts.clock.advance(1)
+        await agent.post("/v1/exec", json={"command": f"echo {number}"})
+    listed = [one["title"] for one in (await agent.get("/v1/requests?limit=200")).json()]
+    assert listed == [f"echo {number}" for number in reversed(range(25))]
+    assert len((await agent.get("/v1/requests?limit=12")).json()) == 12
+    for number in range(4):
+        parts.clock.advance(1)
+        await agent.post("/v1/exec", json={"command": f"printf {number} " + "\x01" * 60_000})
+    answer = await agent.get("/v1/requests?limit=200")
+    assert len(answer.content) < 2 * MOST_LISTED_CHARS
+    assert answer.json()[0]["title"].startswith("printf 3 ")
 
 
 async def test_a_review_is_kept_redacted(agent: httpx.AsyncClient, parts: FakeParts) -> None:
