@@ -18,6 +18,8 @@ from supervisor.core.policy import git_refs
 from supervisor.errors import UserError
 
 COMMAND_CHARS = 64 * 1024
+# The longest word of a command line that Linux starts (execve(2), MAX_ARG_STRLEN).
+COMMAND_BYTES = 128 * 1024
 # The longest file that can be written or edited in one request; base64 and JSON escapes make the
 # body longer.
 FILE_BYTES = 8 * 1024 * 1024
@@ -37,7 +39,16 @@ class _Body(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     pass
 
 
-class ExecBody(_Body, frozen=True, kw_only=True):
+class _CommandBody(_Body, frozen=True, kw_only=True):
+    command: _Command | None
+
+    def __post_init__(self) -> None:
+        """Refuse what no system starts. INVARIANT (law 14): a control character is six in JSON."""
+        if self.command and len(msgspec.json.encode(self.command)) > COMMAND_BYTES:
+            raise ValueError(f"`command` has more than {COMMAND_BYTES} bytes as JSON")
+
+
+class ExecBody(_CommandBody, frozen=True, kw_only=True):
     """Run a command line under bash in a tool sandbox. `cwd` is relative to the workspace."""
 
     command: _Command
@@ -89,7 +100,7 @@ class MoveBody(_Body, frozen=True, kw_only=True):
     reason: _Reason = ""
 
 
-class PackagesBody(_Body, frozen=True, kw_only=True):
+class PackagesBody(_CommandBody, frozen=True, kw_only=True):
     """Run a package manager: its command line, or `manager` and `operation` with names and
     flags."""
 
@@ -102,7 +113,7 @@ class PackagesBody(_Body, frozen=True, kw_only=True):
     reason: _Reason = ""
 
 
-class GitBody(_Body, frozen=True, kw_only=True):
+class GitBody(_CommandBody, frozen=True, kw_only=True):
     """A git operation that reaches beyond the private copy: its command line, or `operation`
     with the rest."""
 
@@ -117,7 +128,7 @@ class GitBody(_Body, frozen=True, kw_only=True):
     reason: _Reason = ""
 
 
-class CommandTool(_Body, frozen=True, kw_only=True, tag="command", tag_field="tool"):
+class CommandTool(_CommandBody, frozen=True, kw_only=True, tag="command", tag_field="tool"):
     """The agent's own tool is about to run a command line in its sandbox. `cwd` may be any folder
     in it."""
 

@@ -389,6 +389,23 @@ async def test_a_flood_is_slowed_down(agent: httpx.AsyncClient, parts: FakeParts
     assert (await agent.post("/v1/exec", json={"command": "rm -rf x"})).status_code == 200
 
 
+@pytest.mark.parametrize(
+    ("path", "more"),
+    [("exec", {}), ("packages", {}), ("git", {}), ("tool-calls", {"tool": "command"})],
+)
+async def test_a_command_is_no_longer_than_a_system_starts(
+    agent: httpx.AsyncClient, path: str, more: dict[str, Any]
+) -> None:
+    """Each of its characters is searched for secrets as JSON writes it."""
+    for char, most in (("\x01", 20_000), ("x", COMMAND_CHARS)):
+        body = {"command": char * most, **more}
+        if path != "tool-calls":  # which waits for an answer
+            assert (await agent.post(f"/v1/{path}", json=body)).status_code != 400
+    answer = await agent.post(f"/v1/{path}", json={"command": "\x01" * 22_000, **more})
+    assert answer.status_code == 400
+    assert "131072 bytes" in answer.json()["why"]
+
+
 async def test_a_list_holds_no_more_than_is_read_at_once(
     agent: httpx.AsyncClient, parts: FakeParts
 ) -> None:
@@ -401,7 +418,7 @@ async def test_a_list_holds_no_more_than_is_read_at_once(
     assert len((await agent.get("/v1/requests?limit=12")).json()) == 12
     for number in range(4):
         parts.clock.advance(1)
-        await agent.post("/v1/exec", json={"command": f"printf {number} " + "\x01" * 60_000})
+        await agent.post("/v1/exec", json={"command": f"printf {number} " + "\x01" * 21_000})
     answer = await agent.get("/v1/requests?limit=200")
     assert len(answer.content) < 2 * MOST_LISTED_CHARS
     assert answer.json()[0]["title"].startswith("printf 3 ")
