@@ -136,7 +136,7 @@ def count_pending(connection: Connection, session_id: str, *, of_workspace: bool
     counts as several: all of it is shown. What a push or an install would do is long by itself."""
     is_change = table.c.origin == "workspace" if of_workspace else table.c.origin != "workspace"
     long = 1 + func.length(table.c.action) // CHARS_OF_ONE
-    counted = case((table.c.category.in_(("git", "packages")), 1), else_=long)
+    counted = case((table.c.category.in_(("packages", "git")), 1), else_=long)
     query = select(func.sum(counted)).where(_PENDING, table.c.session_id == session_id, is_change)
     return int(connection.execute(query).scalar_one() or 0)
 
