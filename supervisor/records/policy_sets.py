@@ -2,7 +2,7 @@
 with.
 
 A set is a policy file and the rules that were saved for it (`policy_files`). The supervisor's
-rules are saved in its data folder, those of any other file beside that file, so that "always" in
+rules are saved in its data folder, those of any other file apart from these, so that "always" in
 one session loosens no session of another policy. It is separate from `judging`, which judges,
 and must never let a session without a good policy of its own fall back to the supervisor's: such
 a set denies everything.
@@ -17,10 +17,17 @@ from supervisor.core.sessions import Session
 from supervisor.errors import PolicyError, UserError
 from supervisor.records.policy_files import PolicyFiles, check_policy
 
+# The policies that come with Gatehouse.
+SHIPPED = Path(__file__).resolve().parents[2] / "policy"
 
-def saved_beside(policy: Path) -> Path:
-    """Where rules are saved that are made under a policy file other than the supervisor's."""
-    return policy.with_name(f"saved-{policy.name}")
+
+def saved_file(policy: Path, data_dir: Path) -> Path:
+    """Where rules are saved that are made under a policy file other than the supervisor's: beside
+    it, and of one that ships with Gatehouse in the data folder. What a version before saved beside
+    such a one stays in force there."""
+    beside = policy.with_name(f"saved-{policy.name}")
+    is_shipped = policy.resolve().is_relative_to(SHIPPED) and not beside.exists()
+    return data_dir / beside.name if is_shipped else beside
 
 
 class PolicySets:
@@ -74,7 +81,7 @@ class PolicySets:
         if policy.resolve() == self.main.file.resolve():
             return main
         check_policy(policy)
-        saved = saved_beside(policy)
+        saved = saved_file(policy, self.main.saved_file.parent)
         if (broken := PolicyFiles(policy, saved, self._clock).banner) is not None:
             raise PolicyError(broken, f"mend {saved}, or move it away")
         return {"policy_file": str(policy), "saved_rules_file": str(saved)}

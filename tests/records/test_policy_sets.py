@@ -11,7 +11,6 @@ from supervisor.core.actions import FileChange, Network
 from supervisor.core.approvals import status
 from supervisor.core.sessions import Session
 from supervisor.errors import PolicyError, UserError
-from supervisor.records.policy_sets import saved_beside
 from tests.fakes.gated import World, session
 
 OWN = "version: 1\nallow: [network(own.example.org)]\n"
@@ -162,7 +161,7 @@ def test_no_rule_lets_any_session_change_the_policy_of_another(world: World) -> 
         msgspec.structs.replace(session("older"), workspace=str(world.folder))
     )
     own_session(world)
-    for name in ("own.yaml", saved_beside(Path("own.yaml")).name):
+    for name in ("own.yaml", "saved-own.yaml"):
         found = world.gate.rulings.verdict(
             FileChange(operation="write", path=name, after="x"), "older"
         )
