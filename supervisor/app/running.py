@@ -37,12 +37,13 @@ async def run_session(
 
 
 def handle_signals(supervisor: Supervisor) -> None:
-    """SIGTERM and SIGINT end the supervisor in order. SIGINT, or a second signal, waits for no
-    review under way."""
+    """SIGTERM, SIGINT and SIGHUP end the supervisor in order. SIGINT, or a second signal, waits
+    for no review under way."""
     loop = asyncio.get_running_loop()
 
     def stop(number: int) -> None:
         supervisor.request_stop(is_hurried=number == signal.SIGINT or supervisor.stopping)
 
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, stop, number)
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+        if number != signal.SIGHUP or signal.getsignal(number) != signal.SIG_IGN:  # nohup
+            loop.add_signal_handler(number, stop, number)

@@ -7,6 +7,7 @@ where its own is another. Nothing is dropped in silence.
 """
 
 import shutil
+import signal
 import time
 from pathlib import Path
 from typing import Any
@@ -18,12 +19,14 @@ from supervisor.base.clock import RealClock
 from supervisor.cli.client import Client
 from supervisor.cli.telling import CopyTeller, ShownOutput, print_answer, say, say_url
 from supervisor.core.agents.agents import AgentName
+from supervisor.core.text.duration import format_duration
 from supervisor.errors import SandboxError, UserError
 from supervisor.settings import Settings
 
 FOLLOW_EVERY_S = 0.3
 # A program that waits for its terminal shouldn't wait long.
 SOON_S = 0.05
+_HERE = "it was ended in the terminal that started it"
 # By the setting's name: the field of the call that carries it, and the field of `Settings` that has
 # it.
 _OF_SESSION = {
@@ -102,46 +105,122 @@ def _output(client: Client, path: str, offset: int, *, is_shown: bool) -> dict[s
 
 
 def follow(client: Client, wanted: dict[str, Any], *, open_from: Path | None) -> int:
-    """Start a session there, print its output here, end it at ^C."""
+    """Start a session there, print its output here. ^C, or this program's end, ends it."""
     from supervisor.cli import own_terminal
 
     if wanted["tty"]:
         own_terminal.must_be_one()
-    session = client.post("/api/sessions", **wanted)
-    path = f"/api/sessions/{session['id']}"
-    say_url(client.post("/api/login-token")["url"], open_from)
+    with _Interrupts() as interrupts:
+        is_stopped = False
+        session = client.post("/api/sessions", **wanted)
+        path = f"/api/sessions/{session['id']}"
+        try:
+            interrupts.begin()
+            say_url(client.post("/api/login-token")["url"], open_from)
+            session = _until_ended(client, path, wanted)
+        except KeyboardInterrupt:
+            say("stopping the session")
+            is_stopped = True
+            session = stop(client, session["id"], reason=_HERE)
+        except OSError:  # a terminal that hung up
+            stop(client, session["id"], reason=_HERE)
+            raise
+        interrupts.end()
+        return _told_end(client, session, wanted, is_stopped=is_stopped)
+
+
+class _Interrupts:
+    """SIGINT, SIGTERM and SIGHUP as `KeyboardInterrupt`, but not before `begin`: a session is
+    known by then that is to be ended."""
+
+    def __init__(self) -> None:
+        self._is_on = False
+        self._came = False
+        self._before: dict[signal.Signals, Any] = {}
+
+    def begin(self) -> None:
+        """Raise from now on, and now where one came before."""
+        self._is_on = True
+        if self._came:
+            raise KeyboardInterrupt
+
+    def end(self) -> None:
+        """Raise no more."""
+        self._is_on = False
+
+    def __enter__(self) -> "_Interrupts":
+        for number in _end_signals():
+            self._before[number] = signal.signal(number, self._take)
+        return self
+
+    def __exit__(self, *failure: object) -> None:
+        for number, before in self._before.items():
+            signal.signal(number, before)
+
+    def _take(self, *_signal: object) -> None:
+        self._came = True
+        if self._is_on:
+            raise KeyboardInterrupt
+
+
+def _end_signals() -> list[signal.Signals]:
+    """The signals that end this program; not SIGHUP under nohup."""
+    ignored = signal.getsignal(signal.SIGHUP) == signal.SIG_IGN
+    return [signal.SIGINT, signal.SIGTERM, *([] if ignored else [signal.SIGHUP])]
+
+
+def _until_ended(client: Client, path: str, wanted: dict[str, Any]) -> dict[str, Any]:
+    from supervisor.cli import own_terminal
+
     offset, told, copying, output = 0, set[str](), CopyTeller(RealClock()), ShownOutput()
     has_terminal = not wanted["tty"]
-    is_quarantine = session["kind"] == "quarantine"
-    try:
-        while True:
-            session = client.get(path)
-            copying.tell(session["progress"])
-            for notice in session["notices"]:
-                if notice not in told:
-                    told.add(notice)
-                    say(notice)
-            if not has_terminal and session["started_at"] is not None:
-                own_terminal.give_to(client, session["id"])
-                has_terminal = True
-                continue
-            part = _output(client, path, offset, is_shown=not wanted["tty"] and not is_quarantine)
-            offset = part["next_offset"]
-            output.write(part["text"])
-            if session["state"] == "ended" and not part["text"]:
-                break
-            if not part["text"]:
-                time.sleep(FOLLOW_EVERY_S if has_terminal else SOON_S)
-    except KeyboardInterrupt:
-        client.post(f"{path}/stop", reason="^C in the terminal that started it")
-        say("stopping the session")
-        return 0
+    is_shown = not wanted["tty"] and wanted["kind"] != "quarantine"
+    while True:
+        session: dict[str, Any] = client.get(path)
+        copying.tell(session["progress"])
+        for notice in session["notices"]:
+            if notice not in told:
+                told.add(notice)
+                say(notice)
+        if not has_terminal and session["started_at"] is not None:
+            own_terminal.give_to(client, session["id"])
+            has_terminal = True
+            continue
+        part = _output(client, path, offset, is_shown=is_shown)
+        offset = part["next_offset"]
+        output.write(part["text"])
+        if session["state"] == "ended" and not part["text"]:
+            return session
+        if not part["text"]:
+            time.sleep(FOLLOW_EVERY_S if has_terminal else SOON_S)
+
+
+def stop(client: Client, session_id: str, *, reason: str | None) -> dict[str, Any]:
+    """End a session, and wait for its end; a second ^C doesn't."""
+    path = f"/api/sessions/{session_id}"
+    client.post(f"{path}/stop", reason=reason)
+    while True:
+        session: dict[str, Any] = client.get(path)
+        if session["state"] == "ended":
+            return session
+        time.sleep(FOLLOW_EVERY_S)
+
+
+def _told_end(
+    client: Client, session: dict[str, Any], wanted: dict[str, Any], *, is_stopped: bool
+) -> int:
+    """Say what came of it; the exit code."""
     if session["job_result"]:
         say(f"the job: {session['job_words']}")
         if session["job_result"]["branch"]:
             say(f"take it with: gatehouse take {session['id']}")
     say(f"the session has ended: {session['end_reason']}")
-    if session["started_at"] is None and session["agent_exited_at"] is None:
+    for left in client.get("/api/left"):
+        if left["session_id"] == session["id"]:
+            kept = format_duration(left["kept_until"] - RealClock().now())
+            say(f"left to answer: {left['counts']}, kept for {kept}; see `gatehouse approvals`")
+    has_exited = session["agent_exited_at"] is not None
+    if session["started_at"] is None and not has_exited and not is_stopped:
         raise SandboxError(session["end_reason"])
-    code = int(session["exit_code"] or 0) if session["agent_exited_at"] is not None else 0
-    return print_answer(session["review"], code) if is_quarantine else code
+    code = int(session["exit_code"] or 0) if has_exited else 0
+    return print_answer(session["review"], code) if wanted["kind"] == "quarantine" else code

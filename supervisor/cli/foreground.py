@@ -329,6 +329,8 @@ def _terminal_of(supervisor: Any, teller: _Teller) -> Iterator[None]:
     def typed() -> None:
         data = os.read(stdin, 4096)
         inside = sandbox()
+        if inside is None and b"\x03" in data:  # ^C, before there is an agent to take it
+            supervisor.request_stop(is_hurried=True)
         if inside is not None and inside.master_fd is not None and data:
             resize()
             with contextlib.suppress(OSError):

@@ -36,8 +36,13 @@ def must_be_one() -> None:
 def give_to(client: Client, session_id: str) -> None:
     """Until the agent is done, or the supervisor gone, which the next call tells.
     `KeyboardInterrupt` where a signal ended it."""
-    with asyncio.Runner() as runner:
-        runner.run(_relay(client, session_id))
+    before = {number: signal.getsignal(number) for number in _SIGNALS}
+    try:
+        with asyncio.Runner() as runner:
+            runner.run(_relay(client, session_id))
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 async def _relay(client: Client, session_id: str) -> None:

@@ -18,7 +18,7 @@ from supervisor.errors import UserError
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable
-    from typing import Any
+    from typing import Any, TextIO
 
 # The wrong way round for input and output: to use a closed one is still an error, and one that
 # says so. Complaints of what has no standard error are dropped.
@@ -49,6 +49,16 @@ class _Output(io.FileIO):
             raise OutputError(error.errno, error.strerror) from error
 
 
+class _Complaints(io.FileIO):
+    """What can't be said is dropped: nobody reads it, or the terminal hung up."""
+
+    def write(self, data: Any, /) -> int:
+        try:
+            return super().write(data)
+        except OSError:
+            return len(data)
+
+
 def make_ready() -> None:
     """Have all three streams, and UTF-8 for texts and names of files, as everything here has."""
     if sys.getfilesystemencoding() != "utf-8":
@@ -63,15 +73,16 @@ def make_ready() -> None:
                 os.close(descriptor)
     if sys.stdin is None:
         sys.stdin = io.TextIOWrapper(io.BufferedReader(_NoInput()), "utf-8")
-    if sys.stderr is None:
-        sys.stderr = open(2, "w", encoding="utf-8", closefd=False)  # noqa: SIM115
-    is_terminal, encoding = False, "utf-8"
-    if sys.stdout is not None:
-        is_terminal, encoding = sys.stdout.isatty(), sys.stdout.encoding
-    raw = io.BufferedWriter(_Output(1, "w", closefd=False))
+    sys.stderr = _text(_Complaints(2, "w", closefd=False), sys.stderr, is_by_line=True)
+    is_terminal = sys.stdout is not None and sys.stdout.isatty()
+    sys.stdout = _text(_Output(1, "w", closefd=False), sys.stdout, is_by_line=is_terminal)
+
+
+def _text(raw: io.FileIO, before: TextIO | None, *, is_by_line: bool) -> io.TextIOWrapper:
+    encoding = "utf-8" if before is None else before.encoding
     # A terminal may lack a character; what it shows then is its number.
     errors = "backslashreplace"
-    sys.stdout = io.TextIOWrapper(raw, encoding, errors, line_buffering=is_terminal)
+    return io.TextIOWrapper(io.BufferedWriter(raw), encoding, errors, line_buffering=is_by_line)
 
 
 def drop_output() -> None:

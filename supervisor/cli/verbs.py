@@ -191,10 +191,10 @@ def undo(options: argparse.Namespace) -> int:
 
 
 def stop(options: argparse.Namespace) -> int:
-    """End a session in order."""
-    session = client_of(options).post(
-        f"/api/sessions/{_id(options.id)}/stop", reason=options.reason
-    )
+    """End a session in order, and wait for its end."""
+    from supervisor.cli import following
+
+    session = following.stop(client_of(options), _id(options.id), reason=options.reason)
     print(f"{session['state']}: {session['id']}")
     return 0
 

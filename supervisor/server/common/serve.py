@@ -31,6 +31,8 @@ KEEP_ALIVE_S = 30
 # What runs when the server ends is given this long; a parked wait is cut off, and begins anew after
 # a restart.
 GRACE_S = 2
+# What is cut off then has this long to notice.
+END_S = 3
 # A lost page's transport keeps what it could not send; this long after its task ended, that is
 # thrown away.
 LINGER_S = 5.0
@@ -139,13 +141,47 @@ class _WebSockets(WebSocketsSansIOProtocol):
             self.transport.close()
 
 
+class _Cut:
+    """An app whose calls can be cut off in peace: uvicorn tells the terminal of each that it cuts
+    off itself, with a traceback."""
+
+    def __init__(self, app: Any) -> None:
+        self._app = app
+        self.is_over = False
+
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        try:
+            await self._app(scope, receive, send)
+        except asyncio.CancelledError:
+            if not self.is_over:
+                raise
+            # It was a wait, mostly, and begins anew after a restart; nobody may be there any more.
+            with contextlib.suppress(Exception):
+                await send({"type": "http.response.start", "status": 503, "headers": []})
+                await send({"type": "http.response.body", "body": b""})
+
+
 class _Uvicorn(uvicorn.Server):
     """Without signal handlers, and without a tick ten times a second for each session."""
 
-    def __init__(self, config: uvicorn.Config) -> None:
+    def __init__(self, config: uvicorn.Config, app: _Cut) -> None:
         super().__init__(config)
+        self._app = app
         self.is_up = asyncio.Event()
         self.leave = asyncio.Event()
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """Let what runs end within `GRACE_S`, and cut off the rest."""
+        timer = asyncio.get_running_loop().call_later(GRACE_S, self._cut_off)
+        try:
+            await super().shutdown(sockets)
+        finally:
+            timer.cancel()
+
+    def _cut_off(self) -> None:
+        self._app.is_over = True
+        for task in self.server_state.tasks:
+            task.cancel()
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
@@ -160,8 +196,9 @@ class Serving:
     """An app on a socket. `await run()` in a task; `started` is set when it answers; `stop()`
     ends it and `run` returns."""
 
-    def __init__(self, config: uvicorn.Config, sock: socket.socket, app: Any) -> None:
-        self._server = _Uvicorn(config)
+    def __init__(self, sock: socket.socket, app: Any, **more: Any) -> None:
+        whole = _Cut(app)
+        self._server = _Uvicorn(_config(whole, **more), whole)
         self._sock = sock
         self._app = app
         self.port: int = (
@@ -196,18 +233,18 @@ class Serving:
 
 def serve_operator(app: Litestar, sock: socket.socket) -> Serving:
     """The operator's door on a socket of `listening.listen`; the caller runs it."""
-    return Serving(_config(app, ws=_WebSockets, ws_max_size=MESSAGE_BYTES), sock, app)
+    return Serving(sock, app, ws=_WebSockets, ws_max_size=MESSAGE_BYTES)
 
 
 def serve_webhooks(app: Any, sock: socket.socket) -> Serving:
     """The door for forges, an ASGI app; the caller runs it."""
-    return Serving(_config(app, ws="none"), sock, app)
+    return Serving(sock, app, ws="none")
 
 
 def serve_agent(app: Litestar, sock: socket.socket) -> Serving:
     """A session's door on the listening socket inside its sandbox; the caller runs it."""
     sock.setblocking(False)
-    return Serving(_config(app, ws="none", limit_concurrency=AGENT_CONNECTIONS), sock, app)
+    return Serving(sock, app, ws="none", limit_concurrency=AGENT_CONNECTIONS)
 
 
 def _config(app: Any, **more: Any) -> uvicorn.Config:
@@ -226,6 +263,6 @@ def _config(app: Any, **more: Any) -> uvicorn.Config:
         ws_per_message_deflate=False,
         h11_max_incomplete_event_size=HEAD_BYTES,
         timeout_keep_alive=KEEP_ALIVE_S,
-        timeout_graceful_shutdown=GRACE_S,
+        timeout_graceful_shutdown=GRACE_S + END_S,
         **more,
     )
