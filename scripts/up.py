@@ -47,8 +47,6 @@ def command(given: Mapping[str, str], *, is_terminal: bool) -> list[str]:
     arguments = [verb, "--workspace", workspace, "--open"]
     if port := given.get("GATEHOUSE_UP_PORT"):
         arguments += ["--port", port]
-    if max_uptime := given.get("GATEHOUSE_UP_MAX_UPTIME"):
-        arguments += ["--max-uptime", max_uptime]
     if is_terminal:
         arguments.append("--stay")  # somebody is there, who will want to look at what came of it
     if words or is_known:
@@ -62,6 +60,8 @@ def main() -> None:
         arguments = command(os.environ, is_terminal=sys.stdin.isatty())
     except ValueError as error:
         sys.exit(f"make up: {error}")
+    if max_uptime := os.environ.get("GATEHOUSE_UP_MAX_UPTIME"):
+        os.environ["MAX_UPTIME"] = max_uptime  # in all its forms: the option demands a unit
     os.execv(GATEHOUSE, [str(GATEHOUSE), *arguments])
 
 

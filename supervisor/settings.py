@@ -38,7 +38,8 @@ SETTINGS = (
     Setting(
         "MAX_UPTIME",
         "4h",
-        "how long a session may last: 7d, 4h, 30m, 1h30m, 2h15m30s, 500ms or bare milliseconds",
+        "how long a session may last: 7d, 4h, 30m, 1h30m, 2h15m30s, 500ms, or bare"
+        " milliseconds from 1000 on",
     ),
     Setting(
         "MAX_COST",
@@ -347,7 +348,7 @@ def from_environment() -> Settings:
         data_dir=_absolute(read["GATEHOUSE_DATA"]),
         port=_whole(read, "GATEHOUSE_PORT", 0, 65535),
         policy_file=_absolute(read["GATEHOUSE_POLICY"]),
-        max_uptime_s=parse_duration(read["MAX_UPTIME"], "MAX_UPTIME"),
+        max_uptime_s=parse_duration(read["MAX_UPTIME"], "MAX_UPTIME", may_be_bare=True),
         hold_s=parse_duration(read["GATEHOUSE_HOLD"], "GATEHOUSE_HOLD"),
         kept_copies_bytes=_whole(read, "GATEHOUSE_KEPT_COPIES_GB", 0, 1 << 20) * 10**9,
         keep_left_s=parse_duration(read["GATEHOUSE_KEEP_LEFT"], "GATEHOUSE_KEEP_LEFT"),

@@ -45,8 +45,6 @@ def up() -> ModuleType:
                 "--workspace",
                 ".",
                 "--open",
-                "--max-uptime",
-                "30m",
                 "--",
                 "sh",
                 "-c",

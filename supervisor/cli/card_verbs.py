@@ -254,12 +254,7 @@ def request_text(seen: dict[str, Any], *, with_ways: bool = True) -> str:
     elif request["category"] == "packages" and request["action"].get("index"):
         lines += install_lines(request["action"], RealClock().now())
     elif card is None:
-        facts = [
-            (name, value)
-            for name, value in request["action"].items()
-            if value not in (None, "", [], False)
-        ]
-        lines += [f"    {name}: {whole(str(value))}" for name, value in facts]
+        lines += _action_lines(request["action"])
     else:
         lines += [*(f"    {fact}" for fact in _facts(card)), *_hunk_lines(card)]
         if with_ways and card["may_choose"] and request["status"] == "pending":
@@ -269,6 +264,22 @@ def request_text(seen: dict[str, Any], *, with_ways: bool = True) -> str:
                 f" [--drop-rest]{word}"
             )
     return "\n".join([*lines, *(_approved_by(seen) if with_ways else ())])
+
+
+def _action_lines(action: dict[str, Any], indent: int = 4) -> list[str]:
+    """Return what an action says, a field a line; what has fields itself is set in below it."""
+    lines, pad = list[str](), " " * indent
+    for name, value in action.items():
+        parts = value if isinstance(value, list) else [value]
+        if value in (None, "", [], {}, False):
+            continue
+        if all(isinstance(one, dict) for one in parts):
+            for one in parts:
+                lines += [f"{pad}{name}:", *_action_lines(one, indent + 2)]
+        else:
+            said = "yes" if value is True else ", ".join(str(one) for one in parts)
+            lines.append(f"{pad}{name}: {whole(said)}")
+    return lines
 
 
 def _hunk_lines(card: dict[str, Any], only: frozenset[str] | None = None) -> list[str]:

@@ -141,7 +141,9 @@ def _add_running(verb: Callable[..., argparse.ArgumentParser]) -> None:
             help="the policy that sessions start with (GATEHOUSE_POLICY)",
         )
         parser.add_argument(
-            "--max-uptime", metavar="TIME", help="how long a session may last (MAX_UPTIME)"
+            "--max-uptime",
+            metavar="TIME",
+            help="how long a session may last: 30m, 1h30m (MAX_UPTIME)",
         )
         parser.add_argument(
             "--budget",

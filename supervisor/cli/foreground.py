@@ -12,6 +12,7 @@ import contextlib
 import logging
 import os
 import resource
+import shutil
 import sys
 import tempfile
 from collections.abc import Callable, Iterator
@@ -70,9 +71,12 @@ def demo(settings: Settings, *, open_browser: bool) -> int:
                 pull = stage.open_pull(f"http://127.0.0.1:{port}/github")
                 say(f"pull request #{pull.number} was opened; its review comes to the inbox soon")
 
-            return _in_loop(
-                _keep_running(own, open_browser=open_browser, reviews=True, began=began)
-            )
+            try:
+                return _in_loop(
+                    _keep_running(own, open_browser=open_browser, reviews=True, began=began)
+                )
+            finally:
+                shutil.rmtree(own.clones_dir, ignore_errors=True)
 
 
 def supervise(

@@ -75,13 +75,20 @@ class ScheduledJob(NamedTuple):
         return found.timestamp()
 
 
-def read_jobs(file: Path) -> dict[str, ScheduledJob]:
-    """Return the jobs of a file by name; none where there is no file. `UserError` names the job
-    that can't be used."""
+class JobsFile(NamedTuple):
+    """The jobs of a file by name, and why others in it can't be used."""
+
+    jobs: dict[str, ScheduledJob]
+    faults: dict[str, str]
+
+
+def read_jobs(file: Path) -> JobsFile:
+    """Return the jobs of a file; none where there is no file. `UserError` where it is no list of
+    jobs."""
     try:
         text = file.read_text("utf-8")
     except FileNotFoundError:
-        return {}
+        return JobsFile({}, {})
     except (OSError, UnicodeDecodeError) as error:
         raise UserError(f"{file}: {error}", "mend the file") from error
     root = policy_yaml.load(text, str(file))
@@ -90,9 +97,14 @@ def read_jobs(file: Path) -> dict[str, ScheduledJob]:
         raise UserError(
             f"{file}: it is no list of jobs", "write `version: 1` and `jobs:` with names below it"
         )
-    return {
-        str(name): _job(f"{file}: the job `{name}`", str(name), of) for name, of in listed.items()
-    }
+    found = JobsFile({}, {})
+    for key, fields in listed.items():
+        name = str(key)
+        try:
+            found.jobs[name] = _job(f"{file}: the job `{name}`", name, fields)
+        except UserError as error:
+            found.faults[name] = str(error)
+    return found
 
 
 def _job(what: str, name: str, fields: Any) -> ScheduledJob:
@@ -170,7 +182,7 @@ class JobSchedule:
         self._last_of = last_of
         self._start = start
         self._said = said
-        self._complained = ""
+        self._complained = dict[str, str]()
         self._tried: dict[str, float] = {}
 
     async def run(self) -> None:
@@ -203,9 +215,9 @@ class JobSchedule:
         try:
             found = read_jobs(self._file)
         except GatehouseError as error:
-            if str(error) != self._complained:
-                self._complained = str(error)
-                self._said("", str(error))
-            return {}
-        self._complained = ""
-        return found
+            found = JobsFile({}, {"": str(error)})
+        for name, why in found.faults.items():
+            if self._complained.get(name) != why:
+                self._said(name, why)
+        self._complained = found.faults
+        return found.jobs

@@ -37,9 +37,9 @@ def at(text: str) -> float:
 
 def test_a_job_says_all_that_its_session_is_started_with(tmp_path: Path) -> None:
     file = tmp_path / "jobs.yaml"
-    assert read_jobs(file) == {}
+    assert read_jobs(file) == ({}, {})
     file.write_text(DOCS)
-    job = read_jobs(file)["docs"]
+    job = read_jobs(file).jobs["docs"]
     assert job.wanted() == StartSession(
         workspace=Path("/src/project"),
         kind="maintenance",
@@ -61,7 +61,7 @@ def test_a_job_says_all_that_its_session_is_started_with(tmp_path: Path) -> None
 @pytest.mark.parametrize(
     ("old", "new", "said"),
     [
-        ("version: 1", "version: 2", "no list of jobs"),
+        ('"0 3 * * *"', '"0 0 30 2 *"', "no cron line"),
         ('"0 3 * * *"', '"0 25 * * *"', "no cron line"),
         ("    prompt: Keep the docs in order.\n", "", "has no `prompt`"),
         ("branch: yes", "branch: maybe", "neither `yes` nor `no`"),
@@ -77,7 +77,14 @@ def test_one_line_says_what_is_wrong(tmp_path: Path, old: str, new: str, said: s
     file = tmp_path / "jobs.yaml"
     assert old in DOCS
     file.write_text(DOCS.replace(old, new))
-    with pytest.raises(UserError, match=said):
+    assert list(read_jobs(file).faults) == ["docs"]
+    assert said in read_jobs(file).faults["docs"]
+
+
+def test_a_file_of_another_version_is_no_list_of_jobs(tmp_path: Path) -> None:
+    file = tmp_path / "jobs.yaml"
+    file.write_text(DOCS.replace("version: 1", "version: 2"))
+    with pytest.raises(UserError, match="no list of jobs"):
         read_jobs(file)
 
 

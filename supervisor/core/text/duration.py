@@ -1,13 +1,13 @@
 """Parse durations as users write them: `7d`, `4h`, `30m`, `1h30m`, `2h15m30s`, `500ms`.
 
-A bare number is milliseconds. Nothing else is accepted.
+Nothing else is accepted; a bare number, which is milliseconds, only where a caller says so.
 """
 
 import re
 
 from supervisor.errors import UserError
 
-FORMS = "7d, 4h, 30m, 1h30m, 2h15m30s, 500ms or bare milliseconds"
+FORMS = "7d, 4h, 30m, 1h30m, 2h15m30s or 500ms"
 _PARTS = re.compile(
     r"(?:(?P<d>\d{1,4})d)?(?:(?P<h>\d{1,6})h)?(?:(?P<m>\d{1,6})m(?!s))?"
     r"(?:(?P<s>\d{1,9})s)?(?:(?P<ms>\d{1,12})ms)?",
@@ -18,12 +18,15 @@ _DAYS_FROM = 2
 LONGEST_S = 366 * 24 * 3600.0
 
 
-def parse_duration(text: str, name: str = "duration") -> float:
+def parse_duration(text: str, name: str = "duration", *, may_be_bare: bool = False) -> float:
     """Return the duration in seconds, more than zero and at most a year; `UserError` shows the
-    forms that are taken."""
+    forms that are taken. `may_be_bare`: a number alone is milliseconds, 1000 at least, since
+    who writes less means another unit."""
     stripped = text.strip()
     if re.fullmatch(r"\d{1,15}", stripped, re.ASCII):
         seconds = int(stripped) / 1000
+        if not may_be_bare or seconds < 1:
+            raise UserError(f"{name}: `{text}` has no unit", f"write {FORMS}")
     else:
         match = _PARTS.fullmatch(stripped)
         parts = {unit: value for unit, value in match.groupdict().items() if value} if match else {}

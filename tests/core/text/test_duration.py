@@ -15,11 +15,9 @@ from supervisor.errors import UserError
         ("1h30m", 5400),
         ("2h15m30s", 8130),
         ("500ms", 0.5),
-        ("1500", 1.5),
         (" 30m ", 1800),
         ("1m500ms", 60.5),
         ("90s", 90),
-        ("1", 0.001),
     ],
 )
 def test_the_documented_forms(text: str, seconds: float) -> None:
@@ -39,6 +37,8 @@ def test_the_documented_forms(text: str, seconds: float) -> None:
         "30m1h",
         "4H",
         "0",
+        "5",
+        "1500",
         "0s",
         "1e3",
         "٣h",
@@ -53,6 +53,14 @@ def test_anything_else_shows_the_forms(text: str) -> None:
         parse_duration(text, "MAX_UPTIME")
     assert caught.value.message.startswith("MAX_UPTIME: ")
     assert FORMS in caught.value.remedy
+
+
+def test_a_bare_number_is_milliseconds_only_where_that_is_said() -> None:
+    assert parse_duration("1500", may_be_bare=True) == 1.5
+    assert parse_duration("1000", may_be_bare=True) == 1
+    for text in ("0", "5", "999"):
+        with pytest.raises(UserError, match="has no unit"):
+            parse_duration(text, may_be_bare=True)
 
 
 @pytest.mark.parametrize(

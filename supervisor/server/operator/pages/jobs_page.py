@@ -11,10 +11,11 @@ from supervisor.sessions.scheduled_jobs import read_jobs
 
 
 def rows(parts: Parts) -> dict[str, Any]:
-    """Return the jobs, or why their file can't be used; nothing where there are none."""
+    """Return the jobs, and why others, or their file, can't be used; nothing where there are
+    none."""
     now = parts.clock.now()
     try:
-        jobs = read_jobs(parts.settings.jobs_file)
+        jobs, faults = read_jobs(parts.settings.jobs_file)
     except GatehouseError as error:
         return {"error": shown(str(error), parts.redactor), "rows": []}
     found = []
@@ -31,4 +32,5 @@ def rows(parts: Parts) -> dict[str, Any]:
                 "last_ago": format_duration(now - last.created_at) if last else "",
             }
         )
-    return {"error": "", "rows": found} if found else {}
+    wrong = shown("; ".join(faults.values()), parts.redactor)
+    return {"error": wrong, "rows": found} if found or wrong else {}
