@@ -451,7 +451,12 @@ def _add_policy(words: Any, verb: Callable[..., argparse.ArgumentParser]) -> Non
     learning.add_argument("--session", metavar="ID", help="of one session only")
     importing = verb("import", verbs.policy_import, lab)
     importing.add_argument("tool", choices=("claude",))
-    importing.add_argument("file", metavar="SETTINGS.json", help="the other tool's settings")
+    importing.add_argument(
+        "file",
+        metavar="SETTINGS.json",
+        nargs="?",
+        help="the other tool's settings (default: ~/.claude/settings.json)",
+    )
 
 
 def _complain(text: str) -> None:

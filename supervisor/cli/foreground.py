@@ -79,6 +79,11 @@ def demo(settings: Settings, *, open_browser: bool) -> int:
                 shutil.rmtree(own.clones_dir, ignore_errors=True)
 
 
+def alone(settings: Settings, work: Callable[[running.Client], int]) -> int:
+    """Have a verb ask a supervisor that is there for as long as it takes."""
+    return _in_loop(_alone(settings._replace(port=0), work))
+
+
 def supervise(
     settings: Settings,
     *,
@@ -182,6 +187,16 @@ async def _keep_running(
                 await _drain(supervisor, on.service)
         say("stopping")
     return 0
+
+
+async def _alone(settings: Settings, work: Callable[[running.Client], int]) -> int:
+    from supervisor.app.app import Supervisor
+
+    async with Supervisor(settings) as supervisor:
+        for line in supervisor.findings:
+            say(f"found at start: {line}")
+        client = running.Client(supervisor.port, supervisor.auth.cli_token)
+        return await asyncio.to_thread(work, client)
 
 
 async def _drain(supervisor: Any, service: Any) -> None:

@@ -15,6 +15,7 @@ from supervisor.errors import UserError
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     import argparse
+    from collections.abc import Callable
     from typing import Any
 
     from supervisor.cli.client import Client
@@ -152,7 +153,8 @@ def show(options: argparse.Namespace) -> int:
     """Print all of a request, with the numbered changes of its file."""
     from supervisor.cli import card_verbs
 
-    return card_verbs.show(client_of(options), _id(options.id))
+    request_id = _id(options.id)
+    return _asked(options, lambda client: card_verbs.show(client, request_id))
 
 
 def approve(options: argparse.Namespace) -> int:
@@ -204,11 +206,15 @@ def take(options: argparse.Namespace) -> int:
     from supervisor.core.text.display import visible
 
     path = f"/api/sessions/{_id(options.id)}/take"
-    taken = client_of(options).post(path, branch=options.branch or "")
-    source, branch = (visible(taken[name], one_line=True) for name in ("source", "branch"))
-    count = taken["commits"]
-    print(f"{branch}: {count} commits of the agent's `{source}`, at {taken['commit'][:12]}")
-    return 0
+
+    def take_it(client: Client) -> int:
+        taken = client.post_and_wait(path, branch=options.branch or "")
+        source, branch = (visible(taken[name], one_line=True) for name in ("source", "branch"))
+        count = taken["commits"]
+        print(f"{branch}: {count} commits of the agent's `{source}`, at {taken['commit'][:12]}")
+        return 0
+
+    return _asked(options, take_it)
 
 
 def pause(options: argparse.Namespace) -> int:
@@ -255,30 +261,40 @@ def rules_list(options: argparse.Namespace) -> int:
     """List every rule in force, with its id, its source and how often it matched."""
     from supervisor.cli import terminal
 
-    for rule in client_of(options).get("/api/rules"):
-        print(terminal.rule_line(rule))
-    return 0
+    def list_them(client: Client) -> int:
+        for rule in client.get("/api/rules"):
+            print(terminal.rule_line(rule))
+        return 0
+
+    return _asked(options, list_them, is_new=True)
 
 
 def rules_add(options: argparse.Namespace) -> int:
     """Save a rule; print what it would have answered of the last requests."""
     from supervisor.cli import terminal
 
-    client = client_of(options)
-    seen = client.get("/api/rules/preview", effect=options.effect, rule=options.rule)
-    saved = client.post(
-        "/api/rules", effect=options.effect, rule=options.rule, why=options.why, lasts=options.lasts
-    )
-    print(terminal.rule_preview_lines(seen))
-    print(f"saved with id {saved['id']}; {saved['also_count']} waiting requests answered")
-    return 0
+    rule = {"effect": options.effect, "rule": options.rule}
+
+    def add(client: Client) -> int:
+        seen = client.get("/api/rules/preview", **rule)
+        saved = client.post("/api/rules", **rule, why=options.why, lasts=options.lasts)
+        print(terminal.rule_preview_lines(seen))
+        print(f"saved with id {saved['id']}; {saved['also_count']} waiting requests answered")
+        return 0
+
+    return _asked(options, add, is_new=True)
 
 
 def rules_remove(options: argparse.Namespace) -> int:
     """Remove a saved rule."""
-    client_of(options).delete(f"/api/rules/{_id(options.id)}")
-    print(f"removed {options.id}")
-    return 0
+    path = f"/api/rules/{_id(options.id)}"
+
+    def remove(client: Client) -> int:
+        client.delete(path)
+        print(f"removed {options.id}")
+        return 0
+
+    return _asked(options, remove)
 
 
 # -- the policy lab -------------------------------------------------------------------------------
@@ -375,9 +391,12 @@ def sessions(options: argparse.Namespace) -> int:
     """List the sessions, newest first."""
     from supervisor.cli import terminal
 
-    for session in client_of(options).get("/api/sessions"):
-        print(terminal.session_line(session))
-    return 0
+    def list_them(client: Client) -> int:
+        for session in client.get("/api/sessions"):
+            print(terminal.session_line(session))
+        return 0
+
+    return _asked(options, list_them)
 
 
 def url(options: argparse.Namespace) -> int:
@@ -436,6 +455,22 @@ def settings_of(options: argparse.Namespace, *, policy: bool = True) -> Settings
         said["GATEHOUSE_PORT"] = {"port": port_number(options.port, "--port")}
     values: dict[str, Any] = {name: value for one in said.values() for name, value in one.items()}
     return settings._replace(**values, given=settings.given | said.keys())
+
+
+def _asked(
+    options: argparse.Namespace, work: Callable[[Client], int], *, is_new: bool = False
+) -> int:
+    """Have the running supervisor asked, or where none runs one that is there for as long as that
+    takes; `is_new`: also where there was none before."""
+    from supervisor.cli.client import find, must_find
+
+    settings = settings_of(options)
+    client = find(settings.data_dir)
+    if client is None and (is_new or settings.database.exists()):
+        from supervisor.cli import foreground
+
+        return foreground.alone(settings, work)
+    return work(client or must_find(settings.data_dir))
 
 
 def client_of(options: argparse.Namespace) -> Client:

@@ -75,11 +75,15 @@ async def bubblewrap(program: str | None) -> CheckResult:
 
 async def git() -> CheckResult:
     """Check for git: without it sessions work, but for what needs a repository."""
+    install = "install git (Debian, Ubuntu: apt install git), into an absolute folder of PATH"
     try:
         done = await run_git(None, "--version", timeout_s=TIMEOUT_S)
-    except GatehouseError:
-        return bad("git", "not found", "install git (Debian, Ubuntu: apt install git)")
-    return CheckResult(name="git", ok=done.ok, detail=done.stdout.decode(errors="replace").strip())
+    except GatehouseError as error:
+        return bad("git", error.message, install)
+    said = (done.stdout + done.stderr).decode(errors="replace").strip()
+    if not done.ok or not said.startswith("git version"):
+        return bad("git", f"`git --version` exits with {done.exit_code}: {said[-200:]}", install)
+    return CheckResult(name="git", ok=True, detail=said)
 
 
 def filters() -> CheckResult:

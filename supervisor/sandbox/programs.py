@@ -35,6 +35,7 @@ def find_program(
             f"`{name}` is not on the PATH", "install it, or give the path of the program"
         )
     path = Path(os.path.abspath(found))  # noqa: PTH100 - the symlink itself matters, so it isn't resolved
+    path = _behind_shim(path, search_path)
     if _is_shown(path) and _is_shown(path.resolve()):
         return str(path), ()
     binds = {
@@ -44,6 +45,32 @@ def find_program(
         for root in [_install_root(step, home)]
     }
     return str(path), tuple(sorted(binds.items()))
+
+
+def _behind_shim(path: Path, search_path: str) -> Path:
+    """Return the program that a shim of pyenv, rbenv or nodenv would start: the shim is a script
+    that starts the manager, which no sandbox shows. What the person chose for the whole machine
+    counts (`ROOT/version`), else what lies behind it on the PATH, as the managers do it."""
+    root = path.parent.parent
+    if path.parent.name != "shims" or not (root / "versions").is_dir():
+        return path
+    try:
+        chosen = (root / "version").read_text("utf-8", "replace").split()
+    except OSError:
+        chosen = []
+    for version in chosen:
+        program = root / "versions" / version / "bin" / path.name
+        if os.access(program, os.X_OK):
+            return program
+    others = [one for one in search_path.split(os.pathsep) if Path(one) != path.parent]
+    found = shutil.which(path.name, path=os.pathsep.join(others))
+    if found is None:
+        raise UserError(
+            f"`{path}` starts the version that {root / 'version'} chooses, and none of those has"
+            f" `{path.name}`",
+            "choose one that has it, or give the path of the program",
+        )
+    return _behind_shim(Path(found), os.pathsep.join(others))
 
 
 def _is_shown(path: Path) -> bool:

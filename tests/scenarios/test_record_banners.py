@@ -177,5 +177,5 @@ async def test_a_disk_that_fills_up_is_said_while_running_and_at_the_start(
         filler.unlink()
         await shown(running, "its disk is full", is_there=False)
     fill(disk)
-    with pytest.raises(StorageError, match="is full; free some room"):
+    with pytest.raises(StorageError, match="is full: 0 kB are free; free 8 MB"):
         Supervisor(settings)

@@ -8,11 +8,14 @@ from supervisor.cli.lab.inputs import read_text
 from supervisor.core.lab.claude_permissions import SettingsPlace, policy_text, translate
 
 
-def import_claude(file: str) -> int:
-    """Print the policy; name each rule that isn't carried over on standard error, too. 0."""
-    path = Path(file)
-    imported = translate(read_text(path, "give a settings.json of Claude Code"), file, _place(path))
-    sys.stdout.write(policy_text(imported, file))
+def import_claude(file: str | None) -> int:
+    """Print the policy; name each rule that isn't carried over on standard error, too. 0. Without
+    a file it is the person's own, for every project."""
+    path = Path(file) if file else Path.home() / ".claude/settings.json"
+    imported = translate(
+        read_text(path, "give a settings.json of Claude Code"), str(path), _place(path)
+    )
+    sys.stdout.write(policy_text(imported, str(path)))
     for left in imported.left:
         print(f"not carried over: {left}", file=sys.stderr)
     return 0
