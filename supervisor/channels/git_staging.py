@@ -36,6 +36,8 @@ REMOTE_S = 120.0
 MOST_SHALLOW_BYTES = 16 << 20
 MOST_PACK_BYTES = 512 * 1024 * 1024
 MOST_MEMORY_BYTES = 1 << 30
+# Of each program that reads what a remote sends: its packs may be large, and may be hostile, too.
+MOST_FETCH_MEMORY_BYTES = 4 << 30
 MOST_TREE_BYTES = 16 * 1024 * 1024
 MOST_LIST_BYTES = 16 * 1024 * 1024
 MOST_COMPARED = 500
@@ -225,6 +227,7 @@ class Staging:
             got = await self._remotely(
                 remote, "fetch", "--quiet", "--no-tags", "--no-write-fetch-head", "--refmap=",
                 "--stdin", _REMOTE, stdin="".join(wanted).encode(),
+                memory_bytes=MOST_FETCH_MEMORY_BYTES,
             )  # fmt: skip
             self._check(got, "the remote can't be read")
 
@@ -392,7 +395,13 @@ class Staging:
         self._check(done, "the push can't be shown")
         return done.stdout
 
-    async def _remotely(self, remote: Remote, *words: str, stdin: bytes | None = None) -> Completed:
+    async def _remotely(
+        self,
+        remote: Remote,
+        *words: str,
+        stdin: bytes | None = None,
+        memory_bytes: int | None = None,
+    ) -> Completed:
         """Run git where it speaks to a remote, with the person's credentials: their own helpers
         first, then a named secret for its host."""
         with contextlib.ExitStack() as opened:
@@ -410,6 +419,7 @@ class Staging:
                 stdin=stdin,
                 timeout_s=REMOTE_S,
                 pass_fds=pass_fds,
+                memory_bytes=memory_bytes,
             )
 
     async def _as_person(
@@ -420,6 +430,7 @@ class Staging:
         stdin: bytes | None = None,
         timeout_s: float = LOCAL_S,
         pass_fds: Sequence[int] = (),
+        memory_bytes: int | None = None,
     ) -> Completed:
         return await run_git(
             self._place,
@@ -431,6 +442,7 @@ class Staging:
             stdin=stdin,
             timeout_s=timeout_s,
             pass_fds=pass_fds,
+            memory_bytes=memory_bytes,
         )
 
     async def _git(

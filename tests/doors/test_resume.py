@@ -29,6 +29,8 @@ def test_another_command_sees_what_the_first_made(house: House) -> None:
 def test_what_can_not_go_on_is_said_in_a_line(house: House) -> None:
     house.up()
     one_line(house.run("resume", "0" * 32), "no session")
+    status, said = house.http("POST", "/api/sessions", {"command": ["true"]})
+    assert (status, said["why"]) == (400, "no workspace is named")
     first = house.ended("true")
     house.ok("resume", first)
     one_line(house.run("resume", first), "the copy of this session is gone")

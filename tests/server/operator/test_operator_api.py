@@ -254,7 +254,6 @@ async def test_sessions_are_started_shown_and_stopped(
     assert parts.sessions.stopped == [(session["id"], "stopped by the operator", "operator (cli)")]
     for bad in (
         {"workspace": "/nowhere/at/all"},
-        {},
         {"workspace": str(tmp_path), "token_hash": "x"},
     ):
         answer = await cli.post("/api/sessions", json=bad)
