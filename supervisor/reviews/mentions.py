@@ -1,4 +1,4 @@
-"""Answers comments that call us: who wrote one is asked of the forge, each time.
+"""Answers comments that call us: what who wrote one may do is asked of the forge.
 
 What a comment says is read from the forge, too: the webhook only told that there is one. A reaction
 says that it was heard; words are an act like any other.
@@ -27,6 +27,8 @@ from supervisor.store.reviews import findings, queries
 
 IGNORED, NOT_PERMITTED = "ignored", "not-permitted"
 HEARD, DONE, UNCLEAR = "eyes", "+1", "confused"
+# How long the forge's word on what a person may do is good for further comments.
+PERMISSION_S = 60.0
 
 
 class Mentions:
@@ -49,6 +51,8 @@ class Mentions:
         self._reconcile = reconcile
         self._rounds = rounds
         self._ask = ask
+        # By repository and person, with when it was asked for.
+        self._permissions: dict[tuple[int, str], tuple[str, float]] = {}
         reconcile.comment = self.handle
 
     async def handle(self, repository: queries.Repository, delivery: queries.Delivery) -> str:
@@ -65,7 +69,7 @@ class Mentions:
         found = mentions.parse_mention(comment.body, own.removesuffix("[bot]"))
         if found is None:
             return IGNORED
-        permission = await self._forge.permission(facts_of(repository), comment.author)
+        permission = await self._permission(repository, comment.author)
         pull = await self._pull(repository, comment.number)
         with self._engine.begin() as connection:
             is_wanted = queries.add_mention(
@@ -217,6 +221,17 @@ class Mentions:
                 on.repository, on.pull, "comment", body=words, title=f"answer to {number}"
             )
         self._ask(said, on.repository.session_id, why)
+
+    async def _permission(self, repository: queries.Repository, person: str) -> str:
+        """Return what a person may do. Anyone may comment, so the forge is asked once a minute."""
+        fresh = self._clock.monotonic() - PERMISSION_S
+        known = {whose: one for whose, one in self._permissions.items() if one[1] > fresh}
+        self._permissions = known
+        if (repository.id, person) not in known:
+            asked_at = self._clock.monotonic()
+            permission = await self._forge.permission(facts_of(repository), person)
+            known[repository.id, person] = permission, asked_at
+        return known[repository.id, person][0]
 
     async def _comment(
         self, repository: queries.Repository, number: int, *, is_inline: bool

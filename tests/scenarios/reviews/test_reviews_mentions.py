@@ -84,6 +84,31 @@ async def test_a_writer_pauses_resumes_ignores_and_asks_why(tmp_path: Path) -> N
         await on.receipt("clean", "found")
 
 
+async def test_the_forge_is_asked_once_a_minute_what_a_person_may_do(tmp_path: Path) -> None:
+    async with reviewed(tmp_path, policy_file=policy(tmp_path)) as on:
+        pull = on.open_pull()
+        await on.receipt("found")
+        real, later_s = on.running.parts.clock.monotonic, [0.0]
+        on.running.parts.clock.monotonic = lambda: real() + later_s[0]  # type: ignore[method-assign]
+
+        def asked(person: str) -> int:
+            return sum(
+                path.endswith(f"/collaborators/{person}/permission")
+                for _, path in tuple(on.forge.calls)
+            )
+
+        for _ in range(4):
+            await said(on, pull, "@gatehouse why", author="mallory")
+        assert asked("mallory") == 1
+        await said(on, pull, "@gatehouse pause", author="bob")
+        assert asked("bob") == 1, "each person is another"
+        later_s[0] = 61.0
+        on.forge.repositories[NAME].collaborators["mallory"] = "write"
+        heard_ = await said(on, pull, "@gatehouse pause", author="mallory")
+        await reacted(on, heard_, "+1")
+        assert asked("mallory") == 2
+
+
 async def test_a_writer_unlocks_a_fork_and_a_stranger_does_not(tmp_path: Path) -> None:
     async with reviewed(tmp_path, policy_file=policy(tmp_path)) as on:
         on.forge.add_repository("mallory/shop", {}, parent=NAME)
