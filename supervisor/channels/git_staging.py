@@ -160,7 +160,7 @@ class Staging:
         listed = await self._as_person("remote", "--verbose", remote=remote)
         self._check(listed, "the remote's address can't be read")
         direction = " (push)" if is_push else " (fetch)"
-        for line in listed.stdout.decode("utf-8", "replace").splitlines():
+        for line in listed.stdout.decode("utf-8", "replace").split("\n"):
             one, _, address = line.partition("\t")
             if one == _REMOTE and address.endswith(direction):
                 return remote._replace(url=address.removesuffix(direction))
@@ -208,7 +208,7 @@ class Staging:
         """Keep of a remote's refs those that it still has."""
         place = _place_of(remote.url)
         words = ("for-each-ref", "--format=%(objectname) %(refname)", place)
-        listed = (await self.read(*words, limit_bytes=MOST_LIST_BYTES)).decode().splitlines()
+        listed = (await self.read(*words, limit_bytes=MOST_LIST_BYTES)).decode().split("\n")[:-1]
         gone = ""
         for line in listed:
             oid, _, ref = line.partition(" ")
@@ -290,7 +290,7 @@ class Staging:
             )
         self._check(listed, "your repository's branches can't be read")
         taken = await asyncio.to_thread(checked_out, self._host.git)
-        lines = listed.stdout.decode(errors="replace").splitlines()
+        lines = listed.stdout.decode(errors="replace").split("\n")[:-1]
         found = (line.split("\0") for line in lines)
         return {
             name.removeprefix("refs/heads/"): HostBranch(oid, name in taken) for name, oid in found
@@ -302,7 +302,7 @@ class Staging:
             listed = await run_git(view, "for-each-ref", "--format=%(refname)")
         self._check(listed, "your repository's refs can't be read")
         remotes = remotes_in(await config_of(self._host.git)).remotes
-        return NamesInUse(listed.stdout.decode(errors="replace").splitlines(), remotes)
+        return NamesInUse(listed.stdout.decode(errors="replace").split("\n")[:-1], remotes)
 
     async def was_taken(self, oid: str) -> bool:
         """Return whether the commit came out of the private copy before."""
@@ -330,7 +330,7 @@ class Staging:
     async def job_branches(self) -> dict[str, str]:
         """Return the branches of jobs by name, with their commits."""
         words = ("for-each-ref", "--format=%(objectname) %(refname:lstrip=2)", _JOBS)
-        listed = (await self.read(*words)).decode().splitlines()
+        listed = (await self.read(*words)).decode().split("\n")[:-1]
         return {name: oid for oid, _, name in (line.partition(" ") for line in listed)}
 
     async def count_commits(self, oid: str, known: list[str]) -> int:
@@ -379,7 +379,7 @@ class Staging:
         )
 
         def read() -> dict[str, int]:
-            pairs = (line.split(" ") for line in listed.stdout.decode().splitlines())
+            pairs = (line.split(" ") for line in listed.stdout.decode().split("\n")[:-1])
             return {one: int(size) for one, size in pairs if size != "missing"}
 
         return await asyncio.to_thread(read)

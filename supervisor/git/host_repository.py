@@ -164,7 +164,7 @@ def borrowed_from(objects: Path) -> bool:
                 text = os.fsdecode(read_small(path, MOST_CONFIG_BYTES))
             except OSError as error:
                 raise GatehouseError(f"`{path}` can't be used: {error.strerror}") from error
-            waiting += [one / line for line in text.splitlines() if line and line[0] not in '#"']
+            waiting += [one / line for line in text.split("\n") if line and line[0] not in '#"']
     return len(seen) > 1
 
 
@@ -197,7 +197,7 @@ async def _values(config: Path) -> ConfigValues:
 
 def _worktree_of(folder: Path) -> str | None:
     """`core.worktree` of a submodule's configuration, as git writes it."""
-    for line in (_text_of(folder / "config") or "").splitlines():
+    for line in (_text_of(folder / "config") or "").split("\n"):
         key, separator, value = line.partition("=")
         if separator and key.strip().lower() == "worktree":
             return value.strip().strip('"')

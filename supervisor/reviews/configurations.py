@@ -4,6 +4,7 @@
 nothing is used, and that is said.
 """
 
+import asyncio
 import zoneinfo
 from collections.abc import Mapping
 
@@ -90,21 +91,24 @@ class Configurations:
                 layers.append(ConfigLayer("dashboard", read_settings(settings)))
             except UserError as error:
                 notes.append(f"the settings of the repository are not used: {error}")
-        self._add(f"`{REVIEWERC}` at {own.sha[:7]}", own.files.get(REVIEWERC), layers, notes)
-        self._add(f"`{REFINERY}` at {own.sha[:7]}", own.files.get(REFINERY), layers, notes)
+        await self._add(f"`{REVIEWERC}` at {own.sha[:7]}", own.files.get(REVIEWERC), layers, notes)
+        await self._add(f"`{REFINERY}` at {own.sha[:7]}", own.files.get(REFINERY), layers, notes)
         for name, found in await self._central(repository):
             called = f"`{REVIEWERC}` of {name} at {found.sha[:7]}"
-            self._add(called, found.files.get(REVIEWERC), layers, notes)
+            await self._add(called, found.files.get(REVIEWERC), layers, notes)
         return combine(layers, notes)
 
-    def _add(
+    async def _add(
         self, name: str, data: bytes | None, layers: list[ConfigLayer], notes: list[str]
     ) -> None:
-        """Add what a file says; where it has a mistake, say so."""
+        """Add what a file says; where it has a mistake, say so. A long one takes a while to read."""
         if data is None:
             return
         read: ReadConfig
-        read = read_refinery(data) if REFINERY in name else read_reviewerc(data, self._zones)
+        if REFINERY in name:
+            read = await asyncio.to_thread(read_refinery, data)
+        else:
+            read = await asyncio.to_thread(read_reviewerc, data, self._zones)
         if read.config is not None:
             layers.append(ConfigLayer(name, read.config, read.lines))
             return

@@ -380,3 +380,19 @@ async def test_refs_in_a_format_that_isn_t_written_are_refused_with_what_to_do(t
         async with writable_ref(host, "refs/heads/x"):
             pass
     assert "git refs migrate --ref-format=files" in found.value.remedy
+
+
+async def test_names_with_ends_of_lines_to_python_are_whole(
+    tmp_path: Path, workspace: Path
+) -> None:
+    """Git allows them; a branch `main` would be another's end."""
+    names = [f"old{one}main" for one in "\u2028\u2029\x85"]
+    for name in names:
+        git(workspace, "branch", name)
+    git(workspace, "tag", "v1\u2028refs/heads/other")
+    host = await repository_at(workspace, ".")
+    assert not isinstance(host, str)
+    staging = Staging(tmp_path / "staging.git", host, workspace, lambda url: None)
+    await staging.open()
+    assert set(await staging.host_branches()) == {"main", *names}
+    assert (await staging.names_in_use()).may_have("other", is_there=False)

@@ -9,7 +9,7 @@ above. `folding` shows long text so that nothing goes unnoticed.
 import re
 import unicodedata
 
-from supervisor.core.text.hidden import is_hidden
+from supervisor.core.text.hidden import INVISIBLE
 
 _KEPT = {"\n", "\t"}
 _CONTROLS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f]")
@@ -26,26 +26,31 @@ def visible(text: str, *, one_line: bool = False) -> str:
             return text
         controls = _CONTROLS_OF_A_LINE if one_line else _CONTROLS
         return controls.sub(lambda found: _spelled(found[0]), text)
-    shown, stacked = [], 0
-    for char in text:
-        stacked = stacked + 1 if is_stacked(char) else 0
-        shown.append(_spelled(char) if stacked > MOST_STACKED else _visible_char(char, one_line))
-    return "".join(shown)
+    # Each distinct character is looked at once: most texts have few (law 14).
+    chars = set(text)
+    if marks := "".join(filter(is_stacked, chars)):
+        text = re.sub(f"[{marks}]{{{MOST_STACKED + 1},}}", _unstacked, text)
+    # Not printable: controls, format characters, surrogates, unassigned, and every space but the
+    # plain one (a no-break space makes one word of what looks like two).
+    odd = {char for char in chars if not char.isprintable()}
+    odd.update(INVISIBLE.findall("".join(chars)))
+    if not one_line:
+        odd -= _KEPT
+    return text.translate(_table(odd)) if odd else text
+
+
+def _unstacked(found: re.Match[str]) -> str:
+    over = found[0][MOST_STACKED:]
+    return found[0][:MOST_STACKED] + over.translate(_table(set(over)))
+
+
+def _table(chars: set[str]) -> dict[int, str]:
+    return {ord(char): _spelled(char) for char in chars}
 
 
 def is_stacked(char: str) -> bool:
     """Return whether a character takes no place of its own, but stands on the one before."""
     return char > "\u02ff" and unicodedata.category(char) in ("Mn", "Me")
-
-
-def _visible_char(char: str, one_line: bool) -> str:
-    if char in _KEPT and not one_line:
-        return char
-    # Not printable: controls, format characters, surrogates, unassigned, and every space but the
-    # plain one (a no-break space makes one word of what looks like two).
-    if not char.isprintable() or (not char.isascii() and is_hidden(char)):
-        return _spelled(char)
-    return char
 
 
 def _spelled(char: str) -> str:

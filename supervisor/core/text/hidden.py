@@ -12,7 +12,7 @@ _ASCII = re.compile(r"[\x00-\x1f\x7f]")
 _CATEGORIES = frozenset({"Cc", "Cf", "Zl", "Zp", "Cs", "Co", "Cn"})
 # Characters that show nothing and that Unicode doesn't class as format characters: fillers,
 # joiners, variation selectors for text, the braille pattern without dots.
-_INVISIBLE = re.compile(
+INVISIBLE = re.compile(
     "[\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180f\u2800\u3164\uffa0\U000e0100-\U000e01ef]"
 )
 
@@ -32,4 +32,4 @@ def first_hidden(text: str, *, kept: str = "") -> str | None:
 
 def is_hidden(char: str) -> bool:
     """Return whether a character beyond ASCII is invisible, or moves others."""
-    return unicodedata.category(char) in _CATEGORIES or _INVISIBLE.match(char) is not None
+    return unicodedata.category(char) in _CATEGORIES or INVISIBLE.match(char) is not None

@@ -5,6 +5,7 @@ Text passes `display.visible` here (law 6); secrets were redacted before it was 
 redacted once more.
 """
 
+from collections.abc import Iterable
 from typing import Any
 
 import msgspec
@@ -39,6 +40,9 @@ from supervisor.errors import PolicyError
 from supervisor.server.common.action_words import delivery
 from supervisor.server.common.parts import Parts
 from supervisor.server.common.spend_views import SpendView
+
+# A list of requests ends with the one that has passed this.
+MOST_LISTED_CHARS = 512 * 1024
 
 
 class AgentRequest(msgspec.Struct, frozen=True, kw_only=True):
@@ -184,6 +188,19 @@ def agent_request(request: Request, redactor: Redactor) -> AgentRequest:
         outcome=request.outcome,
         superseded_by=request.superseded_by,
     )
+
+
+def listed(requests: Iterable[Request]) -> list[Request]:
+    """Return the first of these: no more than have short texts. What an agent asks may be long, and
+    an answer is made on the loop (law 14)."""
+    found: list[Request] = []
+    chars = 0
+    for one in requests:
+        found.append(one)
+        chars += len(msgspec.json.encode(one))
+        if chars >= MOST_LISTED_CHARS:
+            break
+    return found
 
 
 def operator_request(request: Request, parts: Parts) -> OperatorRequest:

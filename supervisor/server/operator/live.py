@@ -27,6 +27,7 @@ from supervisor.server.common.spend_views import spend_view
 from supervisor.server.common.views import (
     OperatorRequest,
     SessionView,
+    listed,
     operator_request,
     session_view,
 )
@@ -210,7 +211,7 @@ class Live:
             changes=[
                 ChangesWaiting(session_id=one, waiting=number) for one, number in changes.items()
             ],
-            requests=[operator_request(request, self._parts) for request in pending],
+            requests=[operator_request(request, self._parts) for request in listed(pending)],
             sessions=[
                 self._view(session) for session in self._parts.sessions.recent(HELLO_SESSIONS)
             ],

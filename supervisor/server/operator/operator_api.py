@@ -33,6 +33,7 @@ from supervisor.server.common.spend_views import spend_view
 from supervisor.server.common.views import (
     OperatorRequest,
     SessionView,
+    listed,
     operator_request,
     session_view,
     shown,
@@ -191,7 +192,7 @@ def list_requests(
             if session_id is None
             else parts.queue.of_session(session_id, limit)
         )
-    return [operator_request(one, parts) for one in found[:limit]]
+    return [operator_request(one, parts) for one in listed(found[:limit])]
 
 
 @get("/api/requests/{request_id:str}")

@@ -131,13 +131,16 @@ def composed(name: str) -> str:
 
 
 def _parse(text: str, flags: re.RegexFlag) -> list[_Line]:
-    found = [line for one in text.splitlines() if (line := _line(one, flags)) is not None]
+    found = [line for one in text.split("\n") if (line := _line(one, flags)) is not None]
     return found if len(found) <= MOST_LINES else [_Line((None,), True, True, False)]
 
 
 def _line(text: str, flags: re.RegexFlag) -> _Line | None:
     """None where git passes over it, too."""
-    body = text if text.endswith("\\ ") else text.rstrip()
+    text = text.removesuffix("\r")
+    body = text.rstrip(" ")
+    if body != text and (len(body) - len(body.rstrip("\\"))) % 2:
+        body += " "  # escaped
     if body.startswith("#"):
         return None
     pattern = body.removeprefix("!")

@@ -17,6 +17,7 @@ from supervisor.core.approvals import Request, status
 from supervisor.core.budget import Over
 from supervisor.core.models.model_calls import ModelCall
 from supervisor.server.common.auth import OperatorAuth
+from supervisor.server.common.views import MOST_LISTED_CHARS
 from supervisor.server.operator.pages.session_views import session_data
 from tests.fakes.parts import SECRET, FakeParts
 from tests.fakes.waiting import settled
@@ -51,6 +52,24 @@ async def test_pending_requests_are_listed_oldest_first(
     assert [one["id"] for one in of_two] == [second.id]
     everything = (await cli.get("/api/requests", params={"status": "all", "limit": 1})).json()
     assert [one["id"] for one in everything] == [second.id]
+
+
+async def test_lists_and_pages_hold_no_more_than_is_made_at_once(
+    cli: httpx.AsyncClient, parts: FakeParts
+) -> None:
+    for number in range(25):
+        ask(parts, f"ü {number} " + "ö" * 60_000)
+        parts.clock.advance(1)
+    answer = await cli.get("/api/requests")
+    assert len(answer.content) < 8 * MOST_LISTED_CHARS
+    shown = [one["title"][:3] for one in answer.json()]
+    assert shown == [f"ü {one}" for one in range(len(shown))]
+    assert 1 < len(shown) < 10
+    everything = await cli.get("/api/requests", params={"status": "all"})
+    assert len(everything.content) < 8 * MOST_LISTED_CHARS
+    page = await cli.get("/")
+    assert page.text.count('<article class="card') == len(shown)
+    assert f'data-more="{25 - len(shown)}"' in page.text
 
 
 async def test_those_that_nobody_waits_for_any_more_come_last(

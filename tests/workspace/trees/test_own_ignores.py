@@ -35,6 +35,15 @@ ODD = st.sampled_from(
         "a/**/",
         "/**",
         "**/a/**",
+        # Ends of lines to Python, not to git.
+        "foo\u2028zz",
+        "a.py\x85b",
+        "b\x0b",
+        "b\x0c",
+        "x.py\x1czz",
+        "a\t",
+        "a\r",
+        "a\\  ",
     ]
 )
 LINES = st.lists(
@@ -48,7 +57,7 @@ LINES = st.lists(
     ),
     max_size=5,
 )
-LEAVES = ["a", "b", "foo", "x.py", "a.py", "zz"]
+LEAVES = ["a", "b", "foo", "x.py", "a.py", "zz", "foo\u2028zz", "b\x0b", "a ", "a\t"]
 FILES = st.sets(
     st.lists(st.sampled_from(LEAVES), min_size=1, max_size=4).map(tuple), min_size=1, max_size=15
 )

@@ -17,6 +17,7 @@ from supervisor.records.policy_files import PolicyFiles
 from supervisor.server.common.parts import Parts
 from supervisor.server.common.render import render
 from supervisor.server.common.time_words import clock_text
+from supervisor.server.common.views import listed
 from supervisor.server.operator import rules_view
 from supervisor.server.operator.operator_api import AnyRequest, caller, parts_of
 from supervisor.server.operator.pages.history_views import record_data
@@ -64,14 +65,13 @@ async def cards(parts: Parts, session_id: str | None = None) -> dict[str, Any]:
     }
     now = parts.clock.now()
     waiting = parts.queue.pending_but(list(large), session_id, limit=MOST_CARDS + 1, now=now)
-    known = (
-        parts.queue.pending_ids_but(list(large), session_id, now=now)
-        if len(waiting) > MOST_CARDS
-        else []
-    )
-    more = max(0, len(known) - MOST_CARDS)
+    first = listed(waiting[:MOST_CARDS])
+    more = 0
+    if len(first) < len(waiting):
+        known = parts.queue.pending_ids_but(list(large), session_id, now=now)
+        more = max(0, len(known) - len(first))
     here = {one: number for one, number in large.items() if session_id in (None, one)}
-    return {"sections": await sections(parts, waiting), "more": more, "change_sets": here}
+    return {"sections": await sections(parts, first), "more": more, "change_sets": here}
 
 
 def banner(parts: Parts) -> dict[str, Any]:
@@ -87,8 +87,9 @@ def banner(parts: Parts) -> dict[str, Any]:
 
 def answered(parts: Parts, session_id: str) -> list[dict[str, Any]]:
     """A session's requests that wait for nobody any more, newest first."""
-    found = parts.queue.of_session(session_id, REQUEST_ROWS)
-    return [card_with(parts, one) for one in found if status(one) != "pending"]
+    asked = parts.queue.of_session(session_id, REQUEST_ROWS)
+    found = listed(one for one in asked if status(one) != "pending")
+    return [card_with(parts, one) for one in found]
 
 
 def live_sessions(parts: Parts) -> list[dict[str, Any]]:

@@ -6,6 +6,7 @@ show: a page of its own for a visit, and for htmx the one JSON body, whose text 
 shows.
 """
 
+import asyncio
 from typing import Annotated
 
 from litestar import Response, get
@@ -131,10 +132,8 @@ async def cards_part(request: AnyRequest, ids: FromQuery[str]) -> Response[str]:
     parts = parts_of(request)
     found = [parts.queue.find(one) for one in ids.split(",")[:MOST_CARDS]]
     budget = DiffTime(parts)
-    return page_values.html(
-        "parts/some_cards.html",
-        cards=[await card(parts, one, budget) for one in found if one is not None],
-    )
+    cards = [await card(parts, one, budget) for one in found if one is not None]
+    return await asyncio.to_thread(page_values.html, "parts/some_cards.html", cards=cards)
 
 
 @get("/parts/change/{request_id:str}", include_in_schema=False)
