@@ -101,7 +101,7 @@ class Configurations:
     async def _add(
         self, name: str, data: bytes | None, layers: list[ConfigLayer], notes: list[str]
     ) -> None:
-        """Add what a file says; where it has a mistake, say so. A long one takes a while to read."""
+        """Add what a file says; where it has a mistake, say so. A long one takes its time."""
         if data is None:
             return
         read: ReadConfig
