@@ -18,8 +18,14 @@ from supervisor.errors import GatehouseError, UserError
 
 NOT_RUNNING = "start one with `gatehouse up` or `make up`"
 ANSWER_S = 30.0
+# Of the first call of a verb, to a supervisor that holds its data folder.
+STATUS_S = 10.0
 # For how long a supervisor that starts or ends is waited for.
 LOOKS, LOOK_EVERY_S = 100, 0.1
+
+
+class LateError(UserError):
+    """A supervisor takes too long; whether it does what it was asked isn't known."""
 
 
 class Client:
@@ -38,6 +44,16 @@ class Client:
         """GET; the JSON answer."""
         given = {name: value for name, value in query.items() if value is not None}
         return self._ask("GET", f"{path}?{urlencode(given)}" if given else path, None, ANSWER_S)
+
+    def is_there(self) -> bool:
+        """Return whether it answers us; `LateError` where it says nothing."""
+        try:
+            self._ask("GET", "/api/status", None, STATUS_S)
+        except LateError:
+            raise
+        except GatehouseError:
+            return False
+        return True
 
     def post(self, path: str, **body: Any) -> Any:
         """POST with a JSON body of the fields that aren't None; the JSON answer."""
@@ -73,7 +89,7 @@ class Client:
             text = answer.read()
         except TimeoutError as error:
             late = f"the supervisor on port {self.port} didn't answer within {within_s:g} s"
-            raise UserError(
+            raise LateError(
                 late, "it may be done all the same: look before you try again"
             ) from error
         except (OSError, http.client.HTTPException) as error:
@@ -137,10 +153,14 @@ def _answering(data_dir: Path) -> Client | None:
         contact = json.loads((data_dir / "supervisor.json").read_bytes())
         token = (data_dir / "operator.token").read_bytes().decode("ascii").strip()
         client = Client(int(contact["port"]), token)
-        client.get("/api/status")
-    except (FileNotFoundError, ValueError, TypeError, KeyError, OverflowError, GatehouseError):
+        return client if client.is_there() else None
+    except (FileNotFoundError, ValueError, TypeError, KeyError, OverflowError):
         return None
-    return client
+    except LateError as error:
+        raise UserError(
+            f"{error.message}: process {contact['pid']} stands still, or has too much to do",
+            "let it go on, or end it",
+        ) from error
 
 
 def _error(status: int, data: Any) -> GatehouseError:
