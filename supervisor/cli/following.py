@@ -20,6 +20,7 @@ from supervisor.cli.client import Client
 from supervisor.cli.telling import CopyTeller, ShownOutput, print_answer, say, say_url
 from supervisor.core.agents.agents import AgentName
 from supervisor.core.text.duration import format_duration
+from supervisor.core.text.utf8 import is_text
 from supervisor.errors import SandboxError, UserError
 from supervisor.settings import Settings
 
@@ -83,8 +84,10 @@ def wanted(
         "expects": {
             name: value for name, value in settings.for_all_sessions().items() if name in given
         },
-        "search_path": environment.search_path(),
-        "environment": environment.of_the_caller(),
+        "search_path": ":".join(filter(is_text, environment.search_path().split(":"))),
+        "environment": {
+            name: value for name, value in environment.of_the_caller().items() if is_text(value)
+        },
     }
 
 

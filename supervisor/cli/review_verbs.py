@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from supervisor.cli.verbs import client_of, settings_of
+from supervisor.cli.verbs import client_of, id_of, settings_of
 
 # A constant that type checkers know: see `verbs`.
 TYPE_CHECKING = False
@@ -62,7 +62,7 @@ def reviews_list(options: argparse.Namespace) -> int:
 
 def reviews_show(options: argparse.Namespace) -> int:
     """Print one review: its outcome, summary and findings."""
-    one = client_of(options).get(f"/api/reviews/{options.id}")
+    one = client_of(options).get(f"/api/reviews/{id_of(options.id)}")
     print(f"{one['repository']}#{one['number']}: {_plain(one['title'])}")
     print(f"  {one['outcome']}{': ' + _plain(one['why']) if one['why'] else ''}")
     print(f"  head {one['head']}, {len(one['files'])} files, model {_plain(one['model'])}")
@@ -79,7 +79,7 @@ def reviews_show(options: argparse.Namespace) -> int:
 
 def reviews_receipt(options: argparse.Namespace) -> int:
     """Print the receipts of a review's head, as they were signed."""
-    for one in client_of(options).get(f"/api/reviews/{options.id}/receipts"):
+    for one in client_of(options).get(f"/api/reviews/{id_of(options.id)}/receipts"):
         print(one["body"])
         word = "good" if one["is_signed"] else "WRONG"
         print(f"signature {one['signature']} ({word})")
@@ -88,7 +88,7 @@ def reviews_receipt(options: argparse.Namespace) -> int:
 
 def reviews_trace(options: argparse.Namespace) -> int:
     """Print the turns of a review: what the model said and called."""
-    turns = client_of(options).get(f"/api/reviews/{options.id}/trace")
+    turns = client_of(options).get(f"/api/reviews/{id_of(options.id)}/trace")
     for number, turn in enumerate(turns, 1):
         tokens = f"{turn['input_tokens']} tokens in, {turn['output_tokens']} out"
         print(f"turn {number}: {tokens}, {turn['seconds']:.1f} s")
@@ -102,7 +102,7 @@ def reviews_trace(options: argparse.Namespace) -> int:
 
 def reviews_requeue(options: argparse.Namespace) -> int:
     """Have the pull request of a review reviewed anew."""
-    print(client_of(options).post(f"/api/reviews/{options.id}/requeue")["outcome"])
+    print(client_of(options).post(f"/api/reviews/{id_of(options.id)}/requeue")["outcome"])
     return 0
 
 
@@ -131,7 +131,7 @@ def deliveries_list(options: argparse.Namespace) -> int:
 
 def deliveries_again(options: argparse.Namespace) -> int:
     """Have a webhook handled once more."""
-    print(client_of(options).post(f"/api/deliveries/{options.id}/again")["outcome"])
+    print(client_of(options).post(f"/api/deliveries/{id_of(options.id)}/again")["outcome"])
     return 0
 
 

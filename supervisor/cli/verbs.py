@@ -153,7 +153,7 @@ def show(options: argparse.Namespace) -> int:
     """Print all of a request, with the numbered changes of its file."""
     from supervisor.cli import card_verbs
 
-    request_id = _id(options.id)
+    request_id = id_of(options.id)
     return _asked(options, lambda client: card_verbs.show(client, request_id))
 
 
@@ -162,8 +162,8 @@ def approve(options: argparse.Namespace) -> int:
     from supervisor.cli import card_verbs
 
     if options.hunks is not None or options.drop_rest:
-        return card_verbs.approve_hunks(client_of(options), _id(options.id), options)
-    request_id = _id(options.id)
+        return card_verbs.approve_hunks(client_of(options), id_of(options.id), options)
+    request_id = id_of(options.id)
     return card_verbs.answer(client_of(options), request_id, options, "approve")
 
 
@@ -171,7 +171,7 @@ def deny(options: argparse.Namespace) -> int:
     """Deny a request; with --always or --for, also save the first rule that is suggested."""
     from supervisor.cli import card_verbs
 
-    request_id = _id(options.id)
+    request_id = id_of(options.id)
     if options.lift:
         return card_verbs.lift(client_of(options), request_id)
     return card_verbs.answer(client_of(options), request_id, options, "deny")
@@ -196,7 +196,7 @@ def stop(options: argparse.Namespace) -> int:
     """End a session in order, and wait for its end."""
     from supervisor.cli import following
 
-    session = following.stop(client_of(options), _id(options.id), reason=options.reason)
+    session = following.stop(client_of(options), id_of(options.id), reason=options.reason)
     print(f"{session['state']}: {session['id']}")
     return 0
 
@@ -205,7 +205,7 @@ def take(options: argparse.Namespace) -> int:
     """Take the agent's branch into your repository, as a branch."""
     from supervisor.core.text.display import visible
 
-    path = f"/api/sessions/{_id(options.id)}/take"
+    path = f"/api/sessions/{id_of(options.id)}/take"
 
     def take_it(client: Client) -> int:
         taken = client.post_and_wait(path, branch=options.branch or "")
@@ -219,14 +219,14 @@ def take(options: argparse.Namespace) -> int:
 
 def pause(options: argparse.Namespace) -> int:
     """Stop a session's processes where they stand; its uptime stands still."""
-    client_of(options).post(f"/api/sessions/{_id(options.id)}/pause")
+    client_of(options).post(f"/api/sessions/{id_of(options.id)}/pause")
     print("paused; `gatehouse unpause` lets it go on")
     return 0
 
 
 def unpause(options: argparse.Namespace) -> int:
     """Let a paused session go on."""
-    client_of(options).post(f"/api/sessions/{_id(options.id)}/unpause")
+    client_of(options).post(f"/api/sessions/{id_of(options.id)}/unpause")
     print("it goes on")
     return 0
 
@@ -241,7 +241,7 @@ def resume(options: argparse.Namespace) -> int:
         settings_of(options),
         client,
         command=tuple(given),
-        resume=_id(options.id),
+        resume=id_of(options.id),
         tty=options.tty,
     )
     return following.follow(client, wanted, open_from=None)
@@ -249,7 +249,7 @@ def resume(options: argparse.Namespace) -> int:
 
 def drop(options: argparse.Namespace) -> int:
     """Deny all that a session left to answer at its end."""
-    done = client_of(options).post(f"/api/sessions/{_id(options.id)}/drop")
+    done = client_of(options).post(f"/api/sessions/{id_of(options.id)}/drop")
     print(f"{done['dropped']} requests denied")
     return 0
 
@@ -287,7 +287,7 @@ def rules_add(options: argparse.Namespace) -> int:
 
 def rules_remove(options: argparse.Namespace) -> int:
     """Remove a saved rule."""
-    path = f"/api/rules/{_id(options.id)}"
+    path = f"/api/rules/{id_of(options.id)}"
 
     def remove(client: Client) -> int:
         client.delete(path)
@@ -479,11 +479,11 @@ def client_of(options: argparse.Namespace) -> Client:
     return must_find(settings_of(options).data_dir)
 
 
-def _id(text: str) -> str:
+def id_of(text: str) -> str:
     """An id as it may stand in a URL's path."""
     if not text.replace("-", "").replace("_", "").isalnum() or not text.isascii():
         raise UserError(
             f"`{text}` is not an id",
-            "copy it from `gatehouse approvals`, `sessions` or `rules list`",
+            "copy it from `gatehouse approvals`, `sessions`, `rules list` or `reviews list`",
         )
     return text

@@ -251,6 +251,8 @@ class PolicyFiles:
             text = plain_files.read_text(path)
         except FileNotFoundError:
             return {"version": 1}
+        except UnicodeDecodeError as error:
+            raise PolicyError(f"{path}: is not UTF-8 text", "mend the file") from error
         parse_policy(text, str(path))  # never build on a file that can't be used
         # As the policy was read: a date, or a why of `no`, stays the text that it is, and nothing
         # recurses.

@@ -85,6 +85,26 @@ def test_bytes_that_are_not_utf8_are_said_in_one_line(door: Door) -> None:
     one_line(door.sh("cd odd-* && gatehouse run --data-dir d --workspace .. -- true"), words)
 
 
+def test_saved_rules_that_are_not_utf8_are_said_in_one_line(door: Door) -> None:
+    door.data.mkdir()
+    (door.data / "policy.yaml").write_bytes(b"version: 1\n# \xff\n")
+    one_line(door.run("rules", "add", "allow", "exec(ls)"), "policy.yaml: is not UTF-8 text")
+
+
+def test_beside_a_supervisor_odd_bytes_of_the_environment_stay_here(door: Door) -> None:
+    door.up()
+    odd = {"TERM": os.fsdecode(b"x\xff"), "PATH": os.fsdecode(b"/\xff:") + os.environ["PATH"]}
+    done = door.run("run", "--workspace", "workspace", "--", "true", **odd)
+    assert done.returncode == 0, no_bug(done)
+
+
+def test_what_is_no_id_is_never_sent(door: Door) -> None:
+    door.up()
+    for verb in ("show", "stop", "reviews show", "deliveries again"):
+        for word in ("a b", "../x", "ä"):
+            one_line(door.run(*verb.split(), word), "is not an id")
+
+
 def test_a_folder_that_is_gone_is_said_in_one_line(door: Door) -> None:
     gone = "mkdir gone; cd gone; rmdir ../gone"
     one_line(door.sh(f"{gone}; gatehouse sessions --data-dir d"), "folder that you are in is gone")
