@@ -14,8 +14,8 @@ DOOR = ("127.0.0.1", 3701)
 
 
 def ask(tool):
-    """Return whether the tool may run, and why. `tool` is the body of the call, as a dictionary:
-    `{"tool": "command", "command": "make test"}`."""
+    """Return whether the tool may run, why, and whether it may not since its work is done. `tool`
+    is the body of the call, as a dictionary: `{"tool": "command", "command": "make test"}`."""
     body = json.dumps(tool).encode()
     head = (
         "POST /v1/tool-calls HTTP/1.0\r\n"
@@ -30,12 +30,12 @@ def ask(tool):
             # A person may be asked meanwhile: Gatehouse says when it is held no longer.
             answer = b"".join(iter(lambda: door.recv(65536), b""))
     except OSError as error:
-        return False, f"Gatehouse can't be reached ({error.strerror}), so this is denied"
+        return False, f"Gatehouse can't be reached ({error.strerror}), so this is denied", False
     head, _, body = answer.partition(b"\r\n\r\n")
     try:
         status, found = int(head.split(b" ", 2)[1]), json.loads(body)
         if status == 200:
-            return found["allowed"] is True, str(found["why"])
-        return False, f"{found['error']}; {found.get('remedy') or 'nothing was asked'}"
+            return found["allowed"] is True, str(found["why"]), found.get("done") is True
+        return False, f"{found['error']}; {found.get('remedy') or 'nothing was asked'}", False
     except (ValueError, KeyError, IndexError, TypeError):
-        return False, "Gatehouse gave no whole answer, so this is denied"
+        return False, "Gatehouse gave no whole answer, so this is denied", False

@@ -58,20 +58,31 @@ def main():
     sys.path.append(__file__.rpartition("/agent_image/")[0])
     from agent_image.hooks.gate import ask
 
-    why = ""
-    for question in questions(json.load(sys.stdin)):
-        allowed, why = ask(question)
-        if not allowed:
+    why, call, changed = "", json.load(sys.stdin), {}
+    for question in questions(call):
+        allowed, why, done = ask(question)
+        if done and question["tool"] == "command":
+            # A denial is an error to the model: the tool shows what came of it instead.
+            shown = f"printf '%s\\n' {quoted(why)}"
+            changed = {"updatedInput": {**call["tool_input"], "command": shown}}
+        elif not allowed:
             print(f"Gatehouse: {why}", file=sys.stderr)
             return 2
-    if why:
+    # To Codex, whose calls have a `turn_id`, a yes that changes nothing is a fault.
+    if why and (changed or "turn_id" not in call):
         said = {
             "hookEventName": "PreToolUse",
             "permissionDecision": "allow",
             "permissionDecisionReason": why,
+            **changed,
         }
         print(json.dumps({"hookSpecificOutput": said}))
     return 0
+
+
+def quoted(text):
+    """Return a text as one word of a shell."""
+    return "'" + text.replace("\0", "").replace("'", "'\"'\"'") + "'"
 
 
 if __name__ == "__main__":

@@ -2,6 +2,7 @@
 goes wrong blocks the tool."""
 
 import http.server
+import io
 import json
 import subprocess
 import sys
@@ -13,7 +14,7 @@ from typing import Any
 import pytest
 
 from agent_image.hooks import gate
-from agent_image.hooks.pre_tool_use import questions
+from agent_image.hooks.pre_tool_use import main, questions
 from supervisor.settings import ROOT
 
 HOOK = ROOT / "agent_image/hooks/pre_tool_use.py"
@@ -108,7 +109,10 @@ def door(status: int, body: bytes) -> Iterator[list[dict[str, Any]]]:
 def test_a_yes_is_one_and_names_its_reason(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("GATEHOUSE_TOKEN", "the-token")
     with door(200, b'{"allowed": true, "why": "by a rule", "request_id": null}') as asked:
-        assert gate.ask({"tool": "command", "command": "ls"}) == (True, "by a rule")
+        assert gate.ask({"tool": "command", "command": "ls"}) == (
+            *(True, "by a rule"),
+            False,
+        )
     assert asked == [{"tool": "command", "command": "ls", "token": "Bearer the-token"}]
 
 
@@ -127,9 +131,52 @@ def test_a_yes_is_one_and_names_its_reason(monkeypatch: pytest.MonkeyPatch) -> N
 )
 def test_everything_else_is_a_no(status: int, body: bytes, said: str) -> None:
     with door(status, body):
-        allowed, why = gate.ask({"tool": "command", "command": "ls"})
+        allowed, why, done = gate.ask({"tool": "command", "command": "ls"})
     assert not allowed
+    assert not done
     assert said in why
+
+
+@pytest.mark.parametrize(
+    ("call", "said"),
+    [
+        (called("Bash", command="ls"), {"permissionDecision": "allow"}),
+        # Codex, which takes a yes that changes nothing for a fault.
+        (called("Bash", command="ls") | {"turn_id": "1"}, None),
+    ],
+)
+def test_a_yes_is_told_as_each_agent_reads_it(
+    call: dict[str, Any],
+    said: dict[str, Any] | None,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("sys.stdin", io.StringIO(json.dumps(call)))
+    with door(200, b'{"allowed": true, "why": "by a rule"}'):
+        assert main() == 0
+    out = capsys.readouterr().out
+    if said is None:
+        assert out == ""
+    else:
+        assert json.loads(out)["hookSpecificOutput"].items() >= said.items()
+
+
+@pytest.mark.parametrize("turn", [{}, {"turn_id": "1"}], ids=["Claude Code", "Codex"])
+def test_what_was_done_in_a_tools_place_is_what_the_tool_shows(
+    turn: dict[str, str], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    call = called("Bash", command="git push", description="As it is") | turn
+    monkeypatch.setattr("sys.stdin", io.StringIO(json.dumps(call)))
+    why = "it's `done`; $(id)\n%s \\n"
+    answer = {"allowed": False, "why": why, "done": True}
+    with door(200, json.dumps(answer).encode()):
+        assert main() == 0
+    said = json.loads(capsys.readouterr().out)["hookSpecificOutput"]
+    assert said["permissionDecision"] == "allow"
+    assert said["updatedInput"]["description"] == "As it is"
+    command = said["updatedInput"]["command"]
+    shown = subprocess.run(["sh", "-c", command], capture_output=True, text=True, check=True)
+    assert shown.stdout == f"{why}\n"
 
 
 def run(given: str) -> subprocess.CompletedProcess[str]:

@@ -331,6 +331,26 @@ async def test_codex_asks_before_a_command(
                 title(one.action) for one in running.requests(session) if one.origin == "egress"
             ]
             assert not asked
+            assert "hook: PreToolUse Failed" not in running.output(session)
+
+
+async def test_codex_is_told_of_a_push_as_done(
+    start_supervisor: StartSupervisor, workspace: Path, tmp_path: Path, installed: None
+) -> None:
+    remote = tmp_path / "remote.git"
+    git(tmp_path, "init", "-q", "--bare", str(remote))
+    git(workspace, "remote", "add", "origin", str(remote))
+    agent = Named("codex", "", "git push origin HEAD:refs/heads/by-codex")
+    with agent.server:
+        async with supervising(start_supervisor, agent, CONTAINED) as running:
+            session = await agent.start(running, workspace)
+            running.approve(await running.asked("git"))
+            await running.ended(session)
+            (pushed,) = agent.results()
+            assert "Gatehouse has run `git push origin" in pushed, running.story()
+            assert "PreToolUse Failed" not in running.output(session), running.output(session)
+            assert "Blocked" not in running.output(session), running.output(session)
+            assert "by-codex" in git(remote, "branch")
 
 
 async def test_a_push_is_carried_out_in_the_tools_place(
@@ -355,6 +375,7 @@ async def test_a_push_is_carried_out_in_the_tools_place(
             assert "a push, fetch or install runs by itself" in both[0]
             assert not committed[1]
             assert "Gatehouse has run `git push origin" in pushed[0], pushed
+            assert not pushed[1], "what is done is no error"
             assert git(remote, "log", "-1", "--format=%s", "by-claude") == "more"
 
 

@@ -47,10 +47,12 @@ _NAMES = {CommandTool: "Bash", EditTool: "Edit", FetchTool: "WebFetch", McpTool:
 
 
 class ToolAnswer(msgspec.Struct, frozen=True, kw_only=True):
-    """Whether the tool may run, and why or why not, for the model to read."""
+    """Whether the tool may run, and why or why not, for the model to read. `done`: it may not,
+    since Gatehouse has done what it would, which is no failure."""
 
     allowed: bool
     why: str
+    done: bool = False
     request_id: str | None = None
 
 
@@ -140,6 +142,7 @@ async def _carried_out(calls: AgentCalls, request: Request) -> ToolAnswer:
             break
         request = await calls.news(request.id, max(1.0, until - now()))
     name = title(request.action)
+    done = False
     if status(request) == "pending":
         why = (
             f"`{name}` waits for an answer of the person as request {request.id}, and will then be"
@@ -152,11 +155,12 @@ async def _carried_out(calls: AgentCalls, request: Request) -> ToolAnswer:
         said = last_printed(calls.view(request).outcome)
         why = f"Gatehouse ran `{name}` itself, and it failed: {failed}\n{said}".rstrip()
     else:
+        done = True
         why = (
             f"Gatehouse has run `{name}` itself, and it is done; don't run it again"
             f"{_output(calls, request)}"
         )
-    return ToolAnswer(allowed=False, why=why, request_id=request.id)
+    return ToolAnswer(allowed=False, why=why, done=done, request_id=request.id)
 
 
 def _output(calls: AgentCalls, request: Request) -> str:
