@@ -32,13 +32,27 @@ _KEPT = ("GIT_SSL_CAINFO",)
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """What `make test` takes no share of: `make test-many` runs it, and whoever names it."""
+    """What shares something of its file runs in one process. What `make test` takes no share of:
+    `make test-many` runs it, and whoever names it."""
+    for item in items:
+        if item.get_closest_marker("xdist_group") is None and _shares(item):
+            item.add_marker(pytest.mark.xdist_group(item.nodeid.partition("::")[0]))
     if os.environ.get("EVERYTHING") or any("::" in one for one in config.args):
         return
     skip = pytest.mark.skip(reason="one of many of its kind: make test-many")
     for item in items:
         if item.get_closest_marker("many"):
             item.add_marker(skip)
+
+
+def _shares(item: pytest.Item) -> bool:
+    """Return whether the item has a fixture, or a loop, that is made once for its file."""
+    loop = item.get_closest_marker("asyncio")
+    if loop is not None and loop.kwargs.get("loop_scope") == "module":
+        return True
+    known = getattr(item, "_fixtureinfo", None)
+    made = known.name2fixturedefs.values() if known is not None else ()
+    return any(definitions[-1].scope in ("module", "package") for definitions in made)
 
 
 @pytest.fixture(autouse=True)

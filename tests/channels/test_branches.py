@@ -12,7 +12,7 @@ from supervisor.errors import RefusedError
 from tests.fakes.sandboxed_agent import agent_command
 from tests.fakes.supervised import Supervised, git, make_repository, settings_in, supervised
 
-pytestmark = [pytest.mark.xdist_group("scenarios"), pytest.mark.asyncio(loop_scope="module")]
+pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 BY = "operator (cli)"
 COMMIT = "git -c user.name=agent -c user.email=agent@example.org commit -q"

@@ -21,7 +21,7 @@ from tests.fakes.processes import open_files
 from tests.fakes.sandboxed_agent import agent_command, answers
 from tests.fakes.supervised import PATIENCE_S, Supervised, make_repository, settings_in, supervised
 
-pytestmark = [pytest.mark.xdist_group("scenarios"), pytest.mark.asyncio(loop_scope="module")]
+pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 HOST = "host.test"
 OUTPUT_BYTES = 256 * 1024

@@ -14,7 +14,7 @@ from supervisor.server.common import action_words
 from tests.fakes.sandboxed_agent import agent_command
 from tests.fakes.supervised import Supervised, make_repository, settings_in, supervised
 
-pytestmark = [pytest.mark.xdist_group("scenarios"), pytest.mark.asyncio(loop_scope="module")]
+pytestmark = pytest.mark.asyncio(loop_scope="module")
 SCRIPTS = {
     "run.sh": "echo shown\n",
     "tools/x.py": "print('shown')\n",

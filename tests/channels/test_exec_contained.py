@@ -12,7 +12,7 @@ from supervisor.server.operator.pages.session_views import session_data
 from tests.fakes.sandboxed_agent import agent_command, answers
 from tests.fakes.supervised import Supervised, make_repository, settings_in, supervised
 
-pytestmark = [pytest.mark.xdist_group("scenarios"), pytest.mark.asyncio(loop_scope="module")]
+pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 POLICY = "version: 1\nmodes: {exec: contained}\nask: [exec(git merge *)]\ndeny: [exec(rm -rf *)]\n"
 

@@ -16,7 +16,7 @@ from tests.fakes.git_server import PASSWORD, GitBackend, GitServer
 from tests.fakes.sandboxed_agent import agent_command, answers
 from tests.fakes.supervised import Supervised, git, make_repository, settings_in, supervised
 
-pytestmark = [pytest.mark.xdist_group("scenarios"), pytest.mark.asyncio(loop_scope="module")]
+pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 NAMED = "git config user.name agent && git config user.email agent@example.org"
 COMMIT = "git -c user.name=agent -c user.email=agent@example.org"

@@ -16,7 +16,7 @@ from supervisor.core.approvals import Request
 from tests.fakes.sandboxed_agent import agent_command, answers
 from tests.fakes.supervised import Supervised, make_repository, settings_in, supervised
 
-pytestmark = [pytest.mark.xdist_group("scenarios"), pytest.mark.asyncio(loop_scope="module")]
+pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 COMMIT = "git -c user.name=agent -c user.email=agent@example.org commit -q"
 BEGIN = (

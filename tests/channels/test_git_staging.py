@@ -25,8 +25,6 @@ from tests.fakes.git_server import PASSWORD, GitBackend, GitServer
 from tests.fakes.sandboxed_agent import agent_command, answers
 from tests.fakes.supervised import git, make_repository, settings_in, supervised
 
-pytestmark = pytest.mark.xdist_group("afterwards")
-
 WORK = (
     "git checkout -q -b feature && echo new > new.txt && git add new.txt"
     " && git -c user.name=agent -c user.email=agent@example.org commit -q -m 'Add new'"

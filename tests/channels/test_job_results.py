@@ -12,7 +12,7 @@ from supervisor.core.jobs import Job
 from supervisor.core.sessions import Session
 from tests.fakes.supervised import Supervised, git, make_repository, settings_in, supervised
 
-pytestmark = [pytest.mark.xdist_group("afterwards"), pytest.mark.asyncio(loop_scope="module")]
+pytestmark = pytest.mark.asyncio(loop_scope="module")
 CONTAINED = "version: 1\nmodes: {exec: contained}\n"
 NOTE = "docs/RECORDED_MAINTENANCE.md"
 COMMIT = "git -c user.name=t -c user.email=t@example.org commit -q"

@@ -22,7 +22,7 @@ from tests.fakes import registry
 from tests.fakes.registry import Registry
 from tests.fakes.supervised import Supervised, make_repository, settings_in, supervised
 
-pytestmark = [pytest.mark.xdist_group("installs"), pytest.mark.asyncio(loop_scope="module")]
+pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 SECRET = "s3cret-of-the-index-0123456789"
 EXAMPLES = 30

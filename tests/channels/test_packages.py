@@ -21,7 +21,7 @@ from tests.fakes.registry import Registry
 from tests.fakes.sandboxed_agent import agent_command, answers
 from tests.fakes.supervised import Supervised, make_repository, settings_in, supervised
 
-pytestmark = [pytest.mark.xdist_group("installs"), pytest.mark.asyncio(loop_scope="module")]
+pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 SCRIPT = {"scripts": {"postinstall": "echo ran > ../../ran.txt"}}
 

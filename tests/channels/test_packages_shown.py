@@ -18,7 +18,7 @@ from tests.fakes.sandboxed_agent import agent_command
 from tests.fakes.supervised import Supervised
 
 __all__ = ["index", "running", "workspace"]  # fixtures
-pytestmark = [pytest.mark.xdist_group("installs"), pytest.mark.asyncio(loop_scope="module")]
+pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 
 async def test_a_forged_lock_file_of_what_is_installed_hides_nothing(

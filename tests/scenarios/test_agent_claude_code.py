@@ -37,7 +37,6 @@ UNTIL_ON_HOST = (
 )
 
 pytestmark = [
-    pytest.mark.xdist_group("scenarios"),
     pytest.mark.skipif(BINARY is None, reason="claude-agent-sdk has no CLI for this platform"),
 ]
 

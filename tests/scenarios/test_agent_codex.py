@@ -27,7 +27,6 @@ WHY = "this model is nobody's friend"
 COMMAND = "echo by codex > src/made.txt; env | grep API_KEY; echo EN''D"
 
 pytestmark = [
-    pytest.mark.xdist_group("scenarios"),
     pytest.mark.skipif(bool(MISSING), reason=MISSING),
 ]
 

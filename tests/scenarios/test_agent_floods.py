@@ -10,7 +10,7 @@ import pytest
 from tests.fakes.flooding_agent import FLOOD
 from tests.fakes.supervised import PATIENCE_S, StartSupervisor
 
-pytestmark = [pytest.mark.xdist_group("scenarios"), pytest.mark.timeout(300)]
+pytestmark = pytest.mark.timeout(300)
 
 PAGES = 20
 

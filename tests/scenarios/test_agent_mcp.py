@@ -16,7 +16,6 @@ MODEL_HOST = "model.test"
 PAGE = (Path(__file__).parents[2] / "docs/agents.md").read_text(encoding="utf-8")
 
 pytestmark = [
-    pytest.mark.xdist_group("scenarios"),
     pytest.mark.skipif(BINARY is None, reason="claude-agent-sdk has no CLI for this platform"),
 ]
 

@@ -19,7 +19,6 @@ KEY = "sk-ant-test-4f1d2c7be0a94c3b8e55d0"
 HOST = "model.test"
 
 pytestmark = [
-    pytest.mark.xdist_group("scenarios"),
     pytest.mark.skipif(BINARY is None, reason="claude-agent-sdk has no CLI for this platform"),
 ]
 

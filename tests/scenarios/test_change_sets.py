@@ -7,7 +7,7 @@ import pytest
 
 from tests.scenarios.process import Gatehouse, until
 
-pytestmark = [pytest.mark.xdist_group("scenarios"), pytest.mark.timeout(300)]
+pytestmark = pytest.mark.timeout(300)
 
 POLICY = "version: 1\nmodes: {filesystem: ask, exec: ask, network: ask}\n"
 AGENT = """\

@@ -11,7 +11,6 @@ from supervisor.errors import UserError
 from tests.fakes.sandboxed_agent import agent_command, answers
 from tests.fakes.supervised import Answer, StartSupervisor
 
-pytestmark = pytest.mark.xdist_group("afterwards")
 POLICY = """
 version: 1
 modes: {exec: contained}

@@ -17,7 +17,7 @@ from supervisor.core.actions import content_hash
 from tests.fakes.supervised import git, make_repository
 from tests.scenarios.process import Gatehouse, until
 
-pytestmark = [pytest.mark.xdist_group("afterwards"), pytest.mark.timeout(300)]
+pytestmark = pytest.mark.timeout(300)
 
 POLICY = "version: 1\nmodes: {filesystem: ask, exec: contained}\n"
 WORK = (

@@ -16,8 +16,6 @@ from tests.fakes.clock import FakeClock
 from tests.fakes.sandboxed_agent import agent_command
 from tests.fakes.supervised import Supervised, git, make_repository, settings_in, supervised
 
-pytestmark = pytest.mark.xdist_group("afterwards")
-
 POLICY = "version: 1\nmodes: {exec: contained}\n"
 COMMIT = "git -c user.name=agent -c user.email=agent@example.org commit -q"
 WORK = (

@@ -16,7 +16,6 @@ from supervisor.core.sessions import Session
 from supervisor.errors import UserError
 from tests.fakes.supervised import StartSupervisor, Supervised, git
 
-pytestmark = pytest.mark.xdist_group("afterwards")
 NOTE = "RECORDED_MAINTENANCE.md"
 CONTAINED = "version: 1\nmodes: {exec: contained}\n"
 

@@ -54,8 +54,6 @@ for line in sys.stdin:
 CONTAINED = "modes: {exec: contained}\ndeny: [filesystem(**)]\n"
 CLAUDE = claude_binary()
 
-pytestmark = [pytest.mark.xdist_group("scenarios")]
-
 
 def runs(*commands: str) -> list[Step]:
     tools = [

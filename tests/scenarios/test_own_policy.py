@@ -10,7 +10,7 @@ import pytest
 from tests.fakes.supervised import make_repository
 from tests.scenarios.process import Gatehouse, until
 
-pytestmark = [pytest.mark.xdist_group("scenarios"), pytest.mark.timeout(300)]
+pytestmark = pytest.mark.timeout(300)
 
 PERMISSIVE = "version: 1\nallow: ['filesystem(**)', 'network(*.example.org)']\n"
 STRICT = (

@@ -3,14 +3,10 @@ what the other may."""
 
 from pathlib import Path
 
-import pytest
-
 from supervisor.core.sessions import Session
 from tests.fakes.sandboxed_agent import agent_command, answers
 from tests.fakes.site import HELLO, Site
 from tests.fakes.supervised import StartSupervisor, Supervised
-
-pytestmark = [pytest.mark.xdist_group("scenarios")]
 
 NAMES = {"site.test": ("127.0.0.1",)}
 GREETING = HELLO.decode()

@@ -11,8 +11,6 @@ from supervisor.sandbox.cgroups import Cgroup
 from tests.fakes.sandboxed_agent import agent_command, answers
 from tests.fakes.supervised import Supervised, settings_in, supervised
 
-pytestmark = pytest.mark.xdist_group("afterwards")
-
 COUNTS = "n=0; while [ $n -lt 100000 ]; do n=$((n+1)); echo count $n; sleep 0.02; done"
 
 

@@ -29,7 +29,6 @@ from tests.scenarios.test_named_agents import (
 )
 
 __all__ = ["installed", "with_claude"]
-pytestmark = [pytest.mark.xdist_group("scenarios")]
 TYPED = re.compile(r"typed://[^\s\"\\]+")
 ANSWER = {
     "verdict": "comment",

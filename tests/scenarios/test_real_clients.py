@@ -27,7 +27,7 @@ from tests.fakes.supervised import (
 )
 from tests.fakes.with_pip import python_with_pip
 
-pytestmark = [pytest.mark.xdist_group("scenarios"), pytest.mark.asyncio(loop_scope="module")]
+pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 # Names that egress resolves to this machine; `inner.test` is a private address that no rule names.
 NAMES = dict.fromkeys(("site.test", "denied.test", "asked.test"), ("127.0.0.1",)) | {

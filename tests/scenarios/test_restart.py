@@ -14,7 +14,7 @@ import pytest
 
 from tests.scenarios.process import PATIENCE_S, Gatehouse, descendants, is_alive, until
 
-pytestmark = [pytest.mark.xdist_group("scenarios"), pytest.mark.timeout(300)]
+pytestmark = pytest.mark.timeout(300)
 
 POLICY = """
 version: 1

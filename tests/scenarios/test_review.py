@@ -24,8 +24,6 @@ from tests.fakes.messages_server import MessagesServer, Turn, calls, text, tool_
 from tests.fakes.sandboxed_agent import agent_command, answers
 from tests.fakes.supervised import StartSupervisor, Supervised, git
 
-pytestmark = pytest.mark.xdist_group("scenarios")
-
 KEY = "sk-ant-test-9b1f6d0c3e7a42f58c"
 MODEL_HOST = "model.test"
 ASK_ALL = "version: 1\n"

@@ -15,7 +15,7 @@ import pytest
 
 from tests.scenarios.process import PATIENCE_S, Gatehouse
 
-pytestmark = [pytest.mark.xdist_group("scenarios"), pytest.mark.timeout(300)]
+pytestmark = pytest.mark.timeout(300)
 
 AGENT = """
 test -t 0 && test -t 1 && echo terminal

@@ -17,7 +17,7 @@ import pytest
 from tests.scenarios.process import PATIENCE_S, Gatehouse, until
 from tests.scenarios.test_terminal import AGENT, read_until
 
-pytestmark = [pytest.mark.xdist_group("scenarios"), pytest.mark.timeout(300)]
+pytestmark = pytest.mark.timeout(300)
 
 # Full-screen programs switch these off themselves; what is left of them is the terminal's of the
 # agent, not the person's.

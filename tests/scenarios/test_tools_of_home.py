@@ -8,7 +8,6 @@ from supervisor.errors import UserError
 from tests.fakes.sandboxed_agent import agent_command
 from tests.fakes.supervised import StartSupervisor
 
-pytestmark = pytest.mark.xdist_group("afterwards")
 CONTAINED = "version: 1\nmodes: {exec: contained}\ndeny: [filesystem(**)]\n"
 
 

@@ -21,7 +21,7 @@ from tests.fakes.sandboxed_agent import agent_command, answers
 from tests.fakes.site import HELLO, Site
 from tests.fakes.supervised import Supervised, make_repository, settings_in, supervised
 
-pytestmark = [pytest.mark.xdist_group("scenarios"), pytest.mark.asyncio(loop_scope="module")]
+pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 NAMES = dict.fromkeys(
     ("site.test", "denied.test", "asked.test", "looked.test", "other.test"), ("127.0.0.1",)

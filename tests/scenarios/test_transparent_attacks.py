@@ -18,7 +18,7 @@ from tests.fakes.site import Site
 from tests.fakes.supervised import Supervised, make_repository, settings_in, supervised
 from tests.fakes.waiting import PATIENCE_S
 
-pytestmark = [pytest.mark.xdist_group("scenarios"), pytest.mark.asyncio(loop_scope="module")]
+pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 NAMES = dict.fromkeys(
     ("site.test", "looked.test", "other.test", "supervisor.test"), ("127.0.0.1",)

@@ -12,7 +12,7 @@ import pytest
 
 from tests.scenarios.process import PATIENCE_S, Gatehouse, until
 
-pytestmark = [pytest.mark.xdist_group("scenarios"), pytest.mark.timeout(300)]
+pytestmark = pytest.mark.timeout(300)
 
 POLICY = 'version: 1\nallow: ["filesystem(**)"]\n'
 WORK = "echo agent > a.txt; rm b.txt; mkdir -p new/er; echo fresh > new/er/c.txt; sleep 1"

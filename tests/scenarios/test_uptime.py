@@ -9,7 +9,7 @@ import pytest
 
 from tests.scenarios.process import PATIENCE_S, Gatehouse, descendants, is_alive, until
 
-pytestmark = [pytest.mark.xdist_group("scenarios"), pytest.mark.timeout(300)]
+pytestmark = pytest.mark.timeout(300)
 
 POLICY = "version: 1\nmodes: {filesystem: ask, exec: ask}\nallow: [filesystem(notes.txt)]\n"
 # It asks, then at SIGTERM writes what it knows and leaves: what it wrote last must not be lost.

@@ -92,7 +92,6 @@ def in_one(*texts: str) -> str:
     return yaml.safe_dump(merged)
 
 
-@pytest.mark.xdist_group("scenarios")
 async def test_after_one_session_the_next_asks_only_what_it_should(
     tmp_path: Path, run: Run
 ) -> None:

@@ -123,7 +123,6 @@ async def record(folder: Path) -> Path:
 
 
 @pytest.mark.timeout(180)
-@pytest.mark.xdist_group("scenarios")
 async def test_a_real_log(tmp_path: Path, run: Run) -> None:
     log = await record(tmp_path)
     verify(log)
