@@ -359,10 +359,22 @@ async def test_a_page_of_an_earlier_gatehouse_says_that_it_is_signed_out(
     site: Site, page: Page, watch: Watch
 ) -> None:
     watch.expected = ("WebSocket connection", "net::ERR_", "htmx:", "401")
+    tried: list[str] = []
     await site.close()
+    page.on("response", lambda answer: tried.append(answer.url) if answer.status == 401 else None)
     await site.open(is_signed_out=True)
     await expect(page.locator("#lost")).to_contain_text("You are signed out")
     await expect(page.locator("#lost")).to_contain_text("gatehouse url")
+    await expect(page.locator("#stop-all")).to_be_disabled()
+    assert len(tried) == 1, "each further try would count as a wrong credential"
+
+
+async def test_a_card_says_that_its_session_has_ended(site: Site, page: Page) -> None:
+    asked = site.ask_change("a.txt", b"old\n", b"new\n")
+    card = page.locator(f"#request-{asked.id}")
+    await expect(card).to_contain_text("session ends in")
+    site.parts.sessions.change("one", ended_at=site.parts.clock.now())
+    await expect(card).to_contain_text("session has ended")
 
 
 async def test_nothing_yet(site: Site, context: BrowserContext) -> None:

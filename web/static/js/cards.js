@@ -165,7 +165,7 @@ function takeOver(old, card) {
   const note = document.createElement("p");
   note.className = "warning";
   note.dataset.role = "newer";
-  note.textContent = `The agent changed this again: this is the newer version.${had ? ` Of your ${had} ${had === 1 ? "tick" : "ticks"} ${kept} still ${kept === 1 ? "stands" : "stand"}.` : ""}`;
+  note.textContent = `This changed again, in the agent's copy or in your folder: this is the newer version.${had ? ` Of your ${had} ${had === 1 ? "tick" : "ticks"} ${kept} still ${kept === 1 ? "stands" : "stand"}.` : ""}`;
   card.querySelector(".body").prepend(note);
   say(`A newer version took the place of ${card.getAttribute("aria-label")}`);
 }

@@ -1,5 +1,5 @@
 // The WebSocket: tells the page what changed, and says so when it is lost. Every connection begins with the present state.
-import { changed, presentState, requestChanged } from "./cards.js";
+import { changed, presentState, requestChanged, want } from "./cards.js";
 import { isInSet, presentSets, setChanged } from "./changes.js";
 import { get } from "./get.js";
 import { whenReleased } from "./press_guard.js";
@@ -23,6 +23,7 @@ let lostTimer = 0;
 let socket = null;
 let greeted = false;
 let farewell = "";
+const ended = new Set();
 
 export function connect() {
   clearTimeout(retryTimer);
@@ -63,7 +64,13 @@ const handlers = {
     soon("history");
     if (!$("output") || event.session_id === $("output").dataset.session) soon("requests");
   },
-  session() { soon("session"); soon("spend", SPEND_PAUSE_MS); soon("history"); readOutput(); },
+  session({ session }) {
+    // What its cards say of the time to answer is another from its end on.
+    if (session.state === "ended" && !ended.has(session.id)) {
+      ended.add(session.id);
+      for (const card of document.querySelectorAll(`.card[data-status="pending"][data-session="${session.id}"]`)) want(card.dataset.request);
+    }
+    soon("session"); soon("spend", SPEND_PAUSE_MS); soon("history"); readOutput(); },
   rules() { soon("rules"); soon("history"); },
   network(event) {
     if (document.querySelector("[data-network]")?.dataset.network === event.session_id) soon("network", networkPauseMs);
@@ -77,8 +84,26 @@ const handlers = {
 function lost() {
   show("off", "not connected");
   if (!lostTimer) lostTimer = setTimeout(tellLost, PATIENCE_MS);
-  retryTimer = setTimeout(connect, retryMs);
+  retryTimer = setTimeout(reconnect, retryMs);
   retryMs = Math.min(retryMs * 2, LAST_RETRY_MS);
+}
+
+// Whoever was signed out isn't let in by trying again: each try would count as a wrong credential.
+async function reconnect() {
+  try {
+    if (isSignedOut((await get("/api/status")).status)) return;
+  } catch { /* not there yet */ }
+  connect();
+}
+
+function isSignedOut(status) {
+  if (status !== 401 && status !== 429) return false;
+  clearTimeout(retryTimer);
+  clearTimeout(lostTimer);
+  $("lost").textContent = "You are signed out: Gatehouse was started anew, or 12 hours have passed. Open the new link that it printed, or run `gatehouse url`.";
+  $("lost").hidden = false;
+  for (const button of document.querySelectorAll("button")) button.disabled = true;
+  return true;
 }
 
 async function tellLost() {
@@ -86,9 +111,7 @@ async function tellLost() {
   box.textContent = `${farewell || "The connection to Gatehouse is lost"}. What you see here may be old; trying again.`;
   box.hidden = false;
   try {
-    if ((await get("/api/status")).status === 401) {
-      box.textContent = "You are signed out: Gatehouse was started anew, or 12 hours have passed. Open the new link that it printed, or run `gatehouse url`.";
-    }
+    if (isSignedOut((await get("/api/status")).status)) return;
   } catch { /* not there: as said */ }
   if (lostTimer) lostTimer = setTimeout(tellLost, LAST_RETRY_MS);
 }
@@ -118,6 +141,6 @@ export function soon(name, pauseMs = 150) {
 
 for (const name of ["online", "visibilitychange"]) {
   (name === "online" ? window : document).addEventListener(name, () => {
-    if (socket && socket.readyState === WebSocket.CLOSED && !document.hidden) connect();
+    if (socket && socket.readyState === WebSocket.CLOSED && !document.hidden) reconnect();
   });
 }
