@@ -95,7 +95,7 @@ class GitBroker:
         if not updates:
             raise RefusedError("the remote has all of this already", "nothing is to be done")
         moved = [one.ref for one in updates if one.old]
-        await staging.fetch(remote, moved or (["HEAD"] if "HEAD" in there.ids else []))
+        await staging.fetch(remote, moved or _begun_from(there.ids))
         if pack:
             have = [oid for oid in known if await staging.has(oid)]
             await staging.take_in(pack, [one.new for one in updates if one.new], have)
@@ -170,6 +170,14 @@ class GitBroker:
         )
         said = f"the remote changed since the push was shown, so it is asked again as {again.id}"
         return {"error": said, "asked_again": again.id}
+
+
+def _begun_from(ids: Mapping[str, str]) -> list[str]:
+    """Return the remote's ref that a new one is compared with: what its HEAD is, else what it is
+    likely to be; a HEAD may name a branch that isn't there."""
+    likely = ("HEAD", "refs/heads/main", "refs/heads/master")
+    branches = sorted(ref for ref in ids if ref.startswith("refs/heads/"))
+    return [ref for ref in (*likely, *branches) if ref in ids][:1]
 
 
 def _updates(
