@@ -177,9 +177,9 @@ def _until_ended(client: Client, path: str, wanted: dict[str, Any]) -> dict[str,
 
     offset, told, copying, output = 0, set[str](), CopyTeller(RealClock()), ShownOutput()
     has_terminal = not wanted["tty"]
-    is_shown = not wanted["tty"] and wanted["kind"] != "quarantine"
     while True:
         session: dict[str, Any] = client.get(path)
+        is_shown = not wanted["tty"] and session["kind"] != "quarantine"
         copying.tell(session["progress"])
         for notice in session["notices"]:
             if notice not in told:
@@ -226,4 +226,4 @@ def _told_end(
     if session["started_at"] is None and not has_exited and not is_stopped:
         raise SandboxError(session["end_reason"])
     code = int(session["exit_code"] or 0) if has_exited else 0
-    return print_answer(session["review"], code) if wanted["kind"] == "quarantine" else code
+    return print_answer(session["review"], code) if session["kind"] == "quarantine" else code
