@@ -4,6 +4,7 @@ Separate from `session_parts`, which opens and closes the parts around a session
 nothing.
 """
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -195,17 +196,20 @@ class SessionPlans:
             f"{agent.title} from {program.where}; {kept} stays with egress; {hosts} is open to it;"
             " before it runs a tool it asks here"
         )
-        rules = self._rules_for_models(*providers)
+        rules = self._rules_for_models(*providers, denied=agent.denied)
         return {"agent": name, "policy_text": rules, "notices": (said,)}
 
-    def _rules_for_models(self, *providers: Provider) -> str:
-        """Return the session's own rules: its agent may reach its model. Everything else stays as
-        the policy says."""
+    def _rules_for_models(
+        self, *providers: Provider, denied: Mapping[str, str] | None = None
+    ) -> str:
+        """Return the session's own rules: its agent may reach its model, and not what nobody needs
+        to be asked about. Everything else stays as the policy says."""
         urls = {provider: self._sandboxes.model_url(provider) for provider in providers}
         why = "the model of this session's agent"
         data = {
             "version": 1,
             "allow": [{"rule": rule, "why": why} for rule in model_rules(urls)],
+            "deny": [{"rule": rule, "why": why} for rule, why in (denied or {}).items()],
         }
         text = msgspec.json.encode(data).decode()  # JSON is YAML
         try:

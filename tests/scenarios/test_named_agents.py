@@ -243,6 +243,46 @@ def supervising(start: StartSupervisor, agent: Named, policy: str, **more: objec
     return start(rules, names={MODEL_HOST: ("127.0.0.1",)}, **agent.settings(), **more)
 
 
+# As a person starts them in a terminal; Codex alone wants to be signed in there, and only then.
+STARTS: dict[str, tuple[str, ...]] = {
+    "claude": ("claude", "Please go on."),
+    "codex": ("codex", "exec", "-m", CODEX_MODEL, "Please go on."),
+    "opencode": ("opencode", "run", "--model", "anthropic/claude-sonnet-4-5", "Please go on."),
+}
+
+
+async def test_nobody_is_asked_before_its_first_action(
+    start_supervisor: StartSupervisor, workspace: Path, named: Callable[..., Named]
+) -> None:
+    agent = named("echo o''nce")
+    with agent.server:
+        asking = "modes: {exec: ask, network: ask}\n"
+        async with supervising(start_supervisor, agent, asking) as running:
+            words = STARTS[agent.name]
+            path = agent.search_path
+            session = await running.start(
+                workspace, *words, agent=agent.name, search_path=path, tty=True
+            )
+            await running.asked("exec")
+            asked = [title(one.action) for one in running.requests(session)]
+            assert asked == ["echo o''nce"], running.story()
+            await running.parts.sessions.stop(session.id, reason="seen", by="the test")
+
+
+async def test_what_codex_calls_unasked_is_denied_with_a_why(
+    start_supervisor: StartSupervisor, workspace: Path, installed: None
+) -> None:
+    call = "curl -s -o /dev/null -w '%{http_code}' https://chatgpt.com/backend-api/x"
+    agent = Named("codex", "", call)
+    with agent.server:
+        policy = "modes: {exec: contained, network: ask}\ndeny: [filesystem(**)]\n"
+        async with supervising(start_supervisor, agent, policy) as running:
+            session = await running.ended(await agent.start(running, workspace))
+            assert not [one for one in running.requests(session) if one.origin == "egress"]
+            denied = running.audit("verdict_given", session=session.id, verdict="deny")
+            assert "network(chatgpt.com)" in {one["rule"] for one in denied}
+
+
 async def test_nobody_answers_in_time_and_the_later_answer_counts(
     start_supervisor: StartSupervisor, workspace: Path, named: Callable[..., Named]
 ) -> None:

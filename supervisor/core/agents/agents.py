@@ -49,7 +49,8 @@ class AgentProgram(NamedTuple):
     that it can use, the best first. `login`: what says, beside the home, that somebody logged in
     with it, and `advice` how they get a key that lasts. `home`: the files that it reads from its
     home, by path below that. `arguments` come before the person's; `headless` before a prompt that
-    it carries out without a person."""
+    it carries out without a person. `denied`: rules, with why, for what it calls unasked and no
+    setting of its switches off."""
 
     title: str
     program: str
@@ -61,6 +62,7 @@ class AgentProgram(NamedTuple):
     environment: Mapping[str, str]
     headless: tuple[str, ...]
     arguments: tuple[str, ...] = ()
+    denied: Mapping[str, str] = {}
 
 
 AGENTS: Mapping[AgentName, AgentProgram] = {
@@ -87,6 +89,7 @@ AGENTS: Mapping[AgentName, AgentProgram] = {
         environment={},
         headless=("exec",),
         arguments=codex.ARGUMENTS,
+        denied=codex.DENIED,
     ),
     "opencode": AgentProgram(
         title="OpenCode",

@@ -9,6 +9,8 @@ ENVIRONMENT = {
     "DISABLE_TELEMETRY": "1",
     "DISABLE_ERROR_REPORTING": "1",
     "DISABLE_AUTOUPDATER": "1",
+    # The list of plugins comes from its makers' hosts, and from GitHub.
+    "CLAUDE_CODE_DISABLE_OFFICIAL_MARKETPLACE_AUTOINSTALL": "1",
 }
 # A repository's own settings go before those of the home, and after these.
 ARGUMENTS = ("--settings", '{"disableAllHooks": false}')

@@ -14,6 +14,13 @@ ARGUMENTS = (
     f"mcp_servers.gatehouse.url={json.dumps(SERVER_URL)}",
 )
 HOOK_S = 86_400
+# What it calls at its start, whatever its settings say.
+DENIED = {
+    "network(chatgpt.com)": "ChatGPT's plugins, apps and account; this session has a key instead",
+    "network(* https://raw.githubusercontent.com/openai/codex/main/announcement_tip.toml)": (
+        "announcements of Codex's makers"
+    ),
+}
 
 
 def home(inside: Inside) -> dict[str, str]:

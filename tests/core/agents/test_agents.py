@@ -104,6 +104,13 @@ def test_its_rules_open_its_models_calls_and_nothing_else() -> None:
     parse_policy(json.dumps({"version": 1, "allow": rules}), "test")
 
 
+def test_what_it_calls_unasked_is_denied_by_rules_with_a_why() -> None:
+    for agent in AGENTS.values():
+        rules = [{"rule": rule, "why": why} for rule, why in agent.denied.items()]
+        parse_policy(json.dumps({"version": 1, "deny": rules}), "test")
+    assert "network(chatgpt.com)" in AGENTS["codex"].denied
+
+
 def test_an_agent_is_found_by_its_name_alone() -> None:
     assert [agent_named(name) for name in NAMES] == list(NAMES)
     with pytest.raises(UserError, match="those known are claude, codex, opencode"):
