@@ -128,8 +128,7 @@ class SupervisorParts:
         authority = settings.data_dir / "ca"
         certificate = ensure_ca(authority, self.clock)
         extra = [settings.upstream_ca] if settings.upstream_ca else []
-        # A connection that nothing looks into shows the origin's own certificate: what egress
-        # trusts, the sandbox must.
+        # What nothing looks into shows the origin's certificate: the sandbox trusts as egress does.
         inside = write_bundle(
             settings.data_dir / "ca-bundle.pem", system_bundle(), certificate, *extra
         )
@@ -163,6 +162,7 @@ class SupervisorParts:
             serve_agent=self._serve_agent,
             now=self.clock.now,
             quarantines=self.quarantines,
+            names=names,
         )
         self.left = self.surroundings.left
         self.kept_copies = KeptCopies(

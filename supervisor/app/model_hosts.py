@@ -1,9 +1,19 @@
-"""Read the hosts of model APIs that the settings name."""
+"""The hosts of model APIs that the settings name: who they are, and where they are."""
 
+import asyncio
 import re
+import socket
+from collections.abc import Mapping
 from urllib.parse import urlsplit
 
-from supervisor.core.text.hosts import EVERY, canonical_host
+from supervisor.core.agents.agents import Provider
+from supervisor.core.text.hosts import (
+    EVERY,
+    LIFTABLE,
+    address_class,
+    as_address,
+    canonical_host,
+)
 from supervisor.errors import UserError
 from supervisor.settings import Settings
 
@@ -18,6 +28,44 @@ def model_hosts_of(settings: Settings) -> tuple[str, ...]:
     host = _host_of_base(settings.anthropic_base_url) if settings.anthropic_base_url else None
     named = [_model_host(one.strip()) for one in settings.model_hosts.split(",") if one.strip()]
     return (*([host] if host else []), *named)
+
+
+def check_is_elsewhere(url: str, provider: Provider) -> None:
+    """`UserError` where a model's server listens on this machine's loopback: a sandbox has its own,
+    and its programs go there past egress."""
+    host = urlsplit(url).hostname or ""
+    address = as_address(host) if host else None
+    if host == "localhost" or (address is not None and address.is_loopback):
+        raise UserError(
+            f"{provider.upper()}_BASE_URL `{url}` is this machine's loopback, and the sandbox has"
+            " one of its own",
+            "name this machine by another name or address, and, but for `up --reviews`, allow that"
+            " in the policy",
+        )
+
+
+async def rules_for_addresses(url: str, names: Mapping[str, tuple[str, ...]] | None) -> list[str]:
+    """Return the rules that name each private address of a model's server: the operator named the
+    server, and has no policy of a reader's to name the addresses in. `names` stands in for DNS."""
+    parts = urlsplit(url)
+    host = parts.hostname or ""
+    port = parts.port or (80 if parts.scheme == "http" else 443)
+    found = [as_address(one) for one in await _addresses(host, names)]
+    return [
+        f"network([{one}]:{port})" if one.version == 6 else f"network({one}:{port})"
+        for one in found
+        if one is not None and address_class(one) in LIFTABLE
+    ]
+
+
+async def _addresses(host: str, names: Mapping[str, tuple[str, ...]] | None) -> list[str]:
+    if names is not None:
+        return list(names.get(host, ()))
+    try:
+        found = await asyncio.to_thread(socket.getaddrinfo, host, None, 0, socket.SOCK_STREAM)
+    except (OSError, UnicodeError):  # the reader is told that there is no such name
+        return []
+    return sorted({str(address[0]) for *_, address in found})
 
 
 def _host_of_base(url: str) -> str | None:

@@ -14,7 +14,9 @@ from cryptography.exceptions import UnsupportedAlgorithm
 from cryptography.hazmat.primitives.serialization import load_pem_private_key
 
 from supervisor.app.app import Supervisor, SupervisorParts
+from supervisor.app.model_hosts import check_is_elsewhere, model_hosts_of
 from supervisor.app.session_plans import DEFAULT_POLICY
+from supervisor.core.models.model_calls import is_model_host
 from supervisor.core.reviews.retries import ProviderTrouble, provider_trouble
 from supervisor.core.sessions import QUARANTINED, Session
 from supervisor.errors import UserError
@@ -51,6 +53,8 @@ async def reviewing(supervisor: Supervisor) -> AsyncIterator[Reviewing]:
     settings = parts.settings
     if settings.backend == "compose":
         raise UserError("compose doesn't offer reviews yet", "use `gatehouse up --reviews`")
+    if settings.anthropic_api_key and settings.anthropic_base_url:
+        check_is_elsewhere(settings.anthropic_base_url, "anthropic")
     app = read_app(settings)
     forge = GitHub(
         api=settings.github_api,
@@ -181,10 +185,15 @@ class ReaderSessions:
 
     def trouble(self, session_id: str) -> ProviderTrouble | None:
         """See `runs.Readers.trouble`: told by egress, not by the reader."""
+        hosts = frozenset(model_hosts_of(self._parts.settings))
         for one in self._parts.network_log.of_session(session_id):
-            if one.call is not None and one.status is not None:
+            if not is_model_host(one.action.host, hosts):
+                continue
+            if one.action.operation == "request" and one.status is not None:
                 headers = {name.lower(): value for name, value in one.response_headers}
                 return provider_trouble(one.status, headers, self._parts.clock.now())
+            if why := one.error if one.verdict == "allow" else one.why:
+                return ProviderTrouble(None, f"the model's provider can't be reached: {why}")
         return None
 
 

@@ -74,7 +74,7 @@ class SessionParts:
 
 class SessionSetup:
     """Implements `session_support.SessionSupport`. `serve_agent` serves the agent's door on a
-    socket, and gives what stops it."""
+    socket, and gives what stops it. `names` stands in for DNS."""
 
     def __init__(
         self,
@@ -90,6 +90,7 @@ class SessionSetup:
         serve_agent: ServeAgent,
         now: Callable[[], float],
         quarantines: Quarantines,
+        names: Mapping[str, tuple[str, ...]] | None,
     ) -> None:
         self.quarantined = QuarantinedSessions(quarantines, settings.sessions_dir)
         self._settings = settings
@@ -109,7 +110,7 @@ class SessionSetup:
         self._sandboxes = SessionSandboxes(
             settings, named_secrets, ca_bundle, java_store, self._data_folders
         )
-        self._plans = SessionPlans(settings, gate, self._sandboxes)
+        self._plans = SessionPlans(settings, gate, self._sandboxes, names)
         self.exec_broker: ExecBroker | None = None
         self.containment: Containment | None = None
         self.job_results: JobResults | None = None

@@ -4,13 +4,13 @@ Separate from `session_parts`, which opens and closes the parts around a session
 nothing.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
 
 import msgspec
 
+from supervisor.app.model_hosts import check_is_elsewhere, rules_for_addresses
 from supervisor.core.agents.agents import AGENTS, MODEL_KEYS, AgentName, Provider, model_rules
 from supervisor.core.budget import format_budget, parse_budget
 from supervisor.core.files.write_scope import WriteScope
@@ -18,7 +18,6 @@ from supervisor.core.jobs import job_prompt
 from supervisor.core.policy.policy_text import LONGEST_HOLD_S, parse_policy
 from supervisor.core.sessions import QUARANTINED, is_quarantined
 from supervisor.core.text.duration import format_duration
-from supervisor.core.text.hosts import as_address
 from supervisor.errors import PolicyError, UserError
 from supervisor.gate.gate import Gate
 from supervisor.sandbox.programs import find_program
@@ -55,12 +54,19 @@ NO_GIT_NOTICE = (
 
 
 class SessionPlans:
-    """One per supervisor."""
+    """One per supervisor. `names` stands in for DNS."""
 
-    def __init__(self, settings: Settings, gate: Gate, sandboxes: SessionSandboxes) -> None:
+    def __init__(
+        self,
+        settings: Settings,
+        gate: Gate,
+        sandboxes: SessionSandboxes,
+        names: Mapping[str, tuple[str, ...]] | None,
+    ) -> None:
         self._settings = settings
         self._gate = gate
         self._sandboxes = sandboxes
+        self._names = names
 
     async def plan(self, wanted: StartSession, caller: StartingShell) -> dict[str, Any]:
         """Return the facts of a session; `UserError` where it can't be started so."""
@@ -133,6 +139,10 @@ class SessionPlans:
         if base is None:
             notices.append(NO_GIT_NOTICE)
         recorded = not self._settings.anthropic_api_key
+        more: list[str] = []
+        if not recorded and "--pull" in wanted.command:
+            url = self._sandboxes.model_url("anthropic")
+            more = await rules_for_addresses(url, self._names)
         if recorded:
             notices.append(RECORDED_NOTICE)
             if wanted.policy is None and self._settings.policy_file == DEFAULT_POLICY:
@@ -145,7 +155,7 @@ class SessionPlans:
             "base": base,
             "model": "recorded" if recorded else self._review_model(wanted) or DEFAULT_MODEL,
             "order": wanted.order,
-            "policy_text": "" if recorded else self._rules_for_models("anthropic"),
+            "policy_text": "" if recorded else self._rules_for_models("anthropic", more=more),
             "notices": tuple(notices),
         }
 
@@ -189,7 +199,7 @@ class SessionPlans:
             raise UserError(agent_programs.no_key(name), f"{agent.advice}, and start again")
         providers = list(dict.fromkeys(key.provider for key in keys))
         for provider in providers:
-            _check_is_elsewhere(self._sandboxes.model_url(provider), provider)
+            check_is_elsewhere(self._sandboxes.model_url(provider), provider)
         hosts = " and ".join(self._sandboxes.model_url(provider) for provider in providers)
         kept = " and ".join(key.variable for key in keys)
         said = (
@@ -200,15 +210,18 @@ class SessionPlans:
         return {"agent": name, "policy_text": rules, "notices": (said,)}
 
     def _rules_for_models(
-        self, *providers: Provider, denied: Mapping[str, str] | None = None
+        self,
+        *providers: Provider,
+        more: Sequence[str] = (),
+        denied: Mapping[str, str] | None = None,
     ) -> str:
-        """Return the session's own rules: its agent may reach its model, and not what nobody needs
-        to be asked about. Everything else stays as the policy says."""
+        """Return the session's own rules: its agent may reach its model, by these and `more`, and
+        not what nobody needs to be asked about. Everything else stays as the policy says."""
         urls = {provider: self._sandboxes.model_url(provider) for provider in providers}
         why = "the model of this session's agent"
         data = {
             "version": 1,
-            "allow": [{"rule": rule, "why": why} for rule in model_rules(urls)],
+            "allow": [{"rule": rule, "why": why} for rule in (*model_rules(urls), *more)],
             "deny": [{"rule": rule, "why": why} for rule, why in (denied or {}).items()],
         }
         text = msgspec.json.encode(data).decode()  # JSON is YAML
@@ -261,16 +274,3 @@ def must_have_copy(folder: Path) -> None:
     """`UserError` where the folder of an ended session has no copy that another can go on with."""
     if not (folder / COPY).is_dir():
         raise UserError("the copy of this session is gone", "start a new session on the workspace")
-
-
-def _check_is_elsewhere(url: str, provider: Provider) -> None:
-    """`UserError` where a model's server listens on this machine's loopback: a sandbox has its own,
-    and its programs go there past egress."""
-    host = urlsplit(url).hostname or ""
-    address = as_address(host) if host else None
-    if host == "localhost" or (address is not None and address.is_loopback):
-        raise UserError(
-            f"{provider.upper()}_BASE_URL `{url}` is this machine's loopback, and the sandbox has"
-            " one of its own",
-            "name this machine by another name or address, and allow that in the policy",
-        )

@@ -9,9 +9,6 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
-import pytest
-
-from supervisor.app import reviewing
 from tests.fakes.messages_server import Json, MessagesServer, Step, Turn, calls, text, tool_use
 from tests.fakes.reviewed import Reviewed, reviewed
 
@@ -46,20 +43,8 @@ def url_of(server: MessagesServer) -> str:
 async def paid(server: MessagesServer, folder: Path, **changes: Any) -> AsyncIterator[Reviewed]:
     """A review service whose readers use it."""
     base = {"anthropic_api_key": KEY, "anthropic_base_url": url_of(server), "review_model": MODEL}
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(reviewing, "READER_POLICY", reader_policy(server, folder))
-        async with reviewed(folder, names=NAMES, **base | changes) as on:
-            yield on
-
-
-def reader_policy(server: MessagesServer, folder: Path) -> Path:
-    """The policy of readers with a rule that opens the server: a loopback address is never open by
-    itself."""
-    text = reviewing.READER_POLICY.read_text("utf-8")
-    rule = f"allow:\n  - network(127.0.0.1:{server.port})\n"
-    file = folder / "reviewer.yaml"
-    file.write_text(text.replace("allow:\n", rule, 1))
-    return file
+    async with reviewed(folder, names=NAMES, **base | changes) as on:
+        yield on
 
 
 def look(number: int, output_tokens: int = 42) -> Turn:

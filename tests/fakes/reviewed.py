@@ -8,9 +8,6 @@ from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from typing import Any
 
-import pytest
-
-from supervisor.app import reviewing as app
 from supervisor.app.reviewing import Reviewing, reviewing
 from supervisor.core.approvals import Request
 from supervisor.demo.forge.forge import DemoForge, DemoPull
@@ -141,11 +138,8 @@ async def reviewed_by_model(
     folder: Path, script: list[Step], **changes: Any
 ) -> AsyncIterator[Reviewed]:
     """All of it, with a model over HTTP in place of the recorded one; every act is allowed."""
-    with MessagesServer(script, api_key=MODEL_KEY) as model, pytest.MonkeyPatch.context() as patch:
-        reader, acts = folder / "reader.yaml", folder / "acts.yaml"
-        here = f"allow:\n  - network(127.0.0.1:{model.port})\n"
-        reader.write_text(app.READER_POLICY.read_text().replace("allow:\n", here, 1))
-        patch.setattr(app, "READER_POLICY", reader)
+    acts = folder / "acts.yaml"
+    with MessagesServer(script, api_key=MODEL_KEY) as model:
         acts.write_text("version: 1\nallow: [review(* */*)]\n")
         more: dict[str, Any] = {
             "policy_file": acts,

@@ -30,7 +30,6 @@ from tests.fakes.paid_reader import (
     look,
     paid,
     paid_server,
-    reader_policy,
     settled,
     url_of,
 )
@@ -226,7 +225,7 @@ def test_killed_at_any_step_no_cap_is_passed_and_the_books_agree(
         forge_with_people(tmp_path / "stage") as stage,
         paid_server([look(1), look(2), the_review()]) as model,
     ):
-        program = with_reader_policy(gatehouse, reader_policy(model, tmp_path), tmp_path)
+        program = with_names(gatehouse, tmp_path)
         product = Gatehouse(program, tmp_path, "version: 1\nallow: [review(* */*)]\n")
         process = start(product, stage, model, tmp_path, free_tcp_port)
         secret = stage.secret_file.read_bytes()
@@ -255,16 +254,14 @@ def test_killed_at_any_step_no_cap_is_passed_and_the_books_agree(
             assert microusd(total) == microusd(books(model))
 
 
-def with_reader_policy(gatehouse: Path, policy: Path, folder: Path) -> Path:
-    """The same program with another policy for its readers, and a name in its DNS."""
+def with_names(gatehouse: Path, folder: Path) -> Path:
+    """The same program with a name in its DNS."""
     program = folder / "gatehouse"
     program.write_text(
         f"""#!{gatehouse.with_name("python")}
 import sys
-from pathlib import Path
-from supervisor.app import app, reviewing
+from supervisor.app import app
 from supervisor.cli.cli import main
-reviewing.READER_POLICY = Path({str(policy)!r})
 made = app.Supervisor.__init__
 app.Supervisor.__init__ = lambda self, *a, **k: made(self, *a, **k | {{"names": {NAMES!r}}})
 sys.exit(main())

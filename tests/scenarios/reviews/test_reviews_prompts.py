@@ -11,7 +11,6 @@ from typing import Any
 import httpx
 import pytest
 
-from supervisor.app import reviewing as app
 from supervisor.core.act import Act
 from supervisor.core.approvals import Request
 from supervisor.core.reviews.config.layers import config_rows
@@ -339,16 +338,8 @@ def reply(body: Any) -> Turn:
 
 
 @contextlib.asynccontextmanager
-async def with_model(
-    model: MessagesServer, folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> AsyncIterator[Reviewed]:
+async def with_model(model: MessagesServer, folder: Path) -> AsyncIterator[Reviewed]:
     """A service whose readers ask a model on this machine."""
-    for name in ("READER_POLICY", "STRANGER_POLICY"):
-        file = folder / f"{name}.yaml"
-        file.write_text(
-            f"version: 1\nmodes: {{network: deny}}\nallow: ['network(127.0.0.1:{model.port})']\n"
-        )
-        monkeypatch.setattr(app, name, file)
     async with reviewed(
         folder,
         policy_file=policy(folder),
@@ -359,11 +350,9 @@ async def with_model(
         yield on
 
 
-async def test_a_mention_calls_a_prompt_and_its_arguments_are_data(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_mention_calls_a_prompt_and_its_arguments_are_data(tmp_path: Path) -> None:
     with MessagesServer([reply] * 20, api_key=KEY) as model:
-        async with with_model(model, tmp_path, monkeypatch) as on:
+        async with with_model(model, tmp_path) as on:
             prompt = '"[floor] of ${command.args}"'
             configured(on, f"version: 1\ncommands: [{{id: docs, prompt: {prompt}}}]\n")
             pull = on.open_pull()
@@ -402,11 +391,9 @@ async def test_a_mention_calls_a_prompt_and_its_arguments_are_data(
             await on.running.until_soon(over, "both mentions are over")
 
 
-async def test_what_a_model_says_counts_as_far_as_the_file_lets_it(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_what_a_model_says_counts_as_far_as_the_file_lets_it(tmp_path: Path) -> None:
     with MessagesServer([reply] * 20, api_key=KEY) as model:
-        async with with_model(model, tmp_path, monkeypatch) as on:
+        async with with_model(model, tmp_path) as on:
             configured(on, MODEL_FILE)
             pull = on.open_pull(body="What the author says")
             run = await run_of(on, pull)

@@ -1,13 +1,24 @@
 """F5: the forge, the clone or the provider fails. Back-off, three tries, dead with a receipt; and
 the review comes back by itself once what failed answers again."""
 
+import socket
 from pathlib import Path
 
 import pytest
 from sqlalchemy import text
 
+from supervisor.errors import UserError
 from supervisor.forges.base import ForgeError, RepositoryFacts
-from tests.fakes.reviewed import Reviewed, reviewed
+from tests.fakes.messages_server import Failure, Step
+from tests.fakes.messages_server import text as said
+from tests.fakes.reviewed import (
+    CLEAN,
+    MODEL_HOST,
+    MODEL_KEY,
+    Reviewed,
+    reviewed,
+    reviewed_by_model,
+)
 
 pytestmark = pytest.mark.xdist_group("reviews-held")
 POST_ALLOWED = "version: 1\nallow: [review(* */*)]\n"
@@ -60,6 +71,54 @@ async def test_three_tries_then_dead_with_a_receipt_and_back_by_itself(tmp_path:
         wanted = [(3, "dead"), (1, "found")]
         await on.running.until_soon(lambda: attempts(on) == wanted or None, "the next run")
         await on.check(pull.head_sha, "neutral")
+
+
+async def first_try(on: Reviewed) -> str:
+    """Why the first try came to nothing, once another one is due."""
+    await on.running.until_soon(lambda: attempts(on) == [(1, "failed")] or None, "a try")
+    with on.service.engine.connect() as connection:
+        found = connection.execute(text("select runs.reason, due_at, ended_at from runs, slots"))
+        reason, due_at, ended_at = found.one()
+    assert due_at == pytest.approx(ended_at + 30, abs=5)
+    assert on.receipts() == [], "its check isn't red"
+    return str(reason)
+
+
+async def test_a_gateway_without_a_provider_is_tried_again(tmp_path: Path) -> None:
+    """It is a server of this machine's, of which the shipped policies of readers say nothing."""
+    script: list[Step] = [Failure(502, body={"error": "bad gateway"})] * 6
+    async with reviewed_by_model(tmp_path, [*script, said(CLEAN)]) as on:
+        real, later_s = on.running.parts.clock.now, [0.0]
+        on.running.parts.clock.now = lambda: real() + later_s[0]  # type: ignore[method-assign]
+        pull = on.open_pull()
+        assert await first_try(on) == "the model's provider has trouble (502)"
+        later_s[0] = 40.0
+        await on.receipt("clean")
+        await on.check(pull.head_sha, "success")
+
+
+async def test_a_provider_that_refuses_connections_is_tried_again(tmp_path: Path) -> None:
+    with socket.socket() as closed:
+        closed.bind(("127.0.0.1", 0))
+        port = closed.getsockname()[1]
+        async with reviewed(
+            tmp_path,
+            anthropic_api_key=MODEL_KEY,
+            anthropic_base_url=f"http://{MODEL_HOST}:{port}",
+            names={MODEL_HOST: ("127.0.0.1",)},
+        ) as on:
+            on.open_pull()
+            why = await first_try(on)
+    assert why.startswith("the model's provider can't be reached: `model.test` port")
+    assert "refused" in why
+
+
+async def test_a_model_on_this_machines_loopback_is_told_at_start(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=r"ANTHROPIC_BASE_URL .* is this machine's loopback"):
+        async with reviewed(
+            tmp_path, anthropic_api_key=MODEL_KEY, anthropic_base_url="http://localhost:8000"
+        ):
+            pass
 
 
 async def test_nothing_comes_back_while_the_forge_does_not_answer(tmp_path: Path) -> None:
