@@ -146,6 +146,10 @@ class Forge(Protocol):
     async def permission(self, repository: RepositoryFacts, login: str) -> str:
         """Return what a user may do: `admin`, `write`, `read` or `none`."""
 
+    async def labelled_by(self, repository: RepositoryFacts, number: int, label: str) -> str:
+        """Return who set a label that a pull request has, at last; "" where the forge names
+        nobody."""
+
     async def clone_token(self, repository: RepositoryFacts) -> str:
         """Return a token that reads this one repository, for an hour at most."""
 

@@ -9,6 +9,8 @@ from functools import partial
 from typing import Any
 from urllib.parse import quote
 
+import structlog
+
 from supervisor.core.act import Act
 from supervisor.forges.base import (
     CommentFacts,
@@ -26,6 +28,7 @@ from supervisor.forges.github_facts import (
     author,
     comment_facts,
     failed_deliveries,
+    last_labelled,
     opened,
     posted,
     posted_comment,
@@ -34,6 +37,8 @@ from supervisor.forges.github_facts import (
     review_facts,
     thread_page,
 )
+
+log = structlog.get_logger("forges")
 
 NOT_FOUND = 404
 REACTIONS = ("+1", "-1", "laugh", "confused", "heart", "hooray", "rocket", "eyes")
@@ -103,7 +108,13 @@ class GitHub:
         """See `base.Forge.open_pulls`."""
         token = await self._calls.token_for(repository, _READ)
         path = f"{_at(repository)}/pulls?state=open"
-        return [read(pull_facts, one) for one in await self._calls.all(path, token=token)]
+        found = []
+        for one in await self._calls.all(path, token=token):
+            try:
+                found.append(read(pull_facts, one))
+            except ForgeError as error:
+                log.warning("a pull request can't be read", repo=path, error=str(error))
+        return found
 
     async def permission(self, repository: RepositoryFacts, login: str) -> str:
         """See `base.Forge.permission`."""
@@ -115,6 +126,12 @@ class GitHub:
             if error.status == NOT_FOUND:
                 return "none"
             raise
+
+    async def labelled_by(self, repository: RepositoryFacts, number: int, label: str) -> str:
+        """See `base.Forge.labelled_by`."""
+        token = await self._calls.token_for(repository, _READ)
+        path = f"{_at(repository)}/issues/{number}/events"
+        return read(partial(last_labelled, label), await self._calls.all(path, token=token))
 
     async def clone_token(self, repository: RepositoryFacts) -> str:
         """See `base.Forge.clone_token`."""

@@ -135,6 +135,17 @@ def failed_deliveries(found: list[dict[str, Any]]) -> list[FailedDelivery]:
     ]
 
 
+def last_labelled(label: str, events: list[dict[str, Any]]) -> str:
+    """Return who set a label at last, by the events of an issue, oldest first; "" for nobody that
+    is there still."""
+    actors = [
+        one.get("actor") or {}
+        for one in events
+        if one["event"] == "labeled" and one["label"]["name"] == label
+    ]
+    return str(actors[-1].get("login") or "") if actors else ""
+
+
 def author(one: dict[str, Any]) -> tuple[str, bool]:
     """Return who wrote something, and whether that is a program."""
     user = one.get("user") or {}

@@ -15,6 +15,7 @@ from supervisor.core.act import Act
 from supervisor.core.reviews import deliveries, mentions, slots
 from supervisor.core.reviews.config.layers import EffectiveConfig
 from supervisor.core.reviews.mentions import Mention
+from supervisor.core.reviews.receipts import CALLED_OFF
 from supervisor.core.reviews.trust import WRITERS
 from supervisor.errors import NotFoundError, UserError
 from supervisor.forges.base import Forge, ForgeError, PostedComment
@@ -57,16 +58,22 @@ class Mentions:
 
     async def handle(self, repository: queries.Repository, delivery: queries.Delivery) -> str:
         """Answer the comment that a delivery tells of; return the outcome in a word."""
-        number = deliveries.comment_id(msgspec.json.decode(payload_of(delivery)))
-        if number is None:
+        payload = msgspec.json.decode(payload_of(delivery))
+        number = deliveries.comment_id(payload)
+        own = await self._reconcile.own_login()
+        name = own.removesuffix("[bot]")
+        # What the webhook says of it is no more than a reason not to ask the forge.
+        author, body = deliveries.comment_words(payload)
+        if number is None or mentions.parse_mention(body, name) is None:
             return IGNORED
+        if self._known(repository, author) not in (None, *WRITERS):
+            return NOT_PERMITTED
         is_inline = delivery.event == "pull_request_review_comment"
         key = queries.MentionKey(repository.forge, number, is_inline)
         comment = await self._comment(repository, number, is_inline=is_inline)
-        own = await self._reconcile.own_login()
         if comment is None or comment.number is None or comment.is_bot or comment.author == own:
             return IGNORED
-        found = mentions.parse_mention(comment.body, own.removesuffix("[bot]"))
+        found = mentions.parse_mention(comment.body, name)
         if found is None:
             return IGNORED
         permission = await self._permission(repository, comment.author)
@@ -167,7 +174,7 @@ class Mentions:
                 await self._reconcile.pull(on.repository, pull.number)
                 return DONE, ""
             case "stop":
-                self._slots.happened(pull.id, slots.Closed("called-off"))
+                self._slots.happened(pull.id, slots.Closed(CALLED_OFF))
                 return DONE, ""
             case "ignore":
                 return await self._ignore(on, found)
@@ -224,14 +231,19 @@ class Mentions:
 
     async def _permission(self, repository: queries.Repository, person: str) -> str:
         """Return what a person may do. Anyone may comment, so the forge is asked once a minute."""
+        found = self._known(repository, person)
+        if found is None:
+            asked_at = self._clock.monotonic()
+            found = await self._forge.permission(facts_of(repository), person)
+            self._permissions[repository.id, person] = found, asked_at
+        return found
+
+    def _known(self, repository: queries.Repository, person: str) -> str | None:
+        """Return what the forge said of a person within a minute; None where it wasn't asked."""
         fresh = self._clock.monotonic() - PERMISSION_S
         known = {whose: one for whose, one in self._permissions.items() if one[1] > fresh}
         self._permissions = known
-        if (repository.id, person) not in known:
-            asked_at = self._clock.monotonic()
-            permission = await self._forge.permission(facts_of(repository), person)
-            known[repository.id, person] = permission, asked_at
-        return known[repository.id, person][0]
+        return known[repository.id, person][0] if (repository.id, person) in known else None
 
     async def _comment(
         self, repository: queries.Repository, number: int, *, is_inline: bool

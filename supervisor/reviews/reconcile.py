@@ -4,14 +4,21 @@ A delivery only wakes this: what it says may be old, forged in part, or lost. So
 for what a poll finds.
 """
 
-from collections.abc import Awaitable, Callable
+import contextlib
+from collections.abc import Awaitable, Callable, Iterator
 
 import structlog
 from sqlalchemy import Engine
 
 from supervisor.base.clock import Clock
 from supervisor.core.reviews import deliveries, slots
-from supervisor.core.reviews.receipts import BASE_CHANGED, LABEL, Outcome, reason_words
+from supervisor.core.reviews.receipts import (
+    BASE_CHANGED,
+    CALLED_OFF,
+    LABEL,
+    Outcome,
+    reason_words,
+)
 from supervisor.core.reviews.slots import dead_wait_s
 from supervisor.core.reviews.trust import WRITERS, Trust, trusted
 from supervisor.forges.base import Forge, ForgeError, PullFacts, RepositoryFacts
@@ -160,11 +167,8 @@ class Reconcile:
             queries.tidy_deliveries(
                 connection, bodies_before=now - BODIES_S, lines_before=now - LINES_S
             )
-        for failed in await self._forge.failed_deliveries():
-            with self._engine.connect() as connection:
-                known = queries.delivery(connection, "github", failed.guid)
-            if known is None:
-                await self._forge.redeliver(failed)
+        with _apart("deliveries"):
+            await self._fetch_lost()
         await self.repositories()
         with self._engine.connect() as connection:
             watched = [
@@ -173,18 +177,33 @@ class Reconcile:
                 if one.enabled and one.removed_at is None
             ]
         for repository in watched:
-            pulls = await self._forge.open_pulls(facts_of(repository))
-            for facts in pulls:
-                if not self._has_failed(repository, facts):
-                    await self._take(repository, facts)
-            numbers = {one.number for one in pulls}
+            with _apart(repository.full_name):
+                await self._poll(repository)
+
+    async def _fetch_lost(self) -> None:
+        """Have the deliveries that nobody took sent again."""
+        for failed in await self._forge.failed_deliveries():
             with self._engine.connect() as connection:
-                gone = [
-                    one.number
-                    for one in queries.open_pulls(connection, repository.id)
-                    if one.number not in numbers
-                ]
-            for number in gone:
+                known = queries.delivery(connection, "github", failed.guid)
+            if known is None:
+                with _apart(f"delivery {failed.guid}"):
+                    await self._forge.redeliver(failed)
+
+    async def _poll(self, repository: queries.Repository) -> None:
+        pulls = await self._forge.open_pulls(facts_of(repository))
+        for facts in pulls:
+            if not self._has_failed(repository, facts):
+                with _apart(f"{repository.full_name}#{facts.number}"):
+                    await self._take(repository, facts)
+        numbers = {one.number for one in pulls}
+        with self._engine.connect() as connection:
+            gone = [
+                one.number
+                for one in queries.open_pulls(connection, repository.id)
+                if one.number not in numbers
+            ]
+        for number in gone:
+            with _apart(f"{repository.full_name}#{number}"):
                 await self.pull(repository, number)
 
     def _has_failed(self, repository: queries.Repository, facts: PullFacts) -> bool:
@@ -225,9 +244,11 @@ class Reconcile:
         again: bool = False,
     ) -> str:
         own = await self.own_login()
-        permission = "none"
+        permission, may = "none", True
         if not facts.is_fork and facts.is_open:
-            permission = await self._forge.permission(facts_of(repository), facts.author)
+            permission = await self._permission(repository, facts.author)
+        if facts.is_fork and facts.is_open and not called:
+            may = await self._is_let_in(repository, facts)
         may_look = facts.is_draft and facts.is_open and repository.enabled
         looks = may_look and await self.wants_drafts(repository)
         now = self._clock.now()
@@ -253,7 +274,6 @@ class Reconcile:
             recent = queries.runs_since(connection, repository.id, now - 3600)
             was_reviewed = queries.slot(connection, pull_id).last_reviewed_sha == facts.head_sha
             known = queries.pull(connection, pull_id)
-            called = called or queries.was_called(connection, pull_id, "review")
             runs = [
                 one
                 for one in queries.runs_of(connection, pull_id)
@@ -275,7 +295,7 @@ class Reconcile:
             facts,
             is_own=facts.author == own,
             is_paused=bool(known.paused_by),
-            may=called or permission in WRITERS or LABEL in facts.labels,
+            may=may,
             recent=recent,
             skips_draft=facts.is_draft and not looks,
         )
@@ -291,8 +311,31 @@ class Reconcile:
         # Prompts may look at the draft just now, which is no review of it.
         was_draft = before is not None and before.draft and not facts.is_draft
         full = full or was_draft or is_moved
+        if receipts and receipts[-1].reason == CALLED_OFF and not (full or called or again):
+            return CALLED_OFF
         self._slots.happened(pull_id, slots.Wanted(facts.head_sha, full, again))
         return "wanted"
+
+    async def _permission(self, repository: queries.Repository, login: str) -> str:
+        """Return what a pull request's author may do: nothing where that can't be asked."""
+        try:
+            return await self._forge.permission(facts_of(repository), login)
+        except ForgeError as error:
+            log.warning("who may write can't be asked", repo=repository.full_name, error=str(error))
+            return "none"
+
+    async def _is_let_in(self, repository: queries.Repository, facts: PullFacts) -> bool:
+        """Return whether somebody who may write wanted a fork's pull request reviewed: by a mention
+        once, or by the label, which others may set, too."""
+        with self._engine.connect() as connection:
+            known = queries.pull_numbered(connection, repository.id, facts.number)
+            if known is not None and queries.was_called(connection, known.id, "review"):
+                return True
+        if LABEL not in facts.labels:
+            return False
+        place = facts_of(repository)
+        by = await self._forge.labelled_by(place, facts.number, LABEL)
+        return bool(by) and await self._forge.permission(place, by) in WRITERS
 
     def _filtered(
         self,
@@ -321,6 +364,18 @@ class Reconcile:
         if not may:
             return "waits-for-writer", "held"
         return "", "skipped"
+
+
+@contextlib.contextmanager
+def _apart(what: str) -> Iterator[None]:
+    """What fails about one thing keeps none of the others waiting: it is asked again by the next
+    poll."""
+    try:
+        yield
+    except ForgeError as error:
+        log.warning("the forge can't be asked", about=what, error=str(error))
+    except Exception:
+        log.exception("a poll failed", about=what)
 
 
 async def _no_draft(repository: queries.Repository) -> bool:

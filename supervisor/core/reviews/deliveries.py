@@ -105,6 +105,12 @@ def comment_id(payload: Mapping[str, Any]) -> int | None:
     return number if type(number) is int and 0 < number < 1 << 63 else None
 
 
+def comment_words(payload: Mapping[str, Any]) -> tuple[str, str]:
+    """Return who wrote the comment that an event is about, and what it said then."""
+    author, body = _at(payload, "comment", "user", "login"), _at(payload, "comment", "body")
+    return (author if isinstance(author, str) else ""), (body if isinstance(body, str) else "")
+
+
 def action_name(payload: Mapping[str, Any]) -> str:
     """Return an event's action; "" where it has none."""
     action = payload.get("action")

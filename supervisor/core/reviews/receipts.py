@@ -26,6 +26,7 @@ CONCLUSIONS: dict[Outcome, Conclusion] = {
 }
 _NAMED_LEFT = 50
 BASE_CHANGED = "base-changed"
+CALLED_OFF = "called-off"
 # The codes of reasons, and what they say to a person.
 REASONS = {
     "": "",
@@ -34,10 +35,11 @@ REASONS = {
     "closed": "the pull request was closed",
     "own": "it is Gatehouse's own pull request",
     "too-many": "more than 50 reviews of this repository were wanted within an hour",
-    "waits-for-writer": "its author may not write here: the first review waits until somebody who"
-    " may sets the label `gatehouse:review`",
+    "waits-for-writer": "it comes from a fork: the first review waits until somebody who may write"
+    " here sets the label `gatehouse:review`",
     "paused": "reviews of this pull request are paused; the mention `resume` goes on with them",
-    "called-off": "somebody who may write called this review off",
+    CALLED_OFF: "somebody who may write called the review of this head off; the mention `review`"
+    " has it done after all",
     "head-moved": "the head moved on before the review could be posted",
     BASE_CHANGED: "it is to go into another branch by now, and is reviewed again for that one",
     "denied": "a person denied the review",

@@ -233,13 +233,11 @@ def _ended(slot: Slot, event: Ended, now: float) -> tuple[Slot, tuple[SlotEffect
 
 
 def _closed(slot: Slot, event: Closed) -> tuple[Slot, tuple[SlotEffect, ...]]:
-    if slot.lease_until is not None:
-        receipt = LeaveReceipt(slot.wanted_sha, "skipped", event.reason)
-        return _idle(slot), (AbortRun(slot.run_id), receipt)
-    if slot.due_at is not None:
-        return _idle(slot), (LeaveReceipt(slot.wanted_sha, "skipped", event.reason),)
-    # What waited for money isn't wanted any more.
-    return _idle(slot), ()
+    # What waited for money was wanted, too.
+    was_wanted = bool(slot.wanted_sha)
+    receipt = (LeaveReceipt(slot.wanted_sha, "skipped", event.reason),) if was_wanted else ()
+    abort = (AbortRun(slot.run_id),) if slot.lease_until is not None else ()
+    return _idle(slot), (*abort, *receipt)
 
 
 def _idle(slot: Slot) -> Slot:

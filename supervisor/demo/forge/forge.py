@@ -216,6 +216,7 @@ class DemoForge(Conversation):
         repository = self.repositories[full_name]
         pull = repository.pulls[number]
         pull.labels.append(name)
+        pull.events.append({"event": "labeled", "actor": user_json(by), "label": {"name": name}})
         self.tell(repository, pull, "labeled", sender=by, label={"name": name})
 
     # -- what git says ----------------------------------------------------------------------------

@@ -146,6 +146,11 @@ def _open_pull(call: Call, name: str) -> tuple[int, Any]:
     return 201, call.forge.pull_json(repository, pull)
 
 
+def _events(call: Call, name: str, number: str) -> tuple[int, Any]:
+    repository = call.repository(name, "pull_requests", "issues")
+    return 200, page(call, pull_of(repository, number).events)
+
+
 def _permission(call: Call, name: str, login: str) -> tuple[int, Any]:
     repository = call.repository(name, "metadata")
     held = repository.collaborators.get(unquote(login))
@@ -195,6 +200,7 @@ _ROUTES: list[tuple[str, str, Callable[..., tuple[int, Any]]]] = [
     ("GET", rf"/repos/{_NAME}/pulls", _pulls),
     ("POST", rf"/repos/{_NAME}/pulls", _open_pull),
     ("GET", rf"/repos/{_NAME}/pulls/(\d+)", _one_pull),
+    ("GET", rf"/repos/{_NAME}/issues/(\d+)/events", _events),
     ("GET", rf"/repos/{_NAME}/collaborators/([^/]+)/permission", _permission),
     ("GET", rf"/repos/{_NAME}/commits/([^/]+)/check-runs", _checks),
     ("POST", rf"/repos/{_NAME}/check-runs", _add_check),

@@ -51,6 +51,7 @@ class DemoPull:
     is_draft: bool = False
     is_open: bool = True
     labels: list[str] = field(default_factory=list)
+    events: list[Json] = field(default_factory=list)
     reviews: list[Json] = field(default_factory=list)
     comments: list[Json] = field(default_factory=list)
     issue_comments: list[Json] = field(default_factory=list)

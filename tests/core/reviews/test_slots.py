@@ -146,7 +146,8 @@ def test_held_stays_and_without_money_a_receipt_says_so() -> None:
     assert after((15, Due("r", held=True)), slot=waiting) == (waiting, [])
     slot, done = after((15, Due("r", no_budget="pull request")), slot=waiting)
     assert (state(slot), done) == ("idle", [LeaveReceipt("a", "held", "pull request")])
-    assert after((20, Closed("closed")), slot=slot) == (Slot(), [])
+    over = LeaveReceipt("a", "skipped", "closed")
+    assert after((20, Closed("closed")), slot=slot) == (Slot(), [over])
     slot, done = after((99, Wanted("a")), (114, Due("r")), slot=slot)
     assert done == [StartRun("r", "a", 1, full=True)]
 
