@@ -66,6 +66,7 @@ def demo(settings: Settings, *, open_browser: bool) -> int:
                 review_debounce_s=(1.0, 10.0),
             )
             say("a forge of this machine's own, with one repository: acme/shop")
+            say(f"in another terminal: export GATEHOUSE_DATA={own.data_dir}")
 
             def began(port: int) -> None:
                 pull = stage.open_pull(f"http://127.0.0.1:{port}/github")

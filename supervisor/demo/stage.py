@@ -33,9 +33,9 @@ _AFTER = {
     "shop/orders.py": (
         FILES["shop/orders.py"] + "\n\n"
         "def find_order(database, number):\n"
-        '    query = f"select * from orders where number = {number}"\n'
         "    with sqlite3.connect(database) as connection:\n"
-        "        return connection.execute(query).fetchone()\n"
+        '        found = connection.execute(f"select * from orders where number = {number}")\n'
+        "        return found.fetchone()\n"
     ),
 }
 

@@ -128,7 +128,8 @@ class Budgets:
         return found
 
     def say_held(self, pull_id: int, reason: str) -> None:
-        """Ask for the comment that a review waits for money: once a day on each pull request."""
+        """Ask for the comment that a review waits for money: once a day for a repository, or
+        for a pull request that used up its own."""
         if reason not in NO_BUDGET.values() or reason == NO_BUDGET["run"]:
             return
         now = self._clock.now()
@@ -138,7 +139,9 @@ class Budgets:
             repository = queries.repository_of(connection, pull.repository_id)
             wanted = self._layers(connection, pull_id, "")
         (layer,) = (one for one in wanted if NO_BUDGET[one.scope] == reason)
-        scope = Layer("pull", str(pull_id), f"c{day}", None)
+        scope = Layer("repository", str(repository.id), f"c{day}", None)
+        if reason == NO_BUDGET["pull"]:
+            scope = scope._replace(scope="pull", key=str(pull_id))
         act = posts.held_comment(
             target_of(repository, pull, pull.head_sha),
             reason,

@@ -291,7 +291,7 @@ class ReviewService:
         run = self._run_of(act)
         said = (run.review if run is not None else None) or {}
         return {
-            one["id"]: [(number, text, is_it) for number, text, is_it in one["code"]]
+            one["id"]: [(number, text, is_it) for number, text, is_it in one.get("code", ())]
             for one in said.get("findings", ())
         }
 

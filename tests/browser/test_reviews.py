@@ -30,7 +30,7 @@ async def test_from_the_webhook_to_approve(browser: Browser, tmp_path: Path) -> 
             await expect(findings.first).to_contain_text("select * from orders where number")
             words = await findings.first.locator("textarea").input_value()
             assert words.startswith("**critical: SQL is made of what the caller gives**")
-            assert words.endswith('= "select * from orders where number = ?"\n```')
+            assert words.endswith('("select * from orders where number = ?", (number,))\n```')
             await findings.last.locator("input[type=checkbox]").uncheck()
             await findings.first.locator("textarea").fill("Please use a parameter here.")
             await expect(card.locator("[data-settling]")).to_have_count(0)

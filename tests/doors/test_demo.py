@@ -1,38 +1,106 @@
-"""`gatehouse demo`: beside another Gatehouse, what it asks as a person reads it, and that nothing
-of it stays."""
+"""`gatehouse demo` as a person tries it: its review's card, its pages, its verbs and its API."""
 
+import contextlib
+import json
 import re
 import signal
+import sqlite3
+from pathlib import Path
 
 import pytest
 
-from tests.doors.conftest import Door, until
+from tests.doors.conftest import House, Started, no_bug, until
+from tests.doors.test_every_page import walked
 
-pytestmark = [pytest.mark.timeout(300)]
+
+@pytest.fixture
+def demo(house: House, tmp_path: Path) -> tuple[House, Started]:
+    """A demo whose review waits for an answer, and a person's other terminal beside it."""
+    started = house.start("demo", XDG_CACHE_HOME=str(tmp_path / "cache"))
+    printed = started.until_printed("was opened; its review")
+    found = re.search(r"GATEHOUSE_DATA=(\S+)", printed)
+    assert found is not None, printed
+    house.data = Path(found[1])
+    return house, started
 
 
-def test_a_demo_shows_a_review_to_answer_and_leaves_nothing(door: Door) -> None:
-    temporary, cache = door.folder / "tmp", door.folder / "cache"
-    temporary.mkdir()
-    cache.mkdir()
-    places = {"TMPDIR": str(temporary), "XDG_CACHE_HOME": str(cache), "GATEHOUSE_PORT": ""}
-    demo = door.start("demo", **places)
-    printed = demo.until_printed("was opened")
-    assert "open http://127.0.0.1:3700/" not in printed, "that is the port of `make up`"
-    (data,) = temporary.glob("gatehouse-demo-*/data")
-    there = ("--data-dir", str(data))
+def test_the_demo_is_walked_and_its_review_approved(
+    demo: tuple[House, Started], tmp_path: Path
+) -> None:
+    house, started = demo
+    request = until(lambda: _post(house), "the review's card")
+    run = house.http("GET", "/api/reviews")[1][0]["id"]
+    repository = house.http("GET", "/api/repos")[1][0]
 
-    def asked() -> str:
-        listed = door.run("approvals", *there).stdout
-        found = re.search(r"^([0-9a-f]{32})  review ", listed, re.MULTILINE)
-        return found[1] if found else ""
+    seen = walked(house, f"/parts/act/{request}", f"/repos/{repository['id']}")
+    assert {f"/reviews/{run}", f"/repos/{repository['id']}", f"/parts/act/{request}"} <= seen
+    assert house.page.get("/reviews").status_code == 200
+    assert house.page.get("/parts/act/" + "0" * 32).status_code == 404
 
-    shown = door.run("show", until(asked, "its review"), *there).stdout
-    assert re.search(r"\n    comments:\n      finding: \S+\n      path: \S+\n", shown), shown
-    assert "[{" not in shown, "no Python"
-    assert list(cache.rglob("HEAD")), "its clone is in the cache while it runs"
-    demo.signal(signal.SIGINT)
-    assert demo.ended() == 0, demo.printed
-    assert "Traceback" not in demo.printed
-    left = [path for path in (*temporary.rglob("*"), *cache.rglob("*")) if path.is_file()]
-    assert left == []
+    assert "acme/shop#1" in house.ok("show", request)
+    approved = house.run("approve", request)
+    assert (approved.returncode, "done" in no_bug(approved)) == (0, True), approved
+
+    assert f"{run}  found" in house.ok("reviews", "list")
+    shown = house.ok("reviews", "show", run)
+    assert "acme/shop#1" in shown
+    assert "shop/orders.py" in shown
+    assert "(good)" in house.ok("reviews", "receipt", run)
+    assert "turn 1:" in house.ok("reviews", "trace", run)
+    assert "acme/shop  on" in house.ok("repos", "list")
+    delivered = house.ok("deliveries", "list")
+    assert "pull_request opened  acme/shop#1" in delivered
+    assert "waits" in house.ok("deliveries", "again", delivered.split("  ")[0])
+    for part in ("receipts", "rounds", "trace"):
+        status, found = house.http("GET", f"/api/reviews/{run}/{part}")
+        assert (status, bool(found)) == (200, True), part
+    assert house.http("GET", "/api/deliveries")[0] == 200
+    assert house.http("GET", "/api/usage?period=30d")[0] == 200
+
+    assert house.http("POST", f"/api/reviews/{run}/requeue") == (200, {"outcome": "wanted"})
+    until(lambda: len(house.http("GET", "/api/reviews")[1]) == 2, "another round")
+    assert "wanted" in house.ok("reviews", "requeue", run)
+    assert "wanted" in house.ok("review-pr", "acme/shop#1")
+
+    assert "reviews are off" in house.ok("repos", "disable", "ACME/shop")
+    assert "acme/shop  off" in house.ok("repos", "list")
+    assert "reviews are on" in house.ok("repos", "enable", "acme/shop")
+    for words in (("show", "0" * 16), ("receipt", "x"), ("trace", "x"), ("requeue", "x")):
+        refused = house.run("reviews", *words)
+        assert "no review has the id" in no_bug(refused)
+        assert refused.returncode in (1, 2)
+    for words in (("repos", "disable", "no/such"), ("review-pr", "no/such#1")):
+        assert house.run(*words).returncode in (1, 2)
+
+    walked(house)
+    started.signal(signal.SIGINT)
+    assert started.ended() in (0, 130), started.printed
+    assert "Traceback" not in started.printed
+    assert not list((tmp_path / "cache").rglob("*.git")), "it leaves nothing"
+
+
+def test_reviews_as_earlier_versions_stored_them_are_shown(demo: tuple[House, Started]) -> None:
+    house, _ = demo
+    request = until(lambda: _post(house), "the review's card")
+    (run,) = house.http("GET", "/api/reviews")[1]
+    old = {"findings": [{"id": "ab", "finding": {"title": "An old one"}}], "post": ["ab"]}
+    with contextlib.closing(sqlite3.connect(house.data / "reviews.db")) as database, database:
+        database.execute("update runs set review=?, prompts=?", (json.dumps(old), '[{"id": "a"}]'))
+    report = house.data / "sessions" / run["session_id"] / "review.json"
+    report.write_text(json.dumps({"turns": [{"calls": [{}]}]}))
+    assert "An old one" in house.page.get(f"/reviews/{run['id']}").text
+    assert "An old one" in house.ok("reviews", "show", run["id"])
+    assert "turn 1: 0 tokens" in house.ok("reviews", "trace", run["id"])
+    walked(house)
+    assert house.page.get(f"/parts/act/{request}").status_code == 200
+
+    # A request of another kind is no act.
+    house.start("run", "--workspace", str(house.workspace), "--", "sh", "-c", "date > new.txt")
+    other = until(lambda: _post(house, "write new.txt"), "a change")
+    answer = house.page.get(f"/parts/act/{other}")
+    assert (answer.status_code, "no act on a forge" in answer.text) == (404, True)
+
+
+def _post(house: House, title: str = "post") -> str:
+    found = [one["id"] for one in house.requests() if one["title"].startswith(title)]
+    return found[0] if found else ""

@@ -25,6 +25,18 @@ _OF_FINDING = (
 )
 
 
+# What a page shows of stored JSON, where an earlier version stored less.
+_FINDING = {"severity": "low", "title": "", "body": "", "path": "", "line": None}
+_STORED = {"id": "", "start_line": 0, "line": 0, "finding": {}, "code": []}
+_PROMPT = {
+    **dict.fromkeys(("id", "title", "end", "reason", "mode", "session_id"), ""),
+    "findings": [],
+    "known": 0,
+}
+_TURN = {"said": "", "input_tokens": 0, "output_tokens": 0, "seconds": 0.0, "calls": []}
+_CALL = {"tool": "", "input": "", "result": ""}
+
+
 class RepositoryView(msgspec.Struct, frozen=True, kw_only=True):
     """A repository that the App is installed on. `waiting` and `running` are of its pull
     requests."""
@@ -255,10 +267,15 @@ def rounds(service: ReviewService, run: queries.ReviewRun) -> RoundsView:
     with service.engine.connect() as connection:
         runs = queries.runs_of(connection, run.pull_id)
         known = findings.history(connection, run.pull_id)
+    posted = {one["identity"] for one in known if one["posted_at"] is not None}
+    unwanted = {one["identity"] for one in known if one["said"]}
     numbers = {one.id: int((one.review or {}).get("round", 0)) for one in runs}
 
     def view(one: queries.ReviewRun) -> RoundView:
         said = one.review or {}
+        post = set(said.get("post", ()))
+        # What a person left out of it is open no more.
+        left_out = (post & unwanted) - posted
         return RoundView(
             id=one.id,
             number=numbers[one.id],
@@ -268,8 +285,8 @@ def rounds(service: ReviewService, run: queries.ReviewRun) -> RoundsView:
             why=reason_words(one.reason),
             wanted_at=one.wanted_at,
             cost=one.cost,
-            posted=len(said.get("post", ())),
-            open=int(said.get("open", 0)),
+            posted=len(post & posted),
+            open=max(0, int(said.get("open", 0)) - len(left_out)),
             gone=int(said.get("gone", 0)),
         )
 
@@ -326,8 +343,10 @@ def trace(parts: Parts, run: queries.ReviewRun) -> list[dict[str, Any]]:
         report = msgspec.json.decode(path.read_bytes()) if run.session_id else {}
     except (OSError, msgspec.DecodeError):
         return []
-    turns: list[dict[str, Any]] = report.get("turns", [])
-    return turns
+    return [
+        {**_TURN, **turn, "calls": [{**_CALL, **call} for call in turn.get("calls", ())]}
+        for turn in report.get("turns", ())
+    ]
 
 
 def holds(found: Sequence[Hold]) -> list[HoldView]:
@@ -399,7 +418,10 @@ def _shown(run: queries.ReviewRun, pull: queries.PullRequest, name: str) -> Revi
         duration_ms=run.duration_ms,
         verdict=str(said.get("verdict", "")),
         summary=str(said.get("summary", "")),
-        findings=list(said.get("findings", ())),
-        prompts=run.prompts,
+        findings=[
+            {**_STORED, **one, "finding": {**_FINDING, **one.get("finding", {})}}
+            for one in said.get("findings", ())
+        ],
+        prompts=[{**_PROMPT, **one} for one in run.prompts],
         config_notes=run.config_notes,
     )

@@ -19,6 +19,8 @@ from tests.fakes.reviewed import NAME, forge_with_people, reviewed, reviewing_at
 pytestmark = pytest.mark.xdist_group("reviews")
 POST_ALLOWED = "version: 1\nallow: [review(* */*)]\n"
 
+QUERY = 'found = connection.execute(f"select * from orders where number = {number}")'
+
 
 def posts_policy(folder: Path, text: str = POST_ALLOWED) -> Path:
     file = folder / "acts.yaml"
@@ -198,7 +200,7 @@ async def test_closed_in_the_middle_ends_the_run(tmp_path: Path) -> None:
 
 async def test_a_person_posts_some_of_it_in_other_words(tmp_path: Path) -> None:
     async with reviewed(tmp_path) as on:
-        change = {"a.py": 'query = f"select * from orders where number = {number}"\n'}
+        change = {"a.py": f"{QUERY}\n"}
         change["b.py"] = "return total(items) / len(items)\n"
         pull = on.open_pull(change)
         (request,) = await on.posts()

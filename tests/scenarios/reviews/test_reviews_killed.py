@@ -20,8 +20,9 @@ pytestmark = [pytest.mark.xdist_group("reviews"), pytest.mark.timeout(300)]
 POLICY = "version: 1\nallow: [review(* */*)]\n"
 SECOND = {
     "shop/orders.py": FILES["shop/orders.py"]
-    + '\n\ndef order(number):\n    query = f"select * from orders where number = {number}"\n'
-    + "    return query\n"
+    + "\n\ndef order(number):\n"
+    + '    found = connection.execute(f"select * from orders where number = {number}")\n'
+    + "    return found\n"
 }
 
 

@@ -18,6 +18,7 @@ from supervisor.core.reviews.config import shapes
 from supervisor.core.reviews.config.node_reader import NodeReader
 from supervisor.core.reviews.config.shapes import RefineryFile, Reviewerc
 from supervisor.core.reviews.config.yaml_nodes import ConfigFault, Node, Scalar, read_nodes
+from supervisor.core.reviews.mentions import BUILT_IN
 from supervisor.core.text import globs
 from supervisor.core.text.mistyped import nearest
 from supervisor.core.text.policy_yaml import Fields, Items
@@ -157,7 +158,7 @@ def _check_entries(found: Mapping[str, Any], reader: NodeReader) -> None:
         "schedule.jobs": schedule.get("jobs", ()),
     }
     for path, entries in lists.items():
-        _check_ids(path, entries, reader)
+        _check_ids(path, entries, reader, taken=BUILT_IN if path == "commands" else ())
         if path != "commands":
             for number, entry in enumerate(entries):
                 _check_source(f"{path}[{number}]", entry, commands, reader)
@@ -177,10 +178,20 @@ def _check_entries(found: Mapping[str, Any], reader: NodeReader) -> None:
             _check_reference(f"{path}[{number}]", name, commands, reader)
 
 
-def _check_ids(path: str, entries: Sequence[Mapping[str, Any]], reader: NodeReader) -> None:
+def _check_ids(
+    path: str,
+    entries: Sequence[Mapping[str, Any]],
+    reader: NodeReader,
+    *,
+    taken: Collection[str] = (),
+) -> None:
+    """Fault ids that are there twice, or are `taken` by what mentions have built in."""
     counts = Counter(one.get("id") for one in entries)
     for number, one in enumerate(entries):
         name = one.get("id")
+        if name in taken:
+            line = reader.lines[f"{path}[{number}].id"]
+            reader.fault(line, f"the mention `{name}` is built in", "give the command another id")
         if name is not None and counts[name] > 1 and number > _first_of(entries, name):
             line = reader.lines[f"{path}[{number}].id"]
             reader.fault(line, f"the id `{name}` is taken already in `{path}`", "give it another")

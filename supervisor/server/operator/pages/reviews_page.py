@@ -12,7 +12,7 @@ from litestar.types import ControllerRouterHandler
 from supervisor.core.act import Act
 from supervisor.core.approvals import Request
 from supervisor.core.money import dollars
-from supervisor.errors import GatehouseError, UserError
+from supervisor.errors import GatehouseError, NotFoundError, UserError
 from supervisor.reviews.holds import HoldScope
 from supervisor.server.common.parts import Parts
 from supervisor.server.common.time_words import clock_text
@@ -225,7 +225,8 @@ def _row(view: ReviewView) -> dict[str, Any]:
 def _act(parts: Parts, request: Request) -> dict[str, Any]:
     """For `parts/act.html`."""
     act = request.action
-    assert isinstance(act, Act)
+    if not isinstance(act, Act):
+        raise NotFoundError("the request is no act on a forge", "its own card shows it")
     code: dict[str, list[tuple[int, str, bool]]] = {}
     if parts.reviews is not None:
         code = parts.reviews.code_of(act)

@@ -263,6 +263,15 @@ def test_a_mixture_is_an_error(text: str, found: list[tuple[int, str]]) -> None:
     assert faults(COMMAND + text) == found
 
 
+def test_a_command_cannot_have_the_name_of_what_mentions_have_built_in() -> None:
+    text = "commands: [{id: review, prompt: x}, {id: why, prompt: y}, {id: reviews, prompt: z}]"
+    assert faults(text) == [
+        (2, "the mention `review` is built in"),
+        (2, "the mention `why` is built in"),
+    ]
+    assert faults("review: {prompts: [{id: why, prompt: x}]}") == []
+
+
 def test_runs_name_commands() -> None:
     assert faults(COMMAND + "review: {run: [lock]}\nschedule: {runs: {a: [look, b]}}") == [
         (3, "`review.run[0]: lock` is no command"),

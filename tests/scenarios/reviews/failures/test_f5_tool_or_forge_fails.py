@@ -75,6 +75,7 @@ async def test_three_tries_then_dead_with_a_receipt_and_back_by_itself(tmp_path:
 
 async def first_try(on: Reviewed) -> str:
     """Why the first try came to nothing, once another one is due."""
+    await on.running.until_soon(lambda: on.service.runs._running or None, "a reader")
     await on.running.until_soon(lambda: attempts(on) == [(1, "failed")] or None, "a try")
     with on.service.engine.connect() as connection:
         found = connection.execute(text("select runs.reason, due_at, ended_at from runs, slots"))
@@ -86,7 +87,8 @@ async def first_try(on: Reviewed) -> str:
 
 async def test_a_gateway_without_a_provider_is_tried_again(tmp_path: Path) -> None:
     """It is a server of this machine's, of which the shipped policies of readers say nothing."""
-    script: list[Step] = [Failure(502, body={"error": "bad gateway"})] * 6
+    broken = Failure(502, headers=(("retry-after", "0.01"),), body={"error": "bad gateway"})
+    script: list[Step] = [broken] * 6
     async with reviewed_by_model(tmp_path, [*script, said(CLEAN)]) as on:
         real, later_s = on.running.parts.clock.now, [0.0]
         on.running.parts.clock.now = lambda: real() + later_s[0]  # type: ignore[method-assign]
