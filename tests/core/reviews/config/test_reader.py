@@ -269,7 +269,6 @@ def test_a_command_cannot_have_the_name_of_what_mentions_have_built_in() -> None
         (2, "the mention `review` is built in"),
         (2, "the mention `why` is built in"),
     ]
-    assert faults("review: {prompts: [{id: why, prompt: x}]}") == []
 
 
 def test_runs_name_commands() -> None:
