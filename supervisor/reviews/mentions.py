@@ -14,6 +14,7 @@ from supervisor.base.clock import Clock
 from supervisor.core.act import Act
 from supervisor.core.reviews import deliveries, mentions, slots
 from supervisor.core.reviews.config.layers import EffectiveConfig
+from supervisor.core.reviews.config.shapes import MENTIONS
 from supervisor.core.reviews.mentions import Mention
 from supervisor.core.reviews.receipts import CALLED_OFF
 from supervisor.core.reviews.trust import WRITERS
@@ -96,7 +97,7 @@ class Mentions:
         if permission not in WRITERS:
             return NOT_PERMITTED
         outcome = "too-long"
-        is_prompt = found.command not in mentions.BUILT_IN
+        is_prompt = found.command not in MENTIONS
         if is_prompt and not found.is_too_long:
             # Whether there is such a prompt the run knows: it has the configuration.
             await self._reconcile.pull(repository, pull.number, again=True)
@@ -282,7 +283,7 @@ def _key(repository: queries.Repository, one: queries.WaitingMention) -> queries
 def _prompts_waiting(connection: Connection, pull_id: int) -> list[queries.WaitingMention]:
     """Return the mentions that call for a prompt: what is built in is done where it is heard."""
     waiting = queries.waiting_mentions(connection, pull_id)
-    return [one for one in waiting if one.command not in mentions.BUILT_IN]
+    return [one for one in waiting if one.command not in MENTIONS]
 
 
 class _Answer(NamedTuple):

@@ -12,7 +12,6 @@ from typing import NamedTuple
 from supervisor.core.review_markdown import fenced, plain
 from supervisor.core.reviews.rounds import TrackedFinding
 
-BUILT_IN = frozenset({"review", "pause", "resume", "stop", "ignore", "why"})
 MOST_ARGUMENT_CHARS = 2_000
 # `ignore ID --repository REASON`: not only here.
 EVERYWHERE = "--repository"

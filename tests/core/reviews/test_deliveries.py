@@ -93,3 +93,10 @@ def test_what_no_signature_can_be_is_known_before_the_body() -> None:
 def test_a_body_of_brackets_alone_is_refused_before_it_is_read() -> None:
     with pytest.raises(UserError, match="deeper"):
         deliveries.read_body(b"[" + b"[]," * deliveries.MOST_BRACKETS + b"[]]")
+
+
+def test_a_comments_words_are_texts_or_nothing() -> None:
+    said = {"comment": {"user": {"login": "ada"}, "body": "@gatehouse why"}}
+    assert deliveries.comment_words(said) == ("ada", "@gatehouse why")
+    for wrong in ({}, {"comment": {"user": None, "body": None}}, {"comment": 3}):
+        assert deliveries.comment_words(wrong) == ("", "")

@@ -18,7 +18,6 @@ from supervisor.core.reviews.config import shapes
 from supervisor.core.reviews.config.node_reader import NodeReader
 from supervisor.core.reviews.config.shapes import RefineryFile, Reviewerc
 from supervisor.core.reviews.config.yaml_nodes import ConfigFault, Node, Scalar, read_nodes
-from supervisor.core.reviews.mentions import BUILT_IN
 from supervisor.core.text import globs
 from supervisor.core.text.mistyped import nearest
 from supervisor.core.text.policy_yaml import Fields, Items
@@ -158,7 +157,7 @@ def _check_entries(found: Mapping[str, Any], reader: NodeReader) -> None:
         "schedule.jobs": schedule.get("jobs", ()),
     }
     for path, entries in lists.items():
-        _check_ids(path, entries, reader, taken=BUILT_IN if path == "commands" else ())
+        _check_ids(path, entries, reader, taken=shapes.MENTIONS if path == "commands" else ())
         if path != "commands":
             for number, entry in enumerate(entries):
                 _check_source(f"{path}[{number}]", entry, commands, reader)

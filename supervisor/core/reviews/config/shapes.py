@@ -13,6 +13,8 @@ from msgspec import Meta
 
 MOST_PROMPT_CHARS = 20_000
 MOST_ENTRIES = 100
+# What mentions call besides commands: no command has such an id.
+MENTIONS = frozenset({"review", "pause", "resume", "stop", "ignore", "why"})
 # What a text has to be, by the `format` in its schema.
 GLOB, CRON, ZONE = "glob", "cron", "timezone"
 
