@@ -83,7 +83,7 @@ class ChangedError(UserError):
     @classmethod
     def already(cls, status: str) -> "ChangedError":
         """To an answer to what doesn't wait any more."""
-        return cls(f"this request was already {status}", "reload the inbox")
+        return cls(f"this request was already {status}", "reload the inbox, or show it again")
 
     @classmethod
     def several(cls) -> "ChangedError":

@@ -116,7 +116,7 @@ class PackageBroker:
     async def _install(self, grant: Grant, action: Packages, request: Request) -> dict[str, object]:
         plan = await self._plans.planned(grant.session_id, action)
         if _what(plan.action) != _what(action):
-            return self._asked_again(plan.action, request)
+            return self._asked_again(action, plan.action, request)
         scripts = request.id in self._with_scripts
         if plan.runs and not scripts:
             return {"error": f"{plan.runs}, and it was approved without install scripts"}
@@ -139,11 +139,13 @@ class PackageBroker:
             facts["error"] = f"other packages came than were shown: {other}"
         return facts
 
-    def _asked_again(self, again: Packages, request: Request) -> dict[str, object]:
+    def _asked_again(self, shown: Packages, again: Packages, request: Request) -> dict[str, object]:
         asked = self._gate.ask(
             again, session_id=request.session_id, reason=request.reason, origin=request.origin
         )
-        said = f"what it would install changed since it was shown: it is asked again as {asked.id}"
+        news = [one for one in (*again.notes, again.doubt) if one and one not in shown.notes]
+        now = f" ({'; '.join(news)})" if news and again.plan == shown.plan else ""
+        said = f"what it would install changed since it was shown{now}: asked again as {asked.id}"
         return {"error": said, "asked_again": asked.id}
 
     async def _difference(self, session_id: str, plan: InstallPlan) -> str:

@@ -8,6 +8,7 @@ lists or pages fold is approved with the word that `show` ends in, which names w
 """
 
 import argparse
+import sys
 import time
 from typing import TYPE_CHECKING, Any
 
@@ -15,6 +16,7 @@ from supervisor.base.clock import RealClock
 from supervisor.cli.install_text import install_lines
 from supervisor.cli.push_text import push_lines
 from supervisor.cli.terminal import (
+    agrees,
     approval_lines,
     change_lines,
     changes_answered_line,
@@ -27,7 +29,7 @@ from supervisor.cli.terminal import (
 from supervisor.core.text.display import visible
 from supervisor.core.text.folding import line
 from supervisor.core.text.numbers import whole_number
-from supervisor.errors import UserError
+from supervisor.errors import ChangedError, RefusedError, UserError
 
 if TYPE_CHECKING:
     from supervisor.cli.client import Client
@@ -77,6 +79,8 @@ def answer(client: "Client", any_id: str, options: argparse.Namespace, verb: str
     if verb == "approve":
         _must_be_seen(seen, options.seen)
     print(request_text(seen, with_ways=False))
+    if rule is not None and options.rule is None:
+        _must_be_agreed(client, effect, rule)
     lasts, mark = options.lasts or "always", seen["request"]["fingerprint"]
     further = {"with_scripts": True} if getattr(options, "with_scripts", False) else {}
     done = client.post(
@@ -99,6 +103,15 @@ def answer(client: "Client", any_id: str, options: argparse.Namespace, verb: str
         also = f"{done['also_count']} other waiting requests answered"
         print(f"saved{span}: {effect} {rule} (id {done['rule_id']}) in {done['saved_in']}; {also}")
     return _told(client, done["request"])
+
+
+def _must_be_agreed(client: "Client", effect: str, rule: str) -> None:
+    """Print a rule that was suggested, and what it would have answered, before it is saved; a
+    person at a terminal is asked. `RefusedError` where they say no."""
+    seen = client.get("/api/rules/preview", effect=effect, rule=rule)
+    print(f"    the rule: {effect} {rule}\n    {rule_preview_lines(seen)}")
+    if sys.stdin.isatty() and not agrees("Save it, and answer?"):
+        raise RefusedError("nothing was answered", "name another rule with --rule")
 
 
 def _told(client: "Client", request: dict[str, Any]) -> int:
@@ -311,6 +324,8 @@ def _must_be_seen(seen: dict[str, Any], word: str | None) -> None:
     """`UserError` where a request that lists or pages fold is approved without what `show` said,
     or is another one than was shown."""
     request = seen["request"]
+    if request["status"] != "pending":
+        raise ChangedError.already(request["status"])
     look = f"gatehouse show {request['id']} prints all of it, and what to approve it with"
     if word is None and _is_folded(seen):
         raise UserError("this request is long, so it has to be shown whole first", look)

@@ -59,6 +59,17 @@ def whole(text: str) -> str:
     return "\n    | ".join([first, *rest])
 
 
+def agrees(question: str) -> bool:
+    """Return whether the person says yes; nobody does where there is no terminal."""
+    if not sys.stdin.isatty():
+        return False
+    try:
+        return input(f"{question} [y/N] ").strip().lower() in ("y", "yes")
+    except EOFError:  # ^D
+        print()
+        return False
+
+
 def _in_list(text: str) -> str:
     return line(text, TERMINAL)
 

@@ -7,13 +7,13 @@ separate from `cli` because of these two ways.
 """
 
 import asyncio
-import sys
 from collections.abc import Callable
 from typing import Any
 
 import msgspec
 
 from supervisor.base.clock import RealClock
+from supervisor.cli.terminal import agrees
 from supervisor.core.text.display import visible
 from supervisor.core.text.folding import marked
 from supervisor.core.text.moments import parse_moment
@@ -53,7 +53,7 @@ def undo(
     if not seen["count"]:
         print("nothing would change: everything is as it was before")
         return 0
-    if not is_agreed and not _agrees(seen["count"]):
+    if not is_agreed and not agrees(f"Undo {_paths(seen['count'])}?"):
         raise RefusedError("nothing was undone", "answer y, or pass --yes")
     # Exactly what was shown, also where another session has become the newest meanwhile.
     done = ask("/api/undo", body | {"session": seen["session_id"], "token": seen["token"]})
@@ -86,16 +86,6 @@ def preview_text(seen: dict[str, Any]) -> str:
     if len(lines) > MOST_SHOWN_LINES:
         lines = [*lines[:MOST_SHOWN_LINES], f"... {len(lines) - MOST_SHOWN_LINES} more lines"]
     return "\n".join(lines)
-
-
-def _agrees(count: int) -> bool:
-    if not sys.stdin.isatty():
-        return False
-    try:
-        return input(f"Undo {_paths(count)}? [y/N] ").strip().lower() in ("y", "yes")
-    except EOFError:  # ^D
-        print()
-        return False
 
 
 def _paths(count: int) -> str:

@@ -195,9 +195,16 @@ def undo(options: argparse.Namespace) -> int:
 def stop(options: argparse.Namespace) -> int:
     """End a session in order, and wait for its end."""
     from supervisor.cli import following
+    from supervisor.cli.client import find
 
-    session = following.stop(client_of(options), id_of(options.id), reason=options.reason)
-    print(f"{session['state']}: {session['id']}")
+    client, wanted = client_of(options), id_of(options.id)
+    try:
+        following.stop(client, wanted, reason=options.reason)
+    except UserError:
+        # The end of a `run` without another session is that of its supervisor.
+        if find(settings_of(options).data_dir) is not None:
+            raise
+    print(f"ended: {wanted}")
     return 0
 
 
@@ -258,11 +265,12 @@ def drop(options: argparse.Namespace) -> int:
 
 
 def rules_list(options: argparse.Namespace) -> int:
-    """List every rule in force, with its id, its source and how often it matched."""
+    """List every rule in force, the saved ones last, with its id, its source and how often it
+    matched."""
     from supervisor.cli import terminal
 
     def list_them(client: Client) -> int:
-        for rule in client.get("/api/rules"):
+        for rule in sorted(client.get("/api/rules"), key=lambda one: bool(one["can_remove"])):
             print(terminal.rule_line(rule))
         return 0
 
@@ -392,10 +400,17 @@ def sessions(options: argparse.Namespace) -> int:
     from supervisor.cli import terminal
 
     def list_them(client: Client) -> int:
-        for session in client.get("/api/sessions"):
+        listed = client.get("/api/sessions")
+        for session in listed:
             print(terminal.session_line(session))
+        if not listed:
+            print(none)
         return 0
 
+    none, settings = "no sessions yet", settings_of(options)
+    if not settings.database.exists():
+        print(none)
+        return 0
     return _asked(options, list_them)
 
 
