@@ -267,6 +267,7 @@ async def test_nobody_is_asked_before_its_first_action(
             asked = [title(one.action) for one in running.requests(session)]
             assert asked == ["echo o''nce"], running.story()
             await running.parts.sessions.stop(session.id, reason="seen", by="the test")
+            await running.ended(session)
 
 
 async def test_what_codex_calls_unasked_is_denied_with_a_why(
@@ -372,23 +373,28 @@ async def test_codex_asks_before_a_command(
             assert "hook: PreToolUse Failed" not in running.output(session)
 
 
-async def test_codex_is_told_of_a_push_as_done(
-    start_supervisor: StartSupervisor, workspace: Path, tmp_path: Path, installed: None
+async def test_each_is_told_of_a_push_as_done(
+    start_supervisor: StartSupervisor,
+    workspace: Path,
+    tmp_path: Path,
+    named: Callable[..., Named],
 ) -> None:
     remote = tmp_path / "remote.git"
     git(tmp_path, "init", "-q", "--bare", str(remote))
     git(workspace, "remote", "add", "origin", str(remote))
-    agent = Named("codex", "", "git push origin HEAD:refs/heads/by-codex")
+    agent = named("git push origin HEAD:refs/heads/by-agent")
     with agent.server:
         async with supervising(start_supervisor, agent, CONTAINED) as running:
             session = await agent.start(running, workspace)
             running.approve(await running.asked("git"))
             await running.ended(session)
             (pushed,) = agent.results()
+            if isinstance(agent.server, MessagesServer):
+                assert not results(agent.server)[0][1], "what is done is no error"
             assert "Gatehouse has run `git push origin" in pushed, running.story()
             assert "PreToolUse Failed" not in running.output(session), running.output(session)
             assert "Blocked" not in running.output(session), running.output(session)
-            assert "by-codex" in git(remote, "branch")
+            assert "by-agent" in git(remote, "branch")
 
 
 async def test_a_push_is_carried_out_in_the_tools_place(
