@@ -197,7 +197,9 @@ def test_nothing_left_is_held_said_once_a_day_and_goes_on_after_midnight(world: 
     assert check.conclusion == "neutral"
     (comment,) = world.comments()
     assert (comment.number, comment.repository) == (1, "acme/shop")
-    # Pushed again, and looked at all day long: nothing more is said.
+    # Pushed again, another one wanted, and looked at all day long: nothing more is said.
+    world.want(two, "f" * 40)
+    assert world.outcomes(two)[-1] == ("held", "no-budget-repository")
     world.want(one, "d" * 40)
     assert world.outcomes(one)[-1] == ("held", "no-budget-repository")
     today = day_of(world.clock.now())

@@ -163,7 +163,8 @@ def _outcome_words(facts: ReceiptFacts) -> str:
         "clean": "The change was reviewed in part, and nothing was found in it."
         if facts.partial or facts.skipped
         else "The change was reviewed, and nothing was found.",
-        "found": "The change was reviewed, and something was found.",
+        "found": "The change was reviewed, and something was found. It stands on the pull request"
+        " once a rule or a person allows it.",
         "skipped": f"The change was not reviewed{because}.",
         "held": f"The review waits{because}.",
         "failed": f"The review failed{because}.",

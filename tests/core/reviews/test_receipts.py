@@ -33,6 +33,8 @@ def test_its_text_is_the_same_for_the_same_facts() -> None:
 def test_nothing_but_a_clean_review_is_a_success(outcome, reason) -> None:
     said = check_summary(facts(outcome=outcome, reason=reason))
     assert ("nothing was found" in said) == (outcome == "clean")
+    # Before anybody let it be posted, nothing stands on the pull request.
+    assert ("once a rule or a person allows it" in said) == (outcome == "found")
     assert (CONCLUSIONS[outcome] == "success") == (outcome == "clean")
     assert (CONCLUSIONS[outcome] == "failure") == (outcome == "failed")
 

@@ -75,7 +75,8 @@ async def test_who_may_not_write_or_cannot_be_asked_about_is_read_at_the_base(
             "base",
             on.forge.sha(NAME, "main"),
         )
-        await on.check(pull.head_sha, "neutral")
+        check = await on.check(pull.head_sha, "neutral")
+        assert "once a rule or a person allows it" in check["output"]["summary"]
 
         on.forge.refuses["GET", "/collaborators/"] = 500
         other = on.open_pull(branch="another")
