@@ -94,7 +94,9 @@ def index() -> Iterator[registry.Registry]:
         yield serving
 
 
-@pytest.mark.parametrize("has_scripts", [False, True])
+@pytest.mark.parametrize(
+    "has_scripts", [pytest.param(False, marks=pytest.mark.many), pytest.param(True)]
+)
 def test_an_install_runs_its_scripts_where_the_person_says_so(
     house: House, index: registry.Registry, has_scripts: bool
 ) -> None:

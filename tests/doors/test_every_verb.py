@@ -14,7 +14,7 @@ pytestmark = [pytest.mark.timeout(300)]
 STATES = ("nothing", "fresh", "running", "ended", "restarted")
 NOBODY = "0" * 32
 ASKS = """
-for n in 1 2 3; do echo $n > $n.txt; done
+for n in 1 2 3 4; do echo $n > $n.txt; done
 git checkout -q -b night; git add -A
 git -c user.name=A -c user.email=a@b.example commit -qm work
 """

@@ -97,6 +97,7 @@ def test_what_a_session_sees(house: House) -> None:
     assert "code-4" in ran(house, past, GATEHOUSE_NETWORK="transparent").stdout
 
 
+@pytest.mark.many
 def test_bodies_are_kept_where_that_is_said(house: House, port: int) -> None:
     house.up()
     house.ok("rules", "add", "allow", f"network(GET http://127.0.0.1:{port}/**)")
@@ -121,6 +122,7 @@ def test_bodies_are_kept_where_that_is_said(house: House, port: int) -> None:
     assert "hello-body" in body(GATEHOUSE_KEEP_BODIES="yes")
 
 
+@pytest.mark.many
 def test_what_is_kept_of_sessions(house: House) -> None:
     house.up(GATEHOUSE_KEEP_LEFT="2s", GATEHOUSE_KEPT_COPIES_GB="0")
     session = house.ended("echo a > a.txt")
@@ -134,7 +136,14 @@ def test_what_is_kept_of_sessions(house: House) -> None:
     )
 
 
-@pytest.mark.parametrize("more", ["--budget", "MAX_COST", "MAX_COST_PER_DAY", "MAX_COST_TOTAL"])
+@pytest.mark.parametrize(
+    "more",
+    [
+        "MAX_COST_PER_DAY",
+        *(pytest.param(one, marks=pytest.mark.many) for one in ("--budget", "MAX_COST")),
+        pytest.param("MAX_COST_TOTAL", marks=pytest.mark.many),
+    ],
+)
 def test_a_budget_is_for_a_session_a_day_or_all(house: House, port: int, more: str) -> None:
     given = {} if more == "--budget" else {more: "3-requests"}
     house.up(GATEHOUSE_AT_LIMIT="deny", **given)
