@@ -86,7 +86,7 @@ ROWS = (
     Row("deny REQUEST", "11111"),
     Row("undo --all --yes", "11000"),
     Row("drop SESSION", "11100"),
-    Row("resume SESSION -- true", "11100"),
+    Row("resume SESSION -- rm 4.txt", "11100"),
     Row("stop SESSION", "11000"),
 )
 
