@@ -5,16 +5,21 @@ the tests are a command, which the person answered for then, and a push is asked
 """
 
 import asyncio
-from collections.abc import Callable
+import hashlib
+import os
+from collections.abc import Callable, Iterable
+from pathlib import Path
 
 import msgspec
 import structlog
 
+from supervisor.base.plain_files import read_small
 from supervisor.channels.git import GitBroker
 from supervisor.channels.git_pack import CopiedCommits
 from supervisor.core.actions import Exec, FileChange, Git
 from supervisor.core.approvals import Request, explanation, failure, is_settled, status
 from supervisor.core.files.write_scope import WriteScope
+from supervisor.core.git.scoped_commit import TreeChange
 from supervisor.core.jobs import Job, JobResult, ScopeProof, Tests, result_words
 from supervisor.core.sessions import Session
 from supervisor.errors import ChangedError, GatehouseError
@@ -25,6 +30,8 @@ log = structlog.get_logger("jobs")
 TESTS_S = 3600.0
 # Whatever a job changed belongs to its proof.
 MOST_ASKED = 10_000_000
+# Of a file that may be the person's own; a larger one counts as the job's.
+MOST_OWN_BYTES = 16 << 20
 BY = "the person who started the job"
 BRANCHES = "gatehouse/"
 
@@ -62,8 +69,12 @@ class JobResults:
         base, scope = session.base or "", WriteScope(job.scope)
         changes = [one for one in await self._commits.changes(session.id, base) if one.is_kept]
         inside = [one for one in changes if one.is_file and scope.has(one.name)]
-        outside = sorted(one.shown for one in set(changes) - set(inside))
-        result = JobResult(proof=ScopeProof(inside=len(inside), outside=tuple(outside)))
+        other, workspace = set(changes) - set(inside), Path(session.workspace)
+        outside = set(await asyncio.to_thread(_of_the_job, other, workspace))
+        # What it had carried to the folder is there, too.
+        outside |= set((await asyncio.to_thread(self._proof, session.id, job)).outside)
+        proof = ScopeProof(inside=len(inside), outside=tuple(sorted(outside)))
+        result = JobResult(proof=proof)
         if result.is_empty:
             return result
         tests, why = await self._tested(session.id, job)
@@ -128,3 +139,25 @@ class JobResults:
             self._gate.ask(planned, session_id=session.id, reason=reason)
         except GatehouseError as error:
             log.warning("a job's branch can't be pushed", session=session.id, why=str(error))
+
+
+def _of_the_job(changes: Iterable[TreeChange], workspace: Path) -> list[str]:
+    """Return the names of what differs from the commit and isn't so in the person's folder: what
+    was there uncommitted before is theirs, not the job's."""
+    return [one.shown for one in changes if not _is_the_persons(one, workspace)]
+
+
+def _is_the_persons(change: TreeChange, workspace: Path) -> bool:
+    path = workspace / os.fsdecode(change.path)
+    if os.pardir in path.parts:
+        return False
+    try:
+        data = read_small(path, MOST_OWN_BYTES)
+    except FileNotFoundError:
+        return change.mode == 0
+    except OSError:
+        return False
+    # As git names contents (git-hash-object(1)).
+    kind = "sha1" if len(change.oid) == 40 else "sha256"
+    named = hashlib.new(kind, b"blob %d\0" % len(data) + data, usedforsecurity=False)
+    return change.mode != 0 and named.hexdigest() == change.oid

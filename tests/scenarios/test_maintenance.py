@@ -81,6 +81,19 @@ async def test_a_branch_is_one_commit_that_can_be_taken_and_nothing_is_asked(
         assert not (workspace / "docs").exists()
 
 
+async def test_what_the_person_has_not_committed_is_not_the_job_s(
+    start_supervisor: StartSupervisor, workspace: Path
+) -> None:
+    (workspace / "mine.txt").write_text("mine\n")
+    (workspace / "README.md").write_text("mine, too\n")
+    (workspace / "src/app.py").unlink()
+    async with start_supervisor(CONTAINED, anthropic_api_key="") as running:
+        session = await maintained(running, workspace, scope=("docs/**",), branch=True)
+        result = (await running.ended(session)).job_result
+        assert result is not None, running.story()
+        assert (result.proof.inside, result.proof.outside) == (1, ())
+
+
 async def test_nothing_to_change_ends_quietly(
     start_supervisor: StartSupervisor, workspace: Path
 ) -> None:
