@@ -56,6 +56,14 @@ def test_the_demo_is_walked_and_its_review_approved(
         assert (status, bool(found)) == (200, True), part
     assert house.http("GET", "/api/deliveries")[0] == 200
     assert house.http("GET", "/api/usage?period=30d")[0] == 200
+    assert house.http("GET", f"/api/reviews/{run}")[1]["id"] == run
+    assert "gatehouse_" in house.page.get("/metrics").text
+    place = f"/api/repos/{repository['id']}"
+    assert house.http("GET", f"{place}/configuration")[0] == 200
+    assert house.http("PATCH", f"{place}/settings", {"checklist": ["Is it tested?"]})[0] == 200
+    assert "Is it tested?" in str(house.http("GET", f"{place}/configuration")[1])
+    assert house.http("POST", "/api/reviews/undo", {"of": run})[0] == 200
+    assert house.http("POST", "/api/reviews", {"pull": "no/such#1"})[0] == 404
 
     assert house.http("POST", f"/api/reviews/{run}/requeue") == (200, {"outcome": "wanted"})
     until(lambda: len(house.http("GET", "/api/reviews")[1]) == 2, "another round")

@@ -10,6 +10,9 @@ from tests.doors.conftest import House, until
 pytestmark = [pytest.mark.timeout(300)]
 
 ASKS = """
+for path in budget openapi.json; do
+  curl -s "$GATEHOUSE_URL/v1/$path" -H "Authorization: Bearer $GATEHOUSE_TOKEN"
+done
 echo a > a.txt; echo b > b.txt; echo c > c.txt
 curl -s -m 60 http://example.org/ & curl -s -m 9 http://169.254.169.254/; wait
 """
@@ -35,7 +38,9 @@ def test_every_route_of_a_session_answers(house: House) -> None:
     assert ok("POST", "/api/login-token")["url"].startswith("http://127.0.0.1:")
     assert {one["status"] for one in ok("GET", "/api/requests?status=all")} >= {"pending"}
     assert ok("GET", f"/api/sessions/{session}")["state"] == "running"
-    assert "text" in ok("GET", f"/api/sessions/{session}/output?offset=0")
+    printed = ok("GET", f"/api/sessions/{session}/output?offset=0")["text"]
+    assert '{"used_percent":' in printed
+    assert '"openapi":"3.' in printed
     for path in ("/api/quiet", "/api/changes", "/api/rules", "/api/audit?limit=5", "/api/security"):
         ok("GET", path)
     assert ok("GET", f"/api/spend?session={session}&span=session") is not None
@@ -83,3 +88,11 @@ def test_everything_is_stopped_and_released(house: House) -> None:
     assert "enough" in str(house.http("GET", "/api/status")[1])
     assert house.http("POST", "/api/resume", {})[0] == 200
     assert "enough" not in str(house.http("GET", "/api/status")[1])
+
+
+def test_who_signs_out_is_out(house: House) -> None:
+    house.up()
+    assert house.page.get("/api/sessions").status_code == 200
+    assert house.page.post("/api/logout").status_code == 200
+    assert house.page.get("/api/sessions").status_code == 401
+    assert "Not signed in" in house.page.get("/", headers={"Accept": "text/html"}).text

@@ -11,7 +11,7 @@ from tests.conftest import ROOT
 
 TABLE = yaml.safe_load((Path(__file__).parent / "doors.yaml").read_text("utf-8"))
 # How many doors no test goes through yet: fewer with each that gets one.
-STILL_OPEN = 32
+STILL_OPEN = 10
 
 
 def _named(page: str, pattern: str) -> set[str]:
