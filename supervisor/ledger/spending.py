@@ -208,7 +208,8 @@ class Spending:
 
     def settle(self, reservation_id: str, usage: Usage | None) -> Charge | None:
         """Record a call's cost; `usage` None: nobody saw its end. None where it was settled before,
-        or never reserved."""
+        or never reserved. Its line is on record before the database has it: a kill in between has
+        the next start settle it again, and the last line of a reservation is what counts."""
         with self._engine.begin() as connection:
             found = store.unsettled(connection, reservation_id)
             if not found:
@@ -225,19 +226,22 @@ class Spending:
                 tokens=cost.tokens,
                 **facts,
             )
+            try:
+                self._audit.record(
+                    "spend_settled",
+                    reservation=reservation_id,
+                    session=found[0].session_id,
+                    model=usage.model if usage is not None else "",
+                    cost_picousd=cost.cost_picousd,
+                    counts=msgspec.to_builtins(cost.tokens),
+                    flags=list(cost.flags),
+                )
+            except StorageError as error:
+                log.error("spending not on record", error=str(error), reservation=reservation_id)
         try:
-            self._audit.record(
-                "spend_settled",
-                reservation=reservation_id,
-                session=found[0].session_id,
-                model=usage.model if usage is not None else "",
-                cost_picousd=cost.cost_picousd,
-                counts=msgspec.to_builtins(cost.tokens),
-                flags=list(cost.flags),
-            )
             self._notice(found[0].session_id)
         except StorageError as error:
-            log.error("spending not on record", error=str(error), reservation=reservation_id)
+            log.error("a notice of spending not on record", error=str(error))
         self._tell(found[0].session_id)
         return cost
 

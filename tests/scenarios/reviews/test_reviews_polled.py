@@ -1,6 +1,7 @@
 """What a poll and a webhook make of forges that answer in part, and of pull requests of whoever may
 not write."""
 
+import time
 from pathlib import Path
 from typing import Any
 
@@ -118,12 +119,17 @@ async def test_what_was_called_off_stays_so_until_a_push_or_a_word(tmp_path: Pat
 
 async def test_a_stranger_who_comments_all_the_time_costs_one_look_up(tmp_path: Path) -> None:
     async with reviewed(tmp_path, policy_file=policy(tmp_path)) as on:
+
+        def looked_up() -> int:
+            return sum(path.endswith("/bob/permission") for _, path in tuple(on.forge.calls))
+
         pull = on.open_pull()
         await on.receipt("found")
         await said(on, pull, "@gatehouse why", author="bob")
-        before = len(on.forge.calls)
+        began, before = time.monotonic(), looked_up()
         for number in range(20):
             on.forge.comment(NAME, pull.number, author="bob", body=f"@gatehouse why {number}")
             on.forge.comment(NAME, pull.number, author="bob", body=f"something {number}")
         await said(on, pull, "@gatehouse review", author="bob")
-        assert len(on.forge.calls) == before
+        # Once a minute, and this may take some on a busy machine.
+        assert looked_up() - before <= (time.monotonic() - began) // 60
