@@ -172,6 +172,7 @@ SETTINGS = (
         "how long a review waits after the last push, and after the first at most",
     ),
     Setting("GATEHOUSE_REVIEW_POLL", "5m", "how often the forge is asked for what no webhook told"),
+    Setting("GATEHOUSE_CHECK", "neutral", "a check without yes or no: neutral or action_required"),
     Setting("GATEHOUSE_REVIEW_CONCURRENCY", "2", "how many reviews run at once"),
     Setting("GATEHOUSE_REVIEW_COST", "2usd", "how much one review may use, as MAX_COST"),
     Setting("GATEHOUSE_PR_COST", "10usd", "how many dollars all reviews of a pull request may use"),
@@ -185,6 +186,7 @@ SETTINGS = (
         " `*.openai.azure.com`; several with commas",
     ),
 )
+_CHECKS: tuple[Literal["neutral", "action_required"], ...] = ("neutral", "action_required")
 _DEFAULTS = {setting.name: setting.default for setting in SETTINGS}
 
 
@@ -239,6 +241,7 @@ class Settings(NamedTuple):
     # After the last push, and after the first at most.
     review_debounce_s: tuple[float, float] = (15.0, 120.0)
     review_poll_s: float = 300.0
+    check: Literal["neutral", "action_required"] = "neutral"
     review_concurrency: int = 2
     review_cost: str = "2usd"
     pr_cost: str = "10usd"
@@ -389,6 +392,7 @@ def from_environment() -> Settings:
         github_api=read["GATEHOUSE_GITHUB_API"],
         review_debounce_s=_debounce(read),
         review_poll_s=parse_duration(read["GATEHOUSE_REVIEW_POLL"], "GATEHOUSE_REVIEW_POLL"),
+        check=_choice(read["GATEHOUSE_CHECK"], "GATEHOUSE_CHECK", _CHECKS, "kind of check"),
         review_concurrency=_whole(read, "GATEHOUSE_REVIEW_CONCURRENCY", 1, 64),
         review_cost=read["GATEHOUSE_REVIEW_COST"],
         pr_cost=read["GATEHOUSE_PR_COST"],
@@ -459,8 +463,7 @@ def for_own_git() -> dict[str, str]:
 
 
 def for_package_managers() -> dict[str, str]:
-    """The environment of the person's own package managers, asked for their configuration: rustup
-    installs nothing for them."""
+    """The environment of the person's own package managers; rustup installs nothing for them."""
     return _without_keys(dict(os.environ)) | {"RUSTUP_AUTO_INSTALL": "0"}
 
 

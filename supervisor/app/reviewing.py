@@ -77,6 +77,7 @@ async def reviewing(supervisor: Supervisor) -> AsyncIterator[Reviewing]:
         quiet_s=settings.review_debounce_s[0],
         longest_wait_s=settings.review_debounce_s[1],
         poll_s=settings.review_poll_s,
+        neutral=settings.check,
         concurrency=settings.review_concurrency,
         caps=caps,
         limits=limits,

@@ -24,12 +24,18 @@ class Receipts:
     """One per supervisor. `ask` asks for an act in the session of a repository."""
 
     def __init__(
-        self, engine: Engine, clock: Clock, key_file: Path, ask: Callable[[Act, str, str], None]
+        self,
+        engine: Engine,
+        clock: Clock,
+        key_file: Path,
+        ask: Callable[[Act, str, str], None],
+        neutral: receipts.Neutral = "neutral",
     ) -> None:
         self._engine = engine
         self._clock = clock
         self._key = _key(key_file)
         self._ask = ask
+        self._neutral = neutral
 
     def leave(
         self,
@@ -108,7 +114,7 @@ class Receipts:
             newest = queries.receipts_of_heads(connection, session_id)
         for receipt, number, is_fork in newest:
             facts = msgspec.json.decode(receipt.body, type=ReceiptFacts)
-            if asked.get((number, receipt.head_sha)) != receipts.conclusion(facts):
+            if asked.get((number, receipt.head_sha)) != receipts.conclusion(facts, self._neutral):
                 self._set(facts, session_id, is_fork=is_fork)
 
     def _set(self, facts: ReceiptFacts, session_id: str, *, is_fork: bool) -> None:
@@ -123,7 +129,7 @@ class Receipts:
             head=facts.head,
             title=receipts.CHECK_NAME,
             body=receipts.check_summary(facts),
-            conclusion=receipts.conclusion(facts),
+            conclusion=receipts.conclusion(facts, self._neutral),
             fork=is_fork,
         )
         self._ask(act, session_id, f"the receipt of {facts.head[:12]}")

@@ -20,7 +20,7 @@ from supervisor.core.budget import Limits
 from supervisor.core.money import PICOUSD
 from supervisor.core.reviews import posts, prompt_posts, slots
 from supervisor.core.reviews.allowances import Caps
-from supervisor.core.reviews.receipts import Outcome
+from supervisor.core.reviews.receipts import Neutral, Outcome
 from supervisor.core.sessions import Session
 from supervisor.errors import ChangedError, GatehouseError, NotFoundError, UserError
 from supervisor.forges.base import Forge, ForgeError, RepositoryFacts
@@ -65,6 +65,7 @@ class ReviewSettings(NamedTuple):
     quiet_s: float = slots.QUIET_S
     longest_wait_s: float = slots.LONGEST_WAIT_S
     poll_s: float = 300.0
+    neutral: Neutral = "neutral"
     concurrency: int = CONCURRENCY
     caps: Caps = Caps(run=2 * PICOUSD)
     # Of one run; its dollars are those of the caps.
@@ -95,7 +96,9 @@ class ReviewService:
         self._forge = forge
         self._queue = queue
         self._woken = asyncio.Event()
-        self.receipts = Receipts(self.engine, clock, settings.receipt_key, self._ask)
+        self.receipts = Receipts(
+            self.engine, clock, settings.receipt_key, self._ask, settings.neutral
+        )
         self.budgets = Budgets(
             *(self.engine, clock, settings.caps, settings.limits),
             *(sessions.spent, self._ask, gate.audit.record),

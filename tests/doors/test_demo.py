@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.doors.conftest import House, Started, no_bug, until
+from tests.doors.conftest import House, Started, no_bug, one_line, until
 from tests.doors.test_every_page import walked
 
 
@@ -85,6 +85,17 @@ def test_the_demo_is_walked_and_its_review_approved(
     assert started.ended() in (0, 130), started.printed
     assert "Traceback" not in started.printed
     assert not list((tmp_path / "cache").rglob("*.git")), "it leaves nothing"
+
+
+def test_a_check_may_block_where_it_is_required(house: House, tmp_path: Path) -> None:
+    started = house.start(
+        "demo", GATEHOUSE_CHECK="action_required", XDG_CACHE_HOME=str(tmp_path / "cache")
+    )
+    found = re.search(r"GATEHOUSE_DATA=(\S+)", started.until_printed("was opened; its review"))
+    assert found is not None
+    house.data = Path(found[1])
+    until(lambda: "action_required" in house.run("audit", "--json").stdout, "the check")
+    assert "maybe" in one_line(house.run("up", "--reviews", GATEHOUSE_CHECK="maybe"), "maybe")
 
 
 def test_reviews_as_earlier_versions_stored_them_are_shown(demo: tuple[House, Started]) -> None:

@@ -13,7 +13,9 @@ from supervisor.core.review_markdown import plain
 from supervisor.core.reviews.allowances import CapScope
 
 Outcome = Literal["clean", "found", "skipped", "held", "failed"]
-Conclusion = Literal["success", "neutral", "failure"]
+# What a check is that is neither success nor failure, by a setting.
+type Neutral = Literal["neutral", "action_required"]
+type Conclusion = Literal["success", "failure"] | Neutral
 
 CHECK_NAME = "Gatehouse review"
 # A neutral check satisfies a required one; only a failed review is a failure.
@@ -106,11 +108,12 @@ def receipt_text(facts: ReceiptFacts) -> str:
     return msgspec.json.encode(facts, order="deterministic").decode()
 
 
-def conclusion(facts: ReceiptFacts) -> Conclusion:
+def conclusion(facts: ReceiptFacts, neutral: Neutral = "neutral") -> Conclusion:
     """Return what the check is: a review of a part is no success, nor is one that left files
     out."""
     found = CONCLUSIONS[facts.outcome]
-    return "neutral" if found == "success" and (facts.partial or facts.skipped) else found
+    is_part = found == "success" and (facts.partial or facts.skipped)
+    return neutral if is_part or found == "neutral" else found
 
 
 def partial_words(why: str, left_out: Sequence[str], files: Sequence[str]) -> str:

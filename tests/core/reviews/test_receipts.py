@@ -80,6 +80,10 @@ def test_a_review_of_a_part_is_no_success_and_says_what_it_left() -> None:
     one = facts(partial=words)
     assert conclusion(one) == "neutral"
     assert conclusion(facts()) == "success"
+    assert conclusion(one, "action_required") == "action_required"
+    assert conclusion(facts(), "action_required") == "success"
+    assert conclusion(facts(outcome="failed"), "action_required") == "failure"
+    assert conclusion(facts(outcome="found"), "action_required") == "action_required"
     assert conclusion(facts(outcome="failed", partial=words)) == "failure"
     said = check_summary(one)
     assert "in part, and nothing was found in it" in said
