@@ -171,7 +171,7 @@ class EgressQuestions:
         return Answer(
             question_id=question.question_id,
             decision="allow",
-            why="the install that was approved reads at this host",
+            why="a planned or approved install reads at this host",
             rule=lease.verdict.rule,
             private_ok=bool(action.resolved),
             settle=question.after is None and action.operation == "request",
