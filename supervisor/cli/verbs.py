@@ -23,6 +23,9 @@ if TYPE_CHECKING:
     from supervisor.settings import Settings
 
 
+NO_SESSIONS = "no sessions yet"
+
+
 # -- running --------------------------------------------------------------------------------------
 
 
@@ -401,15 +404,11 @@ def sessions(options: argparse.Namespace) -> int:
 
     def list_them(client: Client) -> int:
         listed = client.get("/api/sessions")
-        for session in listed:
-            print(terminal.session_line(session))
-        if not listed:
-            print(none)
+        print("\n".join(map(terminal.session_line, listed)) or NO_SESSIONS)
         return 0
 
-    none, settings = "no sessions yet", settings_of(options)
-    if not settings.database.exists():
-        print(none)
+    if not settings_of(options).database.exists():
+        print(NO_SESSIONS)
         return 0
     return _asked(options, list_them)
 

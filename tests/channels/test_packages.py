@@ -277,15 +277,20 @@ async def test_pip_installs_into_the_environment_of_the_project(
     assert any("--index-url" in note for note in install.action.notes)
 
 
-@pytest.mark.skipif(shutil.which("cargo") is None, reason="there is no cargo here")
-async def test_cargo_adds_a_crate_and_its_lock(
-    running: Supervised, workspace: Path, index: Registry, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    # Tests have a home of their own, where rustup knows no toolchain.
+def use_cargo(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Tests have a home of their own, where rustup knows no toolchain: let it know the user's."""
+    if shutil.which("cargo") is None:
+        pytest.skip("there is no cargo here")
     toolchains = Path(pwd.getpwuid(os.getuid()).pw_dir) / ".rustup"
     monkeypatch.setenv("RUSTUP_HOME", os.environ.get("RUSTUP_HOME", str(toolchains)))
     if subprocess.run(["cargo", "--version"], capture_output=True, check=False).returncode:
         pytest.skip("the cargo that is here can't be used by this user")
+
+
+async def test_cargo_adds_a_crate_and_its_lock(
+    running: Supervised, workspace: Path, index: Registry, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    use_cargo(monkeypatch)
     (workspace / "Cargo.toml").write_text('[package]\nname = "app"\nversion = "0.1.0"\n')
     (workspace / "src").mkdir(exist_ok=True)
     (workspace / "src/lib.rs").write_text("")

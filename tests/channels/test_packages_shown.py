@@ -2,17 +2,14 @@
 nothing else comes than was shown."""
 
 import json
-import os
-import pwd
 import shutil
-import subprocess
 from pathlib import Path
 
 import pytest
 
 from supervisor.core.actions import Exec, Packages
 from supervisor.core.approvals import Request
-from tests.channels.test_packages import SCRIPT, ask, index, plan_of, running, workspace
+from tests.channels.test_packages import SCRIPT, ask, index, plan_of, running, use_cargo, workspace
 from tests.fakes.registry import Registry
 from tests.fakes.sandboxed_agent import agent_command
 from tests.fakes.supervised import Supervised
@@ -261,10 +258,7 @@ async def test_a_folder_of_a_workspace_is_not_planned_by_a_lock_file_of_its_own(
 async def test_the_nearest_configuration_of_cargo_hides_none_above(
     running: Supervised, workspace: Path, index: Registry, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    toolchains = Path(pwd.getpwuid(os.getuid()).pw_dir) / ".rustup"
-    monkeypatch.setenv("RUSTUP_HOME", os.environ.get("RUSTUP_HOME", str(toolchains)))
-    if subprocess.run(["cargo", "--version"], capture_output=True, check=False).returncode:
-        pytest.skip("the cargo that is here can't be used by this user")
+    use_cargo(monkeypatch)
     crate = workspace / "crate"
     near = f'[source.near]\nregistry = "sparse+{index.url}/index/"\n'
     near += '[source.crates-io]\nreplace-with = "near"\n'

@@ -8,26 +8,14 @@ import os
 import re
 import signal
 import subprocess
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
 
-# A bound for what should take a second, on a machine that does ten other things.
-PATIENCE_S = 90.0
-
-
-def until[Found](condition: Callable[[], Found], what: str) -> Found:
-    """Poll until the condition gives something."""
-    deadline = time.monotonic() + PATIENCE_S
-    while time.monotonic() < deadline:
-        if found := condition():
-            return found
-        time.sleep(0.05)
-    raise AssertionError(f"waited {PATIENCE_S:g} s for {what}")
+from tests.scenarios.process import PATIENCE_S, until
 
 
 class Started:

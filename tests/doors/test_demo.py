@@ -16,12 +16,16 @@ from tests.doors.test_every_page import walked
 @pytest.fixture
 def demo(house: House, tmp_path: Path) -> tuple[House, Started]:
     """A demo whose review waits for an answer, and a person's other terminal beside it."""
-    started = house.start("demo", XDG_CACHE_HOME=str(tmp_path / "cache"))
+    return house, demo_of(house, tmp_path)
+
+
+def demo_of(house: House, folder: Path, **environment: str) -> Started:
+    started = house.start("demo", XDG_CACHE_HOME=str(folder / "cache"), **environment)
     printed = started.until_printed("was opened; its review")
     found = re.search(r"GATEHOUSE_DATA=(\S+)", printed)
     assert found is not None, printed
     house.data = Path(found[1])
-    return house, started
+    return started
 
 
 def test_the_demo_is_walked_and_its_review_approved(
@@ -88,12 +92,7 @@ def test_the_demo_is_walked_and_its_review_approved(
 
 
 def test_a_check_may_block_where_it_is_required(house: House, tmp_path: Path) -> None:
-    started = house.start(
-        "demo", GATEHOUSE_CHECK="action_required", XDG_CACHE_HOME=str(tmp_path / "cache")
-    )
-    found = re.search(r"GATEHOUSE_DATA=(\S+)", started.until_printed("was opened; its review"))
-    assert found is not None
-    house.data = Path(found[1])
+    demo_of(house, tmp_path, GATEHOUSE_CHECK="action_required")
     until(lambda: "action_required" in house.run("audit", "--json").stdout, "the check")
     assert "maybe" in one_line(house.run("up", "--reviews", GATEHOUSE_CHECK="maybe"), "maybe")
 

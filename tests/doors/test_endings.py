@@ -39,11 +39,17 @@ def in_peace(started: Started, code: int = 0) -> str:
     return started.printed
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
-def test_a_run_ends_in_order_and_keeps_what_waits(door: Door, number: signal.Signals) -> None:
+def asking(door: Door) -> Started:
+    """The agent, once all that it asks for waits."""
     run = door.start(*AGENT)
     for title in TITLES:
         door.until_waiting(title)
+    return run
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_a_run_ends_in_order_and_keeps_what_waits(door: Door, number: signal.Signals) -> None:
+    run = asking(door)
     run.signal(number)
     printed = in_peace(run)
     assert "the session has ended: Gatehouse was stopped" in printed
@@ -54,9 +60,7 @@ def test_a_run_ends_in_order_and_keeps_what_waits(door: Door, number: signal.Sig
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_a_supervisor_ends_in_order(door: Door, number: signal.Signals) -> None:
-    up, run = door.up(), door.start(*AGENT)
-    for title in TITLES:
-        door.until_waiting(title)
+    up, run = door.up(), asking(door)
     up.signal(number)
     assert in_peace(up).splitlines()[-1] == "gatehouse: stopping"
     assert '"event":"supervisor_stopped"' in door.run("audit", "--json").stdout.splitlines()[-1]
@@ -71,9 +75,7 @@ def test_a_run_beside_a_supervisor_takes_its_session_along(
 ) -> None:
     """And says what is left of it."""
     door.up()
-    run = door.start(*AGENT)
-    for title in TITLES:
-        door.until_waiting(title)
+    run = asking(door)
     run.signal(number)
     printed = in_peace(run)
     assert "the session has ended: it was ended in the terminal that started it" in printed

@@ -1,5 +1,6 @@
 """What a failed effect printed last is told wherever its failure is."""
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -18,27 +19,26 @@ until call "/v1/requests/$id?wait=60" | tee /dev/stderr | grep -q '"settled":tru
 
 
 @pytest.fixture
-def house(gatehouse: Path, tmp_path: Path) -> House:
-    return House(gatehouse, tmp_path, ROOT / "policy/examples/strict.yaml")
+def house(gatehouse: Path, tmp_path: Path) -> Iterator[House]:
+    made = House(gatehouse, tmp_path, ROOT / "policy/examples/strict.yaml")
+    yield made
+    made.end()
 
 
 def test_the_reason_is_told_everywhere(house: House) -> None:
-    try:
-        house.up()
-        place = str(house.workspace)
-        run = house.start("run", "--workspace", place, "--", "bash", "-c", ASKS)
-        (one,) = until(
-            lambda: [one for one in house.requests() if one["category"] == "exec"], "the command"
-        )
-        done = house.run("approve", one["id"])
-        assert done.returncode == 2
-        assert "failed: exit code 2" in done.stdout
-        assert "No such file" in done.stdout
-        assert "No such file" in house.run("show", one["id"]).stdout
-        shown = house.page.get(f"/parts/requests/{one['session_id']}").text
-        assert "What it printed last" in shown
-        assert "No such file" in shown
-        assert "No such file" in run.until_printed('"settled":true')
-        assert "No such file" in house.ok("audit")
-    finally:
-        house.end()
+    house.up()
+    place = str(house.workspace)
+    run = house.start("run", "--workspace", place, "--", "bash", "-c", ASKS)
+    (one,) = until(
+        lambda: [one for one in house.requests() if one["category"] == "exec"], "the command"
+    )
+    done = house.run("approve", one["id"])
+    assert done.returncode == 2
+    assert "failed: exit code 2" in done.stdout
+    assert "No such file" in done.stdout
+    assert "No such file" in house.run("show", one["id"]).stdout
+    shown = house.page.get(f"/parts/requests/{one['session_id']}").text
+    assert "What it printed last" in shown
+    assert "No such file" in shown
+    assert "No such file" in run.until_printed('"settled":true')
+    assert "No such file" in house.ok("audit")

@@ -100,13 +100,7 @@ class Terminal:
             assert text in self._seen or self.process.poll() is None, self._seen
             return text in self._seen
 
-        for _ in range(int(patience_s / PATIENCE_S)):
-            try:
-                until(found, text)
-                return self._seen
-            except AssertionError:
-                continue
-        until(found, f"{text} in: {self._seen}")
+        until(found, text, patience_s)
         return self._seen
 
     def _read(self) -> None:

@@ -7,6 +7,7 @@ import re
 import signal
 import subprocess
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -141,16 +142,18 @@ def start_reviews(
     return process
 
 
-def until(condition: Any, what: str) -> Any:
-    """Poll a condition of other processes until it gives something; fail loudly after
-    `PATIENCE_S`."""
-    deadline = time.monotonic() + PATIENCE_S
+def until[Found](
+    condition: Callable[[], Found | None], what: str, patience_s: float = PATIENCE_S
+) -> Found:
+    """Poll a condition of other processes until it gives something; fail loudly where it doesn't
+    for so long."""
+    deadline = time.monotonic() + patience_s
     while time.monotonic() < deadline:
         found = condition()
         if found:
             return found
         time.sleep(0.05)
-    raise AssertionError(f"waited {PATIENCE_S:g} s for {what}")
+    raise AssertionError(f"waited {patience_s:g} s for {what}")
 
 
 def descendants(pid: int) -> set[int]:
