@@ -3,15 +3,15 @@
 SQLite runs in WAL mode with `synchronous=FULL`: what `commit` returned from survives kill -9 and
 a power cut (https://www.sqlite.org/pragma.html#pragma_synchronous). Calls are synchronous: each
 takes well under a millisecond.
+
+A new database is made by `schema.sql` beside the migrations, which is what they add up to: a test
+holds both equal. Only a database of an older Gatehouse needs Alembic.
 """
 
 from pathlib import Path
 from urllib.parse import quote
 
-from alembic import command
-from alembic.config import Config
-from alembic.util import CommandError
-from sqlalchemy import Engine, ExceptionContext, create_engine, event
+from sqlalchemy import Connection, Engine, ExceptionContext, create_engine, event
 from sqlalchemy.exc import DatabaseError, OperationalError
 
 from supervisor.errors import StorageError
@@ -26,15 +26,12 @@ def open_database(path: Path, migrations: Path = MIGRATIONS) -> Engine:
     event.listen(engine, "connect", _set_pragmas)
     try:
         migrate(engine, migrations)
-    except Exception as error:
+    except DatabaseError as error:
         engine.dispose()
-        if isinstance(error, CommandError):
-            raise StorageError(
-                f"{path} was written by a newer Gatehouse", "start that, or give another --data-dir"
-            ) from error
-        if not isinstance(error, DatabaseError):
-            raise
         raise StorageError(f"{path}: {error.orig}", _remedy(str(error.orig))) from error
+    except Exception:
+        engine.dispose()
+        raise
     event.listen(engine, "handle_error", _as_storage_error)
     path.chmod(0o600)
     return engine
@@ -71,15 +68,42 @@ def open_read_only(path: Path) -> Engine:
 
 def migrate(engine: Engine, migrations: Path = MIGRATIONS) -> None:
     """Bring the schema up to the newest version, whole or not at all. Does nothing where it is."""
-    config = Config()
-    config.set_main_option("script_location", str(migrations))
+    statements = (migrations / "schema.sql").read_text().split(";\n\n")
+    newest = statements[-1].split("'")[1]
     with engine.begin() as connection:
         # INVARIANT: one transaction. Python begins none before a CREATE or ALTER by itself, so each
         # would be committed alone, and a crash between two of them left a schema that no start
         # could bring up any more.
         connection.exec_driver_sql("BEGIN")
-        config.attributes["connection"] = connection
+        tables = set(connection.exec_driver_sql("SELECT name FROM sqlite_master").scalars())
+        if not tables:
+            for statement in statements:
+                connection.exec_driver_sql(statement)
+        elif "alembic_version" not in tables or _version(connection) != newest:
+            _upgrade(connection, migrations)
+
+
+def _version(connection: Connection) -> str | None:
+    version: str | None = connection.exec_driver_sql("SELECT * FROM alembic_version").scalar()
+    return version
+
+
+def _upgrade(connection: Connection, migrations: Path) -> None:
+    """Run the migrations that an older Gatehouse hadn't yet."""
+    from alembic import command
+    from alembic.config import Config
+    from alembic.util import CommandError
+
+    config = Config()
+    config.set_main_option("script_location", str(migrations))
+    config.attributes["connection"] = connection
+    try:
         command.upgrade(config, "head")
+    except CommandError as error:
+        raise StorageError(
+            f"{connection.engine.url.database} was written by a newer Gatehouse",
+            "start that, or give another --data-dir",
+        ) from error
 
 
 def _as_storage_error(context: ExceptionContext) -> StorageError | None:

@@ -3,19 +3,17 @@ ends by it, and it heals."""
 
 import asyncio
 import contextlib
-import sqlite3
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-from sqlalchemy import Engine, event, inspect
+from sqlalchemy import Engine, event
 
 from supervisor.core.actions import Exec
 from supervisor.core.approvals import status
 from supervisor.errors import StorageError
 from supervisor.gate.gate import Grant
-from supervisor.store.engine import open_database
 from tests.fakes.supervised import PATIENCE_S, settings_in, supervised
 
 POLICY = "version: 1\nallow: [exec(echo *)]\n"
@@ -78,30 +76,3 @@ async def test_sessions_and_the_supervisor_still_end(tmp_path: Path) -> None:
     # The next start finds that it had no end, and says so.
     async with supervised(settings_in(tmp_path, POLICY)) as running:
         assert any(session.id in line for line in running.supervisor.findings)
-
-
-@pytest.mark.parametrize(
-    "at",
-    [
-        "CREATE TABLE sessions",
-        "CREATE TABLE spending",
-        "ALTER TABLE spending DROP",
-        "UPDATE alembic_version",
-    ],
-)
-def test_a_schema_that_breaks_off_half_made_is_not_there_at_all(tmp_path: Path, at: str) -> None:
-    def break_off(_connection: object, _cursor: object, statement: str, *_: object) -> None:
-        if " ".join(statement.split()).startswith(at):
-            raise RuntimeError("the power is cut")
-
-    event.listen(Engine, "before_cursor_execute", break_off)
-    try:
-        with pytest.raises(RuntimeError, match="the power is cut"):
-            open_database(tmp_path / "gatehouse.db")
-    finally:
-        event.remove(Engine, "before_cursor_execute", break_off)
-    with contextlib.closing(sqlite3.connect(tmp_path / "gatehouse.db")) as left:
-        assert left.execute("SELECT name FROM sqlite_master").fetchall() == []
-    engine = open_database(tmp_path / "gatehouse.db")
-    assert "spending" in inspect(engine).get_table_names()
-    engine.dispose()

@@ -1,7 +1,12 @@
-"""The schema that the migrations make is that of the tables, and an old database loses nothing
-on the way."""
+"""The schema that the migrations make is that of the tables and of a new database, and an old
+database loses nothing on the way."""
 
+import contextlib
 import json
+import sqlite3
+import subprocess
+import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -9,7 +14,7 @@ from alembic import command
 from alembic.autogenerate import compare_metadata
 from alembic.config import Config
 from alembic.migration import MigrationContext
-from sqlalchemy import Engine, create_engine
+from sqlalchemy import Engine, create_engine, event
 
 from supervisor.core.models.model_calls import Tokens
 from supervisor.settings import ROOT
@@ -27,24 +32,101 @@ OLD_CALLS = [
 ]  # fmt: skip
 
 
-def database_at(path: Path, revision: str) -> Engine:
+FOLDERS = {
+    "supervisor/store/migrations": metadata,
+    "supervisor/store/reviews/migrations": reviews.metadata,
+}
+
+
+def database_at(
+    path: Path, revision: str, migrations: str = "supervisor/store/migrations"
+) -> Engine:
     """One as it was made by the Gatehouse that had this revision for its newest."""
     engine = create_engine(f"sqlite:///{path}")
     config = Config()
-    config.set_main_option("script_location", str(ROOT / "supervisor/store/migrations"))
+    config.set_main_option("script_location", str(ROOT / migrations))
     with engine.begin() as connection:
         config.attributes["connection"] = connection
         command.upgrade(config, revision)
     return engine
 
 
-@pytest.mark.parametrize("folder", ["supervisor/store", "supervisor/store/reviews"])
+def contents(path: Path) -> list[str]:
+    """Every table, index and row of a database."""
+    with contextlib.closing(sqlite3.connect(path)) as database:
+        return list(database.iterdump())
+
+
+@pytest.mark.parametrize("folder", FOLDERS)
 def test_the_migrations_make_the_tables(tmp_path: Path, folder: str) -> None:
-    engine = open_database(tmp_path / "gatehouse.db", ROOT / folder / "migrations")
-    tables_ = metadata if folder == "supervisor/store" else reviews.metadata
+    engine = database_at(tmp_path / "gatehouse.db", "head", folder)
     with engine.connect() as connection:
-        assert compare_metadata(MigrationContext.configure(connection), tables_) == []
+        assert compare_metadata(MigrationContext.configure(connection), FOLDERS[folder]) == []
     engine.dispose()
+
+
+@pytest.mark.parametrize("folder", FOLDERS)
+def test_a_new_database_is_what_the_migrations_make(tmp_path: Path, folder: str) -> None:
+    open_database(tmp_path / "new.db", ROOT / folder).dispose()
+    database_at(tmp_path / "migrated.db", "head", folder).dispose()
+    assert contents(tmp_path / "new.db") == contents(tmp_path / "migrated.db"), (
+        "write it anew: .venv/bin/python scripts/database_schema.py"
+    )
+
+
+def test_only_an_older_database_needs_alembic(tmp_path: Path) -> None:
+    database_at(tmp_path / "older.db", "0013").dispose()
+    code = (
+        "import sys; from pathlib import Path; from supervisor.store.engine import open_database;"
+        " open_database(Path(sys.argv[1])).dispose(); print('alembic' in sys.modules)"
+    )
+    for name, needed in [("new", False), ("new", False), ("older", True), ("older", False)]:
+        done = subprocess.run(
+            [sys.executable, "-c", code, tmp_path / f"{name}.db"],
+            capture_output=True, text=True, cwd=ROOT, check=True,
+        )  # fmt: skip
+        assert done.stdout == f"{needed}\n", name
+    assert contents(tmp_path / "older.db") == contents(tmp_path / "new.db")
+
+
+@contextlib.contextmanager
+def power_cut(at: str) -> Iterator[None]:
+    """The first statement that begins so is never run."""
+
+    def break_off(_connection: object, _cursor: object, statement: str, *_: object) -> None:
+        if " ".join(statement.split()).startswith(at):
+            raise RuntimeError("the power is cut")
+
+    event.listen(Engine, "before_cursor_execute", break_off)
+    try:
+        with pytest.raises(RuntimeError, match="the power is cut"):
+            yield
+    finally:
+        event.remove(Engine, "before_cursor_execute", break_off)
+
+
+@pytest.mark.parametrize(
+    "at", ["CREATE TABLE sessions", "CREATE TABLE spending", "INSERT INTO alembic_version"]
+)
+def test_a_schema_that_breaks_off_half_made_is_not_there_at_all(tmp_path: Path, at: str) -> None:
+    with power_cut(at):
+        open_database(tmp_path / "gatehouse.db")
+    assert contents(tmp_path / "gatehouse.db") == ["BEGIN TRANSACTION;", "COMMIT;"]
+    open_database(tmp_path / "gatehouse.db").dispose()
+    assert any("CREATE TABLE spending" in one for one in contents(tmp_path / "gatehouse.db"))
+
+
+@pytest.mark.parametrize(
+    "at", ["CREATE TABLE audit_head", "ALTER TABLE spending DROP", "UPDATE alembic_version"]
+)
+def test_a_migration_that_breaks_off_changed_nothing(tmp_path: Path, at: str) -> None:
+    database_at(tmp_path / "gatehouse.db", "0006").dispose()
+    before = contents(tmp_path / "gatehouse.db")
+    with power_cut(at):
+        open_database(tmp_path / "gatehouse.db")
+    assert contents(tmp_path / "gatehouse.db") == before
+    open_database(tmp_path / "gatehouse.db").dispose()
+    assert any("CREATE TABLE audit_head" in one for one in contents(tmp_path / "gatehouse.db"))
 
 
 @pytest.fixture
