@@ -7,11 +7,12 @@ is gone it refuses what waits, ends every connection and exits.
 import asyncio
 import functools
 import socket
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import structlog
 
 from supervisor.base.clock import Clock
+from supervisor.base.listeners import close_listener
 from supervisor.core.network.egress_wire import (
     Answer,
     CloseConnection,
@@ -216,7 +217,7 @@ class Egress:
                 server = await asyncio.get_running_loop().create_server(
                     lambda: ClientEnd(serve), sock=sock
                 )
-                _serves(session, message.listener_id, starting, server)
+                _serves(session, message.listener_id, starting, _Listener(server))
         except Exception as error:  # such as no thread to import in, or no memory
             log.error(
                 "socket isn't served", session=session.id, kind=message.kind, error=where(error)
@@ -234,6 +235,15 @@ class Egress:
         server = name_server(sock, session.names, session.share, refuse)
         _serves(session, listener_id, starting, server)
         await server.serve()
+
+
+class _Listener(NamedTuple):
+    """A listening socket of a session's."""
+
+    server: asyncio.Server
+
+    def close(self) -> None:
+        close_listener(self.server)
 
 
 def _serves(session: EgressSession, listener_id: int, starting: Starting, server: Server) -> None:

@@ -5,12 +5,13 @@ repository and what the act needs, and is kept nowhere.
 """
 
 from collections.abc import Awaitable, Callable, Mapping
-from typing import Any
+from typing import Any, cast
 from urllib.parse import quote
 
 import gidgethub
 import httpx2
 import msgspec
+from cryptography.hazmat.primitives.serialization import load_pem_private_key
 from gidgethub import apps
 from gidgethub.abc import GitHubAPI
 
@@ -90,7 +91,8 @@ class GitHubCalls:
         self._api = _Api(self._client, api.rstrip("/"))
         self._graphql_url = f"{api.rstrip('/').removesuffix('/v3')}/graphql"
         self._app_id = app_id
-        self._private_key = private_key
+        # Read once: each reading of an RSA key checks it, which takes longer than the call.
+        self._private_key = load_pem_private_key(private_key.encode(), None)
         self._now = now
         self._throttle = Throttle(now)
 
@@ -100,7 +102,9 @@ class GitHubCalls:
 
     def jwt(self) -> str:
         """Return what proves that we are the App, for the calls that want no token."""
-        return apps.get_jwt(app_id=self._app_id, private_key=self._private_key, expiration=_JWT_S)
+        # PyJWT, which signs, takes the key as PEM or as it was read; gidgethub's types say PEM.
+        key = cast("bytes", self._private_key)
+        return apps.get_jwt(app_id=self._app_id, private_key=key, expiration=_JWT_S)
 
     async def token_for(self, repository: RepositoryFacts, permissions: dict[str, str]) -> str:
         """Return a token for one repository."""

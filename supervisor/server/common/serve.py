@@ -18,6 +18,7 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
 from websockets.exceptions import InvalidState
 
+from supervisor.base.listeners import close_listener
 from supervisor.server.common import crowds
 
 OPERATOR_CONNECTIONS = 256
@@ -33,6 +34,8 @@ KEEP_ALIVE_S = 30
 GRACE_S = 2
 # What is cut off then has this long to notice.
 END_S = 3
+# A client that was accepted is a connection of uvicorn's this many turns of the loop later.
+SETTING_UP_TURNS = 3
 # A lost page's transport keeps what it could not send; this long after its task ended, that is
 # thrown away.
 LINGER_S = 5.0
@@ -173,6 +176,11 @@ class _Uvicorn(uvicorn.Server):
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         """Let what runs end within `GRACE_S`, and cut off the rest."""
         timer = asyncio.get_running_loop().call_later(GRACE_S, self._cut_off)
+        for server in self.servers:
+            close_listener(server)
+        # Whom uvicorn doesn't know yet, it waits for, and never says goodbye to.
+        for _ in range(SETTING_UP_TURNS):
+            await asyncio.sleep(0)
         try:
             await super().shutdown(sockets)
         finally:
@@ -217,7 +225,7 @@ class Serving:
             # After an orderly end there is nothing left to do here; a cancelled one leaves listener
             # and connections behind.
             for server in getattr(self._server, "servers", ()):
-                server.close()
+                close_listener(server)
             for connection in list(self._server.server_state.connections):
                 connection.transport.abort()
             self._sock.close()

@@ -6,6 +6,7 @@ import contextlib
 import gc
 import signal
 import socket
+import sys
 import weakref
 
 import httpx
@@ -228,6 +229,24 @@ async def test_a_door_that_is_cancelled_closes_its_socket(running: FakeParts) ->
     with pytest.raises(asyncio.CancelledError):
         await task
     assert sock.fileno() == -1
+
+
+@pytest.mark.parametrize("turns", range(5))
+async def test_who_comes_as_a_door_closes_is_no_error(
+    running: FakeParts, monkeypatch: pytest.MonkeyPatch, turns: int
+) -> None:
+    """asyncio of 3.13.0 prints a traceback for a connection that it had accepted, but not yet set
+    up, when its server was closed."""
+    errors: list[object] = []
+    monkeypatch.setattr(sys, "unraisablehook", errors.append)
+    asyncio.get_running_loop().set_exception_handler(lambda _, context: errors.append(context))
+    async with on_socket(serve_agent(build_agent_app(running, "one"), listen(0))) as door:
+        with socket.create_connection(("127.0.0.1", door.port)):
+            for _ in range(turns):
+                await asyncio.sleep(0)
+            await door.stop()
+    gc.collect()
+    assert errors == []
 
 
 async def test_stopping_does_not_wait_for_parked_waits(
