@@ -10,8 +10,8 @@ from tests.doors.conftest import House, no_bug, one_line, until
 
 pytestmark = [pytest.mark.timeout(300)]
 
-# A PNG of one pixel, texts changed in two places, and two files that the person changes, too: one
-# while the session runs, one after its end.
+# A PNG of one pixel, texts changed in two places, and three files that the person changes, too: two
+# while the session runs, one of them elsewhere, and one after its end.
 PIXEL = (
     "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5E"
     "rkJggg=="
@@ -20,6 +20,7 @@ ASKS = f"""
 echo {PIXEL} | base64 -d > dot.png
 sed -i 's/^line 5$/LINE 5/; s/^line 30$/LINE 30/' long.txt
 sed -i 's/^line 6$/LINE 6/; s/^line 31$/LINE 31/' other.txt
+sed -i 's/^line 7$/LINE 7/' both.txt
 echo agent >> README.md
 echo agent > later.txt
 """
@@ -27,7 +28,7 @@ MORE = "mkdir many; for n in $(seq 30); do echo $n > many/$n.txt; done\n"
 
 
 def prepared(house: House) -> None:
-    for name in ("long.txt", "other.txt"):
+    for name in ("long.txt", "other.txt", "both.txt"):
         text = "".join(f"line {number}\n" for number in range(40))
         (house.workspace / name).write_text(text)
     house.up()
@@ -80,8 +81,20 @@ def all_is_shown(house: House, session: str, number: int) -> dict[str, str]:
     return waiting
 
 
+def merged(house: House, session: str) -> None:
+    """Where both changed a file in two places, the merge is shown and applied."""
+    path = f"/api/requests/{by_path(house, session)['both.txt']}"
+    shown = {"fingerprint": house.http("GET", path)[1]["request"]["fingerprint"]}
+    merge = house.http("GET", f"{path}/conflict")[1]["merged"]
+    assert house.http("POST", f"{path}/merge", shown | {"merged": "0" * 64})[0] == 409
+    assert house.http("POST", f"{path}/merge", shown | {"merged": merge})[0] == 200
+    both = house.workspace / "both.txt"
+    until(lambda: "LINE 7\n" in both.read_text(), "the merge")
+    assert "mine 35\n" in both.read_text()
+
+
 def all_is_answered(house: House, session: str, number: int) -> None:
-    """A conflict, hunks, an approval, a denial, all of the rest."""
+    """Conflicts, hunks, an approval, a denial, all of the rest."""
     waiting = all_is_shown(house, session, number)
     status, conflict = house.http("GET", f"/api/requests/{waiting['README.md']}/conflict")
     assert status == 200, conflict
@@ -119,25 +132,31 @@ def all_is_answered(house: House, session: str, number: int) -> None:
 @pytest.mark.parametrize(
     ("number", "is_restarted"),
     [
-        pytest.param(5, False, id="few-ended"),
-        pytest.param(5, True, id="few-restarted", marks=pytest.mark.many),
-        pytest.param(35, False, id="many-ended", marks=pytest.mark.many),
-        pytest.param(35, True, id="many-restarted"),
+        pytest.param(6, False, id="few-ended"),
+        pytest.param(6, True, id="few-restarted", marks=pytest.mark.many),
+        pytest.param(36, False, id="many-ended", marks=pytest.mark.many),
+        pytest.param(36, True, id="many-restarted"),
     ],
 )
 def test_what_is_left_is_shown_and_answered(house: House, number: int, is_restarted: bool) -> None:
     prepared(house)
     session = house.agent(ASKS + (MORE if number > 10 else ""))
+    until(lambda: len(by_path(house, session)) == number, "all that is asked")
     (house.workspace / "README.md").write_text("# Mine\n")
-    until(
-        lambda: [one for one in house.requests() if "conflict" in one["action"].get("hazards", ())],
-        "the conflict",
-    )
+    both = house.workspace / "both.txt"
+    both.write_text(both.read_text().replace("line 35", "mine 35"))
+
+    def conflicts() -> bool:
+        known = [one["action"].get("hazards", ()) for one in house.requests()]
+        return sum("conflict" in one for one in known) == 2
+
+    until(conflicts, "both conflicts")
+    merged(house, session)
     house.stop(session)
     if is_restarted:
         house.end()
         house.up()
-    all_is_answered(house, session, number)
+    all_is_answered(house, session, number - 1)
 
 
 def test_drop_denies_what_is_left_also_after_a_restart(house: House) -> None:
@@ -154,6 +173,7 @@ def test_drop_denies_what_is_left_also_after_a_restart(house: House) -> None:
     assert (status, [one["session_id"] for one in left]) == (200, [running])
     assert house.http("POST", f"/api/sessions/{running}/drop") == (200, {"dropped": 1})
     assert sorted(path.name for path in house.workspace.iterdir() if path.suffix == ".txt") == [
+        "both.txt",
         "long.txt",
         "other.txt",
     ]

@@ -10,8 +10,6 @@ from supervisor.settings import SETTINGS
 from tests.conftest import ROOT
 
 TABLE = yaml.safe_load((Path(__file__).parent / "doors.yaml").read_text("utf-8"))
-# How many doors no test goes through yet: fewer with each that gets one.
-STILL_OPEN = 10
 
 
 def _named(page: str, pattern: str) -> set[str]:
@@ -30,9 +28,4 @@ def test_every_door_is_in_the_table() -> None:
 
 @pytest.mark.parametrize("part", TABLE)
 def test_what_the_table_names_is_there(part: str) -> None:
-    assert not {one for one in TABLE[part].values() if one != "none" and not (ROOT / one).exists()}
-
-
-def test_no_more_are_open() -> None:
-    found = [door for part in TABLE.values() for door, test in part.items() if test == "none"]
-    assert len(found) == STILL_OPEN, found
+    assert not {one for one in TABLE[part].values() if not (ROOT / one).exists()}
