@@ -109,6 +109,17 @@ def test_checking_a_policy_needs_no_server(gatehouse: Path, tmp_path: Path) -> N
     assert code == 0
 
 
+def test_a_session_loads_no_library_that_it_does_not_use(gatehouse: Path, tmp_path: Path) -> None:
+    (tmp_path / "workspace").mkdir()
+    run = ("run", "--port", "0", "--workspace", str(tmp_path / "workspace"), "--", "true")
+    names, code = imported_by(gatehouse, tmp_path / "data", *run)
+    assert code == 0
+    assert {"litestar", "sqlalchemy", "supervisor.app.app"} <= names
+    # The agent speaks no MCP, the database is new, nothing is decrypted.
+    unused = {"alembic", "mcp", "mitmproxy", "pydantic", "sqlalchemy.dialects.postgresql"}
+    assert names & unused == set()
+
+
 def test_the_engine_needs_neither_server_nor_proxy() -> None:
     engine = [path.stem for path in (Path(__file__).parents[1] / "supervisor/core").glob("*.py")]
     code = "".join(f"import supervisor.core.{name}\n" for name in engine)

@@ -8,6 +8,7 @@ trust store for Java, which reads no PEM. File names and format are those that m
 
 import contextlib
 import datetime
+import functools
 import re
 import secrets
 import ssl
@@ -102,12 +103,7 @@ def write_bundle(target: Path, *sources: Path) -> Path:
     parts = []
     for source in sources:
         try:
-            found = _CERTIFICATE_BLOCK.findall(
-                plain_files.read_text(source, "latin-1").replace("\r\n", "\n")
-            )
-            # By OpenSSL, which will read the bundle: stricter readers refuse authorities that
-            # systems still carry.
-            ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT).load_verify_locations(cadata="\n".join(found))
+            parts.append(_certificates(plain_files.read_text(source, "latin-1")))
         except (OSError, ValueError) as error:
             raise UserError(
                 f"`{source}` is not a PEM file of certificates: {
@@ -115,9 +111,20 @@ def write_bundle(target: Path, *sources: Path) -> Path:
                 }",
                 "check the path",
             ) from error
-        parts += [f"{block}\n" for block in found]
     _replace(target, "".join(parts).encode("ascii"), 0o644)
     return target
+
+
+# The system's go into two bundles.
+@functools.lru_cache(maxsize=4)
+def _certificates(text: str) -> str:
+    """Return the certificates of a PEM file. `ValueError` or `OSError` where OpenSSL, which will
+    read the bundle, takes one for none: stricter readers refuse authorities that systems still
+    carry."""
+    found = _CERTIFICATE_BLOCK.findall(text.replace("\r\n", "\n"))
+    blocks = "".join(f"{block}\n" for block in found)
+    ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT).load_verify_locations(cadata=blocks)
+    return blocks
 
 
 def write_java_store(target: Path, bundle: Path) -> Path:

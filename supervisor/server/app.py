@@ -15,6 +15,8 @@ from litestar.exceptions import NotAuthorizedException
 from litestar.handlers import BaseRouteHandler
 from litestar.openapi.config import OpenAPIConfig
 from litestar.openapi.plugins import JsonRenderPlugin
+from litestar.plugins import PluginProtocol
+from litestar.plugins.core import MsgspecDIPlugin
 from litestar.static_files import create_static_files_router
 from litestar.types import ASGIApp, ControllerRouterHandler
 
@@ -52,6 +54,15 @@ OPERATOR_BODY_BYTES = 1024 * 1024
 AGENT_BODY_BYTES = 512 * 1024
 
 
+class _LitestarOfMsgspec(Litestar):
+    """Litestar without its plugins for the models of other libraries, whose import costs more than
+    building the app: no route takes one."""
+
+    @staticmethod
+    def _get_default_plugins(plugins: list[PluginProtocol]) -> list[PluginProtocol]:
+        return [*plugins, MsgspecDIPlugin()]
+
+
 def build_operator_app(
     parts: Parts,
     auth: OperatorAuth,
@@ -69,7 +80,7 @@ def build_operator_app(
     refused = RefusedAttempts(parts.audit, parts.clock)
     # The document's path is that of litestar's whole documentation router: its catch-all answers in
     # HTML, and stays below it.
-    app = Litestar(
+    app = _LitestarOfMsgspec(
         route_handlers=[
             *operator_api.handlers(),
             *undo_api.handlers(),
@@ -121,7 +132,7 @@ def build_agent_app(parts: Parts, session_id: str) -> Litestar:
     """The agent's app of one session. INVARIANT: it serves the listening socket of that session
     only."""
     calls = AgentCalls(parts, session_id)
-    app = Litestar(
+    app = _LitestarOfMsgspec(
         route_handlers=[*agent_api.handlers(calls), mcp.handler(calls)],
         guards=[require_caller],
         before_request=quarantine_calls.guard(calls),

@@ -107,7 +107,6 @@ Index(
     requests.c.subject,
     unique=True,
     sqlite_where=_PENDING,
-    postgresql_where=_PENDING,
 )
 
 rule_hits = Table(

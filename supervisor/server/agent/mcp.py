@@ -97,6 +97,6 @@ def _again(body: bytes, receive: Any) -> Callable[[], Awaitable[Any]]:
 
 
 def _load() -> Callable[[AgentCalls, Any, Any, Any], Awaitable[None]]:
-    from supervisor.server.agent import mcp_tools
+    from supervisor.server.agent import mcp_server
 
-    return mcp_tools.serve
+    return mcp_server.serve

@@ -1,34 +1,21 @@
-"""The agent's calls as tools of the Model Context Protocol,
-https://modelcontextprotocol.io/specification.
+"""The agent's calls as tools of the Model Context Protocol, https://modelcontextprotocol.io.
 
-A tool's arguments are exactly the body of the JSON route for the same call: one type says what
-is understood, and its JSON Schema is what a client is told. A tool that asks waits a while for
-the answer, since a model that is told "pending" at once would only ask again; what still waits
-then is fetched with `wait_for_request`. A refusal is a result with `is_error`, which models
-read, and not a protocol error, which clients swallow.
+A tool's arguments are exactly the body of the JSON route for the same call. A tool that asks waits
+a while for the answer, since a model that is told "pending" at once would only ask again; what
+still waits then is fetched with `wait_for_request`. `mcp_server` speaks the protocol.
 """
 
-import traceback
 from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import Annotated, Any, NamedTuple
 
 import msgspec
-import structlog
-from litestar.exceptions import HTTPException
-from mcp import types
-from mcp.server.context import ServerRequestContext
-from mcp.server.lowlevel import Server
-from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
 
-import supervisor
 from supervisor.core import approvals
 from supervisor.core.approvals import is_settled
 from supervisor.core.reviews.quarantine import CALLS
-from supervisor.errors import GatehouseError, UserError
 from supervisor.server.agent import quarantine_calls
 from supervisor.server.agent.agent_bodies import (
-    FILE_BODY_BYTES,
     DeleteBody,
     EditBody,
     ExecBody,
@@ -40,20 +27,10 @@ from supervisor.server.agent.agent_bodies import (
     WriteBody,
 )
 from supervisor.server.agent.agent_calls import AgentCalls
-from supervisor.server.agent.quarantine_calls import QuarantineCallView
-from supervisor.server.common.errors import body_of
 from supervisor.server.common.views import AgentRequest
-
-log = structlog.get_logger("server")
 
 # Clients commonly give up on a call after 60 s.
 WAIT_S = 45.0
-INSTRUCTIONS = (
-    "You work in a sandbox on a private copy of the workspace. Edit files of the copy freely; what"
-    " these tools do reaches the person's machine, so rules or the person decide it. A result says"
-    " what was decided and why; follow its remedy instead of asking again. `pending` means that the"
-    " person has not answered yet: call wait_for_request with the id."
-)
 
 
 class WaitBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -83,17 +60,6 @@ class Tool(NamedTuple):
     description: str = ""
     asks: bool = True
     is_checked: bool = True
-
-
-async def serve(calls: AgentCalls, scope: Any, receive: Any, send: Any) -> None:
-    """Answer one POST."""
-    # A manager of its own for each: it serves only while its `run` lasts, and a stateless one has
-    # nothing to keep.
-    manager = StreamableHTTPSessionManager(
-        _server(calls), json_response=True, stateless=True, max_request_body_size=FILE_BODY_BYTES
-    )
-    async with manager.run():
-        await manager.handle_request(scope, receive, send)
 
 
 def tools(calls: AgentCalls) -> dict[str, Tool]:
@@ -170,91 +136,3 @@ async def _ask_and_wait[Body](
             break
         request = await calls.news(request.id, left_s)
     return calls.view(request)
-
-
-def _server(calls: AgentCalls) -> Server[Any]:
-    offered = reading_tools(calls) if calls.is_quarantined else tools(calls)
-
-    async def list_tools(
-        _: ServerRequestContext[Any], __: types.PaginatedRequestParams | None
-    ) -> types.ListToolsResult:
-        return types.ListToolsResult(
-            tools=[_described(name, tool) for name, tool in offered.items()]
-        )
-
-    async def call_tool(
-        _: ServerRequestContext[Any], params: types.CallToolRequestParams
-    ) -> types.CallToolResult:
-        return await _call(calls, offered.get(params.name), params)
-
-    return Server(
-        "gatehouse",
-        version=supervisor.__version__,
-        instructions=quarantine_calls.INSTRUCTIONS if calls.is_quarantined else INSTRUCTIONS,
-        on_list_tools=list_tools,
-        on_call_tool=call_tool,
-    )
-
-
-async def _call(
-    calls: AgentCalls, tool: Tool | None, params: types.CallToolRequestParams
-) -> types.CallToolResult:
-    """Run one tool. What goes wrong is told as on the JSON routes, by the same function."""
-    try:
-        if tool is None and calls.is_quarantined:
-            return _reading_result(await quarantine_calls.call(calls, params.name, {}))
-        if tool is None:
-            raise UserError(f"there is no tool `{params.name[:64]}`", "list the tools")
-        if tool.asks:
-            calls.spend()
-        given = params.arguments or {}
-        found = await tool.call(_arguments(tool, given) if tool.is_checked else given)
-    except Exception as error:
-        if not isinstance(error, GatehouseError | HTTPException):
-            trace = "".join(traceback.format_exception(error))
-            log.error("tool failed", tool=params.name[:64], trace=calls.parts.redactor.text(trace))
-        return _result(body_of(error)[1], is_error=True)
-    if isinstance(found, QuarantineCallView):
-        return _reading_result(found)
-    refused = isinstance(found, AgentRequest) and found.decided and not found.allowed
-    return _result(found, is_error=refused)
-
-
-def _reading_result(found: QuarantineCallView) -> types.CallToolResult:
-    """As plain text: what is read is long, and JSON would escape it."""
-    return types.CallToolResult(
-        content=[types.TextContent(type="text", text=found.text)], is_error=not found.allowed
-    )
-
-
-def _arguments(tool: Tool, arguments: dict[str, Any]) -> msgspec.Struct:
-    try:
-        return msgspec.convert(arguments, tool.body)
-    except msgspec.ValidationError as error:
-        raise UserError(
-            f"the arguments aren't understood: {error}", "compare them with the tool's schema"
-        ) from error
-
-
-def _result(shown: object, *, is_error: bool) -> types.CallToolResult:
-    """As data, and once more as text for clients that know no structured content."""
-    return types.CallToolResult(
-        content=[types.TextContent(type="text", text=msgspec.json.encode(shown).decode())],
-        structured_content=msgspec.to_builtins(shown),
-        is_error=is_error,
-    )
-
-
-def _described(name: str, tool: Tool) -> types.Tool:
-    schema = msgspec.json.schema(tool.body, ref_template="#/$defs/{name}")
-    own = schema["$defs"].pop(tool.body.__name__)
-    if not schema["$defs"]:
-        del schema["$defs"]
-    del schema["$ref"]
-    return types.Tool(
-        name=name, description=tool.description or _said(tool.body), input_schema=own | schema
-    )
-
-
-def _said(body: type[msgspec.Struct]) -> str:
-    return " ".join((body.__doc__ or "").split())

@@ -17,7 +17,7 @@ from mcp.client.streamable_http import streamable_http_client
 
 from supervisor.core.actions import Exec
 from supervisor.core.approvals import status
-from supervisor.server.agent import mcp_tools
+from supervisor.server.agent import mcp_server, mcp_tools
 from supervisor.server.agent.agent_bodies import QuarantineBody, ToolBody
 from supervisor.server.agent.agent_calls import ASKS_AT_ONCE, AgentCalls
 from supervisor.server.agent.mcp import MOST_VALUES
@@ -260,7 +260,7 @@ async def test_calls_by_either_protocol_share_one_budget(
 async def test_a_body_that_is_too_long_is_refused(
     agent: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(mcp_tools, "FILE_BODY_BYTES", 1000)
+    monkeypatch.setattr(mcp_server, "FILE_BODY_BYTES", 1000)
     call = {"jsonrpc": "2.0", "id": 1, "method": "tools/list", "params": {"cursor": "x" * 2000}}
     answer = await agent.post(
         "/mcp", json=call, headers={"accept": "application/json, text/event-stream"}

@@ -13,7 +13,7 @@ import pytest
 from litestar import Litestar
 from litestar.handlers import WebsocketRouteHandler
 
-from supervisor.server.agent import agent_api, agent_calls, mcp, mcp_tools
+from supervisor.server.agent import agent_api, agent_calls, mcp, mcp_server, mcp_tools
 from supervisor.server.app import PUBLIC_PATHS, build_agent_app, build_operator_app
 from supervisor.server.common.auth import COOKIE_S, LOGIN_TOKEN_S, MOST_BAD_TOKENS, OperatorAuth
 from supervisor.server.common.request_guard import CSRF_HEADER
@@ -416,7 +416,7 @@ def test_every_websocket_route_is_known() -> None:
     assert found == {'@websocket("/ws", name="live")', terminal}
 
 
-@pytest.mark.parametrize("module", [agent_api, agent_calls, mcp, mcp_tools])
+@pytest.mark.parametrize("module", [agent_api, agent_calls, mcp, mcp_server, mcp_tools])
 def test_the_agents_door_has_no_websocket_and_no_way_to_an_answer(
     parts: FakeParts, module: ModuleType
 ) -> None:
