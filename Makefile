@@ -7,9 +7,9 @@ WORKERS ?= $(shell n=$$(nproc 2>/dev/null || echo 2); [ "$$n" -le 4 ] && echo "$
 # What `make test` runs: a folder, a file or a test, e.g. TESTS=tests/core
 TESTS ?= tests
 # Whose outcome depends on what the kernel lets one do: as root `make test` runs everything without root's rights, and these as root, too.
-ROOT_TOO := tests/escape tests/sandbox tests/scenarios/test_overlay.py tests/workspace tests/git/test_host_repository.py
-# Of those, what `make test` runs as root; `make test-many` runs all.
-ROOT_SHARE := tests/escape tests/sandbox tests/scenarios/test_overlay.py tests/workspace/disk tests/workspace/apply
+ROOT_TOO := tests/escape tests/sandbox tests/scenarios/test_overlay.py tests/workspace tests/git/test_host_repository.py tests/records/test_audit_place.py tests/sessions/test_credentials.py
+# Of those, what `make test` runs as root: walls, mounts, full disks, and what only root can do; `make test-many` runs all.
+ROOT_SHARE := tests/escape tests/sandbox tests/scenarios/test_overlay.py tests/workspace/disk tests/workspace/apply/test_access.py tests/workspace/apply/test_batch.py tests/workspace/apply/test_effects_disk_faults.py tests/workspace/undo/test_undo_again.py tests/git/test_host_repository.py tests/records/test_audit_place.py tests/sessions/test_credentials.py
 BIN := .venv/bin
 # Caches are each user's own: what root wrote here, nobody else could write again.
 export CACHES ?= .cache-$(shell id -u)
@@ -19,7 +19,7 @@ export HYPOTHESIS_STORAGE_DIRECTORY := $(CURDIR)/$(CACHES)/hypothesis
 export COVERAGE_FILE := $(CURDIR)/$(CACHES)/coverage
 PYTEST := $(BIN)/pytest -o cache_dir=$(CACHES)/pytest
 
-.PHONY: help up up-compose test test-many test-compose setup setup-dev check pytest pytest-once coverage format lock bench fuzz chaos soak clean
+.PHONY: help up up-compose test test-many test-compose setup setup-dev check lint types pytest pytest-once coverage format lock bench fuzz chaos soak clean
 .DEFAULT_GOAL := help
 
 help: ## list these commands
@@ -40,7 +40,8 @@ up: setup ## install what is missing, then supervise a review of WORKSPACE, or A
 up-compose: ## the same in containers, with Docker or Podman (WORKSPACE= MAX_UPTIME= AGENT=claude)
 	@scripts/compose up --build
 
-test: setup-dev check pytest ## install what is missing, then run everything that CI runs
+test: setup-dev lint ## install what is missing, then run everything that CI runs
+	@$(MAKE) --no-print-directory -j 2 types pytest
 
 test-many: export EVERYTHING = 1
 test-many: test ## what `make test` runs, with all that it takes a share of (an hour)
@@ -51,9 +52,14 @@ setup: ## install what is missing for `make up`
 setup-dev: # that, and what the tests need
 	@scripts/setup dev
 
-check: setup-dev ## format, lint and types, without the tests
+check: lint types ## format, lint and types, without the tests
+
+lint: setup-dev
 	$(BIN)/ruff format --check
 	$(BIN)/ruff check
+
+# On one core, beside the tests, which wait half of their time.
+types: setup-dev
 	$(BIN)/mypy
 
 pytest: setup-dev # the tests, without the checks

@@ -1,5 +1,5 @@
-"""One headless Chromium for all tests of this folder, a site and a signed-in page for each;
-whatever the page complains of fails it."""
+"""One headless Chromium for the tests of this folder that one process runs, a site and a signed-in
+page for each test; whatever the page complains of fails it."""
 
 import asyncio
 import inspect
@@ -30,11 +30,11 @@ expect.set_options(timeout=PATIENCE_MS)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """All tests here run in one process and in one event loop, that of the browser."""
+    """Tests here run in one event loop, that of the process's browser, a file by one process."""
     here = Path(__file__).parent
     for item in items:
         if here in item.path.parents:
-            item.add_marker(pytest.mark.xdist_group("browser"))
+            item.add_marker(pytest.mark.xdist_group(f"browser/{item.path.stem}"))
             if inspect.iscoroutinefunction(getattr(item, "function", None)):
                 item.add_marker(pytest.mark.asyncio(loop_scope="session"), append=False)
 

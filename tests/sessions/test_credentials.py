@@ -64,22 +64,37 @@ async def test_nobody_else_says_where_credentials_go(tmp_path: Path, mode: int) 
     assert caught.value.remedy == f"chmod go-w {file}"
 
 
+@pytest.mark.parametrize(
+    "is_roots",
+    [
+        pytest.param(False, id="ours"),
+        pytest.param(
+            True,
+            id="root's",
+            marks=pytest.mark.skipif(os.geteuid() != 0, reason="only root gives files away"),
+        ),
+    ],
+)
 async def test_the_file_that_says_it_is_ours_or_roots(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_roots: bool
 ) -> None:
     write(tmp_path)
     await load(tmp_path, "{preset: openai}")
     file = tmp_path / "credentials.yaml"
-    owner = file.stat().st_uid
-    monkeypatch.setattr(os, "geteuid", lambda: owner + 1)
-    if owner:
-        with pytest.raises(UserError, match="belongs to somebody else"):
-            credentials._bindings(file)
-    else:
+    us = os.geteuid() + 1
+    if is_roots:
+        monkeypatch.setattr(os, "geteuid", lambda: us)
         assert credentials._bindings(file)
-        os.chown(file, owner + 2, -1)
-        with pytest.raises(UserError, match="belongs to somebody else"):
-            credentials._bindings(file)
+        os.chown(file, us + 1, -1)
+    elif os.geteuid() == 0:
+        os.chown(file, us, -1)
+        monkeypatch.setattr(os, "geteuid", lambda: us)
+        assert credentials._bindings(file)
+        monkeypatch.setattr(os, "geteuid", lambda: us + 1)
+    else:
+        monkeypatch.setattr(os, "geteuid", lambda: us)
+    with pytest.raises(UserError, match="belongs to somebody else"):
+        credentials._bindings(file)
 
 
 async def test_a_link_or_no_file_is_refused(tmp_path: Path) -> None:

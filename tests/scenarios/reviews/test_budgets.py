@@ -111,7 +111,6 @@ def client(on: Reviewed) -> httpx.AsyncClient:
     )
 
 
-@pytest.mark.many
 async def test_a_reader_concludes_with_what_it_has_and_nothing_passes(tmp_path: Path) -> None:
     script = [look(number, 16_000) for number in range(10)]
 
