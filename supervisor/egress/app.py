@@ -5,6 +5,7 @@ is gone it refuses what waits, ends every connection and exits.
 """
 
 import asyncio
+import contextlib
 import functools
 import socket
 from typing import TYPE_CHECKING, NamedTuple
@@ -52,7 +53,7 @@ if TYPE_CHECKING:
 
 log = structlog.get_logger("egress")
 
-# How long clients that waited get to read their refusal when the supervisor is gone.
+# How long clients that waited get to read their refusal when the supervisor is gone, at most.
 FAREWELL_S = 0.5
 
 
@@ -79,6 +80,9 @@ class Egress:
         async with asyncio.TaskGroup() as self._tasks:
             self._link = Link(channel, self._on_message, self._on_end)
             await self._ended.wait()
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(FAREWELL_S):
+                    await self._sessions.until_left()
             self._sessions.close_all()
         if self._inspector is not None:
             await self._inspector.stop()
@@ -127,7 +131,7 @@ class Egress:
         if self._questions is not None:
             self._questions.deny_all()
         self._sessions.stop_listening()
-        asyncio.get_running_loop().call_later(FAREWELL_S, self._ended.set)
+        self._ended.set()
 
     def _configure(self, message: Configure) -> None:
         if self._configured is not None or self._link is None:

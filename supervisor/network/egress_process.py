@@ -7,7 +7,6 @@ environment and descriptors than it needs.
 import asyncio
 import socket
 import sys
-from collections.abc import Sequence
 
 from supervisor import settings
 from supervisor.base import process
@@ -28,10 +27,10 @@ def environment() -> dict[str, str]:
     return settings.inherited("LANG", "PATH") | settings.for_our_python() | {"LOCALDOMAIN": "."}
 
 
-async def start(command: Sequence[str], channel: socket.socket) -> process.Child:
+async def start(channel: socket.socket) -> process.Child:
     """Start egress with its end of the channel, which stays the caller's to close."""
     return await process.spawn(
-        [*command, "--channel-fd", str(channel.fileno())],
+        [*EGRESS, "--channel-fd", str(channel.fileno())],
         env=environment(),
         cwd=settings.ROOT,
         stderr=None,

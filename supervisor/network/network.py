@@ -91,8 +91,8 @@ class _Run:
 
 
 class NetworkBroker:
-    """One per supervisor. Without `spending` no model is called. `command` starts egress;
-    `names` stands in for DNS (tests)."""
+    """One per supervisor. Without `spending` no model is called. `names` stands in for DNS
+    (tests)."""
 
     def __init__(
         self,
@@ -108,7 +108,6 @@ class NetworkBroker:
         model_hosts: Sequence[str] = (),
         forbidden: Sequence[tuple[str, int]] = (),
         names: dict[str, tuple[str, ...]] | None = None,
-        command: Sequence[str] = egress_process.EGRESS,
     ) -> None:
         self.ca_certificate_path = ca_certificate
         self.starts = 0
@@ -125,7 +124,6 @@ class NetworkBroker:
         self._spending = spending
         self._ask_at_limit = ask_at_limit
         self._forbidden = tuple(forbidden)
-        self._command = tuple(command)
         self._sessions: dict[str, _Session] = {}
         self._reaches: dict[str, Reach] = {}
         self._listener_ids = itertools.count(1)
@@ -322,7 +320,7 @@ class NetworkBroker:
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         try:
             with theirs:
-                self._child = await egress_process.start(self._command, theirs)
+                self._child = await egress_process.start(theirs)
             async with asyncio.TaskGroup() as tasks:
                 hold_s = self._hold_s
                 calls = ModelCalls(

@@ -17,6 +17,7 @@ from supervisor.channels.exec import KEPT_BYTES, MOST_AT_ONCE
 from supervisor.core.actions import Exec
 from supervisor.core.approvals import Request, status
 from supervisor.core.sessions import Session
+from supervisor.network import egress_process
 from tests.fakes.processes import open_files
 from tests.fakes.sandboxed_agent import agent_command, answers
 from tests.fakes.supervised import PATIENCE_S, Supervised, make_repository, settings_in, supervised
@@ -68,7 +69,8 @@ deny:
   - exec(rm *)
 """
     settings = settings_in(tmp_path_factory.mktemp("exec"), policy, output_bytes=OUTPUT_BYTES)
-    async with supervised(settings, names={HOST: ("127.0.0.1",)}) as running:
+    names = {HOST: ("127.0.0.1",)}
+    async with supervised(settings, names=names, egress=egress_process.EGRESS) as running:
         yield running
 
 

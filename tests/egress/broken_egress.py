@@ -1,12 +1,9 @@
-"""Starts egress with one part that raises, or several, named by the first argument:
-`Guard.HOOK`, or a function that hooks use."""
+"""What is run in an egress process before it starts, so that a part of it raises: `Guard.HOOK`, or
+a function that hooks use."""
 
-import sys
 from collections.abc import Callable
 
-sys.path.insert(0, ".")
-
-from supervisor.egress import __main__, app, early_connect, front, tunnels
+from supervisor.egress import app, early_connect, front, tunnels
 from supervisor.egress.admission import admission, allowances, secrets, sessions
 from supervisor.egress.loop import addresses, relay
 from supervisor.egress.mitm import exchange, guard, http1, inspector, layers, leaks, meter
@@ -97,10 +94,11 @@ OWNERS = {
     "BoundedReader": http1.BoundedReader,
 }
 
-if __name__ == "__main__":
-    for part in sys.argv.pop(1).split(","):
+
+def break_all(names: str) -> None:
+    """Break these parts, separated by commas."""
+    for part in names.split(","):
         if part.startswith("Raw."):
             break_raw(part.removeprefix("Raw."))
         elif part != "nothing":
             break_part(part)
-    __main__.main()

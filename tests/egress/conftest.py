@@ -36,9 +36,11 @@ def ca_file(data_dir: Path) -> Path:
 async def egress(
     data_dir: Path, upstream_ca: Path, request: pytest.FixtureRequest
 ) -> AsyncIterator[FakeSupervisor]:
-    """`HOLD_S` of the module says how long it waits for answers."""
+    """`HOLD_S` of the module says how long it waits for answers; a module with `LOOKS_AT_PROCESS`
+    has it started as the product starts it."""
     hold_s: float = getattr(request.module, "HOLD_S", PATIENCE_S)
-    async with running_egress(data_dir, upstream_ca, hold_s=hold_s) as supervisor:
+    preface = "" if getattr(request.module, "LOOKS_AT_PROCESS", False) else None
+    async with running_egress(data_dir, upstream_ca, hold_s=hold_s, preface=preface) as supervisor:
         yield supervisor
 
 

@@ -40,12 +40,12 @@ from supervisor.core.network.egress_wire import (
     decode_from_egress,
     encode,
 )
-from supervisor.network import ca
+from supervisor.network import ca, egress_process
+from tests.fakes import warm_egress
 from tests.fakes.waiting import PATIENCE_S
 
 type Decide = Callable[[Question], Answer | Awaitable[Answer] | None]
 
-BROKEN = Path(__file__).with_name("broken_egress.py")
 # Every name that the tests use; each stands for this machine unless a test wants otherwise.
 NAMES = {
     "origin.test": ("127.0.0.1",),
@@ -191,23 +191,26 @@ async def running_egress(
     names: dict[str, tuple[str, ...]] | None = None,
     hold_s: float = PATIENCE_S,
     broken: str | None = None,
-    preface: str = "",
+    preface: str | None = None,
     channel_bytes: int | None = None,
 ) -> AsyncIterator[FakeSupervisor]:
     """A real egress process, configured and ready. `broken` names a hook that raises
-    (`broken_egress.py`); `preface` is run before it is started; `channel_bytes` is how much the
-    channel holds for a supervisor that doesn't read."""
+    (`broken_egress.py`); with `preface` it is started as the product starts it, after that was run;
+    `channel_bytes` is how much the channel holds for a supervisor that doesn't read."""
     ca.ensure_ca(tmp_path / "ca", RealClock())
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     ours.setblocking(False)
-    start = ["-m", "supervisor.egress"] if broken is None else [str(BROKEN), broken]
-    if preface:
-        start = ["-c", f"{preface}\nfrom supervisor.egress.__main__ import main\nmain()"]
+    if preface is None:
+        breaks = f"from tests.egress.broken_egress import break_all\nbreak_all({broken!r})"
+        start = warm_egress.command(breaks if broken else "")
+    else:
+        text = f"{preface}\nfrom supervisor.egress.__main__ import main\nmain()"
+        start = (sys.executable, "-c", text) if preface else egress_process.EGRESS
     with theirs:
         if channel_bytes is not None:
             theirs.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, channel_bytes)
         child = await process.spawn(
-            [sys.executable, *start, "--channel-fd", str(theirs.fileno())],
+            [*start, "--channel-fd", str(theirs.fileno())],
             env={"PYTHONDONTWRITEBYTECODE": "1", "PYTHONPATH": str(settings.ROOT)},
             cwd=settings.ROOT,
             stderr=None,

@@ -14,6 +14,7 @@ import pytest
 from supervisor.core.network.egress_wire import Answer, Draw, Question
 from supervisor.egress.admission.sessions import Kind
 from tests.egress.egress_harness import (
+    PATIENCE_S,
     Origin,
     allow,
     answer_of,
@@ -54,7 +55,8 @@ STAYS = "from supervisor.egress import app\napp.FAREWELL_S = 3600.0"
 async def test_what_goes_on_ends_at_once_when_the_supervisor_is_gone(
     tmp_path: Path, upstream_ca: Path, is_unread: bool
 ) -> None:
-    """So it does when a person stops everything: not once the others have read their refusals."""
+    """So it does when a person stops everything: not once the others have read their refusals. When
+    these have gone, egress ends."""
     listener = Listener()
     listener.says = lambda data: server_hello() if is_unread else b""
     server = await asyncio.start_server(listener.serve, "127.0.0.1", 0)
@@ -63,9 +65,15 @@ async def test_what_goes_on_ends_at_once_when_the_supervisor_is_gone(
         running_egress(tmp_path, upstream_ca, preface=STAYS) as supervisor,
         serving(supervisor, "s") as proxy,
     ):
-        supervisor.decide = lambda question: msgspec.structs.replace(
+        goes_on = lambda question: msgspec.structs.replace(  # noqa: E731
             allow(question), look_inside=not is_unread
         )
+        supervisor.decide = lambda question: (
+            None if question.action.host == "other.test" else goes_on(question)
+        )
+        waiting, hangs_up = await proxy.open()
+        hangs_up.write(b"GET http://other.test/ HTTP/1.1\r\nHost: other.test\r\n\r\n")
+        await supervisor.until(Question)
         reader, writer = await proxy.open()
         target = f"origin.test:{listener.port}"
         if is_unread:
@@ -83,8 +91,11 @@ async def test_what_goes_on_ends_at_once_when_the_supervisor_is_gone(
             await listener.until(lambda: b"hello" in listener.received)
         supervisor.sock.shutdown(socket.SHUT_RDWR)
         await listener.until(lambda: not listener.open)
+        assert "supervisor is gone" in body_of(await answer_of(waiting))["why"]
         assert supervisor.child.returncode is None
-        supervisor.child.kill_tree()
+        hangs_up.close()
+        async with asyncio.timeout(PATIENCE_S):
+            assert await supervisor.child.wait() == 0
         writer.close()
     server.close()
 
@@ -96,7 +107,7 @@ async def test_an_allow_that_comes_together_with_the_end_lets_nothing_out(
     """So it may be when a person stops everything: both are read before whoever waits has its
     turn."""
     target = f"origin.test:{http.port}"
-    async with running_egress(tmp_path, upstream_ca) as supervisor:
+    async with running_egress(tmp_path, upstream_ca, preface="") as supervisor:
         pid = supervisor.child.pid
         tasks: list[asyncio.Task[None]] = []
 

@@ -46,6 +46,7 @@ from tests.fakes.waiting import PATIENCE_S
 __all__ = ["origin"]
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
+LOOKS_AT_PROCESS = True
 
 
 def unread(question: Question) -> Answer:

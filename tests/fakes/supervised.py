@@ -9,20 +9,23 @@ only keep a test that fails from hanging.
 import asyncio
 import contextlib
 import subprocess
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 from typing import Any, Literal
 
 import msgspec
+import pytest
 
 from supervisor.app.app import Supervisor
 from supervisor.core.actions import Category, category_of
 from supervisor.core.approvals import Request, Status, status
 from supervisor.core.sessions import Session
 from supervisor.errors import UserError
+from supervisor.network import egress_process
 from supervisor.sessions.start_session import StartSession
 from supervisor.settings import Settings, from_environment
+from tests.fakes import warm_egress
 
 # A bound for what should take milliseconds, on a machine that does ten other things.
 PATIENCE_S = 45.0
@@ -44,12 +47,19 @@ def settings_in(folder: Path, policy: str = "version: 1\n", **changes: Any) -> S
 
 @contextlib.asynccontextmanager
 async def supervised(
-    settings: Settings, *, names: dict[str, tuple[str, ...]] | None = None, **parts: Any
+    settings: Settings,
+    *,
+    names: dict[str, tuple[str, ...]] | None = None,
+    egress: Sequence[str] = (),
+    **parts: Any,
 ) -> AsyncIterator["Supervised"]:
-    """A running supervisor; it ends in order when the block does. `parts` are further arguments
-    of `Supervisor`."""
-    async with Supervisor(settings, names=names, **parts) as supervisor:
-        yield Supervised(supervisor)
+    """A running supervisor; it ends in order when the block does. `egress` is the command that
+    starts egress; without, it is a fork of a warm one. `parts` are further arguments of
+    `Supervisor`."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(egress_process, "EGRESS", egress or warm_egress.command())
+        async with Supervisor(settings, names=names, **parts) as supervisor:
+            yield Supervised(supervisor)
 
 
 class Supervised:

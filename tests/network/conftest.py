@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+import pytest
 import pytest_asyncio
 import trustme
 
@@ -17,7 +18,7 @@ from supervisor.core.secrets.redact import Redactor
 from supervisor.core.sessions import Session, SessionId
 from supervisor.gate.gate import Gate
 from supervisor.ledger.spending import Spending, read_prices
-from supervisor.network import ca
+from supervisor.network import ca, egress_process
 from supervisor.network.network import NetworkBroker
 from supervisor.network.network_log import NetworkLog
 from supervisor.records.approval_queue import ApprovalQueue
@@ -28,6 +29,7 @@ from supervisor.settings import ROOT
 from supervisor.store import requests as store
 from supervisor.store.engine import open_database
 from tests.egress.egress_harness import NAMES, PATIENCE_S, Origin, running_origin, server_context
+from tests.fakes import warm_egress
 from tests.fakes.model_api import ModelApi
 
 # Hosts that are known to serve models, each of them this machine here.
@@ -143,10 +145,15 @@ async def setting(
     hold_s: float = PATIENCE_S,
     command: tuple[str, ...] | None = None,
 ) -> AsyncIterator[Setting]:
+    """`command` starts egress; without, it is a fork of a warm one."""
     certificate = ca.ensure_ca(folder / "ca", RealClock())
     authority.cert_pem.write_to_path(str(folder / "upstream.pem"))
-    with office(folder) as records, socket.create_server(("127.0.0.1", 0)) as listener:
-        more = {} if command is None else {"command": command}
+    with (
+        office(folder) as records,
+        socket.create_server(("127.0.0.1", 0)) as listener,
+        pytest.MonkeyPatch.context() as patch,
+    ):
+        patch.setattr(egress_process, "EGRESS", command or warm_egress.command())
         broker = NetworkBroker(
             records.gate,
             records.network_log,
@@ -157,7 +164,6 @@ async def setting(
             spending=records.spending,
             model_hosts=("models.test",),
             names=NAMES | dict.fromkeys(("models.test", *VENDORS), ("127.0.0.1",)),
-            **more,  # type: ignore[arg-type]
         )
         # As a sandbox has it: the authorities of the origins too, for what is passed on unread.
         bundle = ca.write_bundle(folder / "bundle.pem", certificate, folder / "upstream.pem")
@@ -172,9 +178,21 @@ async def setting(
                 await broker.stop()
 
 
+@pytest.fixture
+def command() -> tuple[str, ...] | None:
+    """How egress is started (`setting`)."""
+    return None
+
+
+# Where a test looks at the process itself: started as the product starts it.
+really_started = pytest.mark.parametrize("command", [egress_process.EGRESS], ids=["started"])
+
+
 @pytest_asyncio.fixture
-async def place(tmp_path: Path, authority: trustme.CA) -> AsyncIterator[Setting]:
-    async with setting(tmp_path, authority) as found:
+async def place(
+    tmp_path: Path, authority: trustme.CA, command: tuple[str, ...] | None
+) -> AsyncIterator[Setting]:
+    async with setting(tmp_path, authority, command=command) as found:
         yield found
 
 
@@ -205,8 +223,10 @@ async def api() -> AsyncIterator[ModelApi]:
 
 
 @pytest_asyncio.fixture
-async def desk(tmp_path: Path, authority: trustme.CA, api: ModelApi) -> AsyncIterator[Setting]:
-    async with setting(tmp_path, authority) as place:
+async def desk(
+    tmp_path: Path, authority: trustme.CA, api: ModelApi, command: tuple[str, ...] | None
+) -> AsyncIterator[Setting]:
+    async with setting(tmp_path, authority, command=command) as place:
         place.office.policy(
             f"allow:\n  - network(127.0.0.1:{api.port})\n  - network(models.test:{api.port})\n  -"
             f" network(origin.test:{api.port})\n"

@@ -16,7 +16,7 @@ from supervisor.core.sessions import Session
 from supervisor.server.operator.pages.network_views import call_words
 from tests.fakes.model_api import MODEL, ModelApi
 from tests.fakes.waiting import PATIENCE_S
-from tests.network.conftest import Setting
+from tests.network.conftest import Setting, really_started
 
 HAIKU_4 = {"model": MODEL, "max_tokens": 1000, "messages": []}
 
@@ -316,6 +316,7 @@ async def test_64_parallel_calls_add_up_and_overrun_nothing(desk: Setting, api: 
     assert len(api.requests) == codes.count(200)
 
 
+@really_started
 async def test_when_egress_is_killed_what_was_under_way_counts_as_reserved(
     desk: Setting, api: ModelApi
 ) -> None:
@@ -336,6 +337,7 @@ async def test_when_egress_is_killed_what_was_under_way_counts_as_reserved(
     assert line["cost_picousd"] == reserved["cost_picousd"]
 
 
+@really_started
 async def test_of_a_call_that_a_killed_egress_left_the_network_page_has_what_it_counts_as(
     desk: Setting, api: ModelApi
 ) -> None:

@@ -20,7 +20,7 @@ from tests.egress.egress_harness import Proxy, answer_of, server_context, status
 from tests.egress.h2_client import h2_client
 from tests.fakes.model_api import MODEL, ModelApi
 from tests.fakes.waiting import PATIENCE_S
-from tests.network.conftest import VENDORS, Setting
+from tests.network.conftest import VENDORS, Setting, really_started
 from tests.network.test_model_calls import HAIKU_4, budget, post, settled
 
 BEDROCK = f"/model/us.anthropic.{MODEL}-20251001-v1%3A0"
@@ -76,6 +76,7 @@ async def test_64_parallel_calls_of_every_shape_sum_up_to_what_the_provider_bill
     assert desk.office.spending.summary(mine).used["session"].cost == api.billed
 
 
+@really_started
 async def test_after_kill_9_what_ended_before_is_exact_and_what_was_under_way_counts_as_reserved(
     desk: Setting, api: ModelApi
 ) -> None:

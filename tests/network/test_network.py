@@ -16,7 +16,7 @@ from supervisor.core.network.egress_wire import Credential
 from tests.egress.egress_harness import Origin, answer_of, body_of, status_of
 from tests.fakes.processes import bytes_if_shown
 from tests.fakes.waiting import PATIENCE_S
-from tests.network.conftest import Setting, setting
+from tests.network.conftest import Setting, really_started, setting
 
 LOOPBACK = "127.0.0.0/8"
 
@@ -385,6 +385,7 @@ async def test_a_client_that_leaves_does_not_take_its_request_along(
     assert status(place.office.gate.queue.get(request.id)) == "used"
 
 
+@really_started
 async def test_egress_killed_is_started_again_and_lets_nothing_through_meanwhile(
     place: Setting, http: Origin
 ) -> None:
@@ -413,6 +414,7 @@ async def test_egress_killed_is_started_again_and_lets_nothing_through_meanwhile
     assert place.office.audited("egress_lost")
 
 
+@really_started
 async def test_an_approval_dies_with_the_connection_that_used_it(
     place: Setting, http: Origin
 ) -> None:
@@ -444,6 +446,7 @@ async def test_an_egress_that_cannot_start_lets_nothing_through(
     assert http.untouched
 
 
+@really_started
 async def test_the_secret_is_in_no_argument_environment_or_log(
     place: Setting, http: Origin, capfd: pytest.CaptureFixture[str]
 ) -> None:

@@ -19,7 +19,7 @@ import trustme
 from supervisor.network.ca import write_bundle
 from tests.egress.egress_harness import server_context
 from tests.fakes.with_pip import python_with_pip
-from tests.network.conftest import Setting, setting
+from tests.network.conftest import Setting, really_started, setting
 
 
 @pytest.fixture(scope="module")
@@ -72,8 +72,10 @@ def server(files: Path, authority: trustme.CA) -> Iterator[int]:
 
 
 @pytest_asyncio.fixture
-async def open_place(tmp_path: Path, authority: trustme.CA, server: int) -> AsyncIterator[Setting]:
-    async with setting(tmp_path, authority) as place:
+async def open_place(
+    tmp_path: Path, authority: trustme.CA, server: int, command: tuple[str, ...] | None
+) -> AsyncIterator[Setting]:
+    async with setting(tmp_path, authority, command=command) as place:
         place.office.policy(
             f"allow:\n  - network(127.0.0.1:{server})\n  - network(origin.test:{server})\n"
         )
@@ -134,6 +136,7 @@ async def test_pip_downloads(open_place: Setting, server: int, tmp_path: Path) -
     assert (tmp_path / "greeting-1.0-py3-none-any.whl").exists()
 
 
+@really_started
 async def test_curl_downloads_a_large_file_and_egress_keeps_none_of_it(
     open_place: Setting, server: int, tmp_path: Path, files: Path
 ) -> None:

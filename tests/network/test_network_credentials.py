@@ -19,7 +19,7 @@ from supervisor.egress.protocols.sigv4 import Keys, Signed, resign
 from tests.egress.egress_harness import Origin, running_origin
 from tests.fakes.processes import bytes_if_shown
 from tests.fakes.waiting import PATIENCE_S
-from tests.network.conftest import Setting, setting
+from tests.network.conftest import Setting, really_started, setting
 
 SECRET = "s3cret-value-0123456789"
 PLACEHOLDER = "gatehouse-placeholder-it-0123456789abcdef"
@@ -32,14 +32,16 @@ async def origin() -> AsyncIterator[Origin]:
 
 
 @pytest_asyncio.fixture
-async def desk(tmp_path: Path, authority: trustme.CA, origin: Origin) -> AsyncIterator[Setting]:
+async def desk(
+    tmp_path: Path, authority: trustme.CA, origin: Origin, command: tuple[str, ...] | None
+) -> AsyncIterator[Setting]:
     text = (
         f"version: 1\ncredentials: {{it: {{hosts: 'origin.test:{origin.port}', header:"
         " authorization, methods: [GET, POST], paths: [/me/**]}}\n"
     )
     (binding,) = parse_credentials(text, "credentials.yaml")
     (credential,) = credentials_of(binding, PLACEHOLDER, SECRET)
-    async with setting(tmp_path, authority) as place:
+    async with setting(tmp_path, authority, command=command) as place:
         place.office.policy(
             f"allow:\n  - network(127.0.0.1:{origin.port})\n  -"
             f" network(origin.test:{origin.port})\n  - network(other.test:{origin.port})\n"
@@ -258,6 +260,7 @@ SAID_BACK = (
 )
 
 
+@really_started
 async def test_the_secret_is_nowhere(
     desk: Setting, origin: Origin, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:

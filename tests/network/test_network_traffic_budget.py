@@ -27,7 +27,7 @@ from tests.egress.egress_harness import (
     status_of,
 )
 from tests.fakes.waiting import PATIENCE_S
-from tests.network.conftest import Setting
+from tests.network.conftest import Setting, really_started
 
 KB = 1000
 
@@ -338,6 +338,7 @@ async def test_at_the_end_of_gatehouse_it_is_given_back_too(place: Setting, http
     assert used(place, mine).requests == 1
 
 
+@really_started
 async def test_when_egress_is_killed_what_it_held_counts_as_sent(
     place: Setting, http: Origin
 ) -> None:

@@ -13,7 +13,7 @@ from supervisor.core.network.exchanges import HostTraffic, by_host
 from tests.egress.egress_harness import Origin, Proxy, RefusedTunnelError, answer_of, status_of
 from tests.fakes.processes import bytes_if_shown
 from tests.fakes.waiting import PATIENCE_S
-from tests.network.conftest import Setting
+from tests.network.conftest import Setting, really_started
 
 
 def rules(origin: Origin, *more: str) -> str:
@@ -232,6 +232,7 @@ async def test_the_kill_switch_cuts_tunnels(place: Setting, https: Origin) -> No
     place.office.kill_switch.resume()
 
 
+@really_started
 async def test_nothing_is_imported_of_mitmproxy_for_a_tunnel(place: Setting, https: Origin) -> None:
     place.office.policy(rules(https))
     assert memory_bytes(place) < 60_000_000

@@ -342,6 +342,7 @@ class Sessions:
         most_files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
         self._most_connections = (most_files - most_files // _KEPT_PART) // _FILES_EACH
         self._open_connections = 0
+        self._left = asyncio.Event()
         self._sessions: dict[str, EgressSession] = {}
         self._by_client: dict[str, ClientConnection] = {}
         self._ids = itertools.count(1)
@@ -410,6 +411,7 @@ class Sessions:
         """Forget a client, whose connection is over."""
         if connection in connection.session.connections:
             self._open_connections -= 1
+            self._left.set()
         connection.session.connections.discard(connection)
         connection.leave()
         for room in (connection.up, connection.down, connection.unread):
@@ -465,6 +467,12 @@ class Sessions:
                     not connection.waiting or connection.unsettled.keys() - connection.quiet
                 ):
                     connection.cut()
+
+    async def until_left(self) -> None:
+        """Wait until no connection of any session is left."""
+        while any(session.connections for session in self._sessions.values()):
+            self._left.clear()
+            await self._left.wait()
 
     def close_all(self) -> None:
         """Close every session."""

@@ -51,6 +51,7 @@ from tests.fakes.h2_origin import h2_origin
 from tests.fakes.waiting import PATIENCE_S
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
+LOOKS_AT_PROCESS = True
 
 MUCH_BYTES = 48 * 1024 * 1024
 # A body of which no more than this is taken while its request waits: the bound, what both ends'

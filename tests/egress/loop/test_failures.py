@@ -422,7 +422,7 @@ async def test_too_many_open_questions_of_a_session_are_denied_at_once(
 
 
 async def test_egress_gives_up_what_it_does_not_need(tmp_path: Path, upstream_ca: Path) -> None:
-    async with running_egress(tmp_path, upstream_ca) as supervisor:
+    async with running_egress(tmp_path, upstream_ca, preface="") as supervisor:
         status = Path(f"/proc/{supervisor.child.pid}/status").read_text()
         assert "NoNewPrivs:\t1" in status
         limits = Path(f"/proc/{supervisor.child.pid}/limits").read_text()
@@ -434,7 +434,7 @@ async def test_egress_killed_leaves_nothing_open(
     tmp_path: Path, upstream_ca: Path, http: Origin
 ) -> None:
     async with (
-        running_egress(tmp_path, upstream_ca) as supervisor,
+        running_egress(tmp_path, upstream_ca, preface="") as supervisor,
         serving(supervisor, "s") as proxy,
     ):
         supervisor.decide = lambda question: None

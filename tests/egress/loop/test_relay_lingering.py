@@ -34,6 +34,7 @@ from tests.fakes.processes import open_files
 from tests.fakes.waiting import PATIENCE_S
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
+LOOKS_AT_PROCESS = True
 
 # Of this machine too; a port that is given up there isn't another test's the next moment.
 NO_ONE_ELSES = "127.0.71.1"
