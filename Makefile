@@ -2,7 +2,6 @@
 # The work is done by scripts/ and the programs in .venv; nothing here decides anything.
 
 # How many tests run at once: two more than there are cores, since half of their time they wait for a disk, a page or a sandbox.
-# Tests marked `serial` run alone, before the others.
 WORKERS ?= $(shell n=$$(nproc 2>/dev/null || echo 2); [ "$$n" -le 4 ] && echo "$$((n + 2))" || echo 6)
 # What `make test` runs: a folder, a file or a test, e.g. TESTS=tests/core
 TESTS ?= tests
@@ -71,18 +70,16 @@ endif
 AS_ROOT = $(if $(filter tests,$(TESTS)),$(if $(EVERYTHING),$(ROOT_TOO),$(ROOT_SHARE)),$(filter $(addsuffix %,$(ROOT_TOO)),$(TESTS)))
 
 pytest-once: setup-dev
-	@if grep -rqs --include='*.py' 'mark\.serial' $(foreach test,$(TESTS),$(firstword $(subst ::, ,$(test)))); then \
-	  echo "$(PYTEST) -m serial $(TESTS)"; $(PYTEST) -m serial $(TESTS) || [ $$? -eq 5 ]; fi
 ifeq ($(TESTS),tests)
-	$(PYTEST) -m 'not serial' -n $(WORKERS) --dist loadgroup --ignore tests/core tests
+	$(PYTEST) -n $(WORKERS) --dist loadgroup --ignore tests/core tests
 	@$(MAKE) --no-print-directory coverage
 else
-	$(PYTEST) -m 'not serial' -n $(WORKERS) --dist loadgroup $(TESTS)
+	$(PYTEST) -n $(WORKERS) --dist loadgroup $(TESTS)
 endif
 
 # What is measured and how much of it must be: [tool.coverage] in pyproject.toml.
 coverage: setup-dev ## the core's own tests, which must cover every branch of it; part of `make test`
-	$(PYTEST) -m 'not serial' -n $(WORKERS) --dist loadgroup --cov --cov-report term-missing:skip-covered tests/core
+	$(PYTEST) -n $(WORKERS) --dist loadgroup --cov --cov-report term-missing:skip-covered tests/core
 
 format: setup-dev ## format and repair what the linter can repair by itself
 	$(BIN)/ruff check --fix-only --quiet

@@ -9,6 +9,7 @@ import asyncio
 import os
 import shutil
 import subprocess
+import sys
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
@@ -18,6 +19,10 @@ import trustme
 from hypothesis import HealthCheck, settings
 
 ROOT = Path(__file__).resolve().parents[1]
+
+# To rewrite the assertions of all tests takes as long as all else of collecting them: what one
+# process rewrote, the others read, also where PYTHONDONTWRITEBYTECODE is set.
+sys.dont_write_bytecode = False
 
 # `make test` searches shortly and the same way each time; `make fuzz` long, and anew each time.
 settings.register_profile("fast", max_examples=100, deadline=None, derandomize=True)

@@ -8,8 +8,6 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-import pytest
-
 from supervisor.base.process import descendants
 from supervisor.sandbox.base import SandboxLimits
 from supervisor.sandbox.limits import Watched
@@ -61,7 +59,6 @@ def cpu_s(count: int) -> float:
     return min(spent)
 
 
-@pytest.mark.serial
 def test_each_is_told_in_time_that_grows_with_their_number() -> None:
     assert cpu_s(400) < 8 * cpu_s(100)
 
