@@ -49,12 +49,12 @@ def _with(product: Gatehouse, folder: Path, program: str) -> tuple[float, float,
     workspace = folder / "workspace"
     workspace.mkdir()
     up = folder / "up.log"
-    product.start("up", log=up)
+    product.launch("up", log=up)
     until(lambda: "open http://127.0.0.1:" in up.read_text(), "the page's URL")
-    url = product.ask("url").split()[-1]
+    url = product.ok("url").split()[-1]
     origin = url.split("/login")[0]
     agent = ("--workspace", str(workspace), "--max-uptime", f"{UPTIME_S}s", "--")
-    product.start("run", *agent, sys.executable, "-c", program, log=folder / "run.log")
+    product.launch("run", *agent, sys.executable, "-c", program, log=folder / "run.log")
     until(lambda: "FLOODING" in (folder / "run.log").read_text(), "the agent's first calls")
     with httpx.Client(base_url=origin, headers={"Origin": origin}, timeout=120) as page:
         page.get(url)

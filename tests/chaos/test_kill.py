@@ -52,12 +52,12 @@ def test_a_kill_at_any_moment(gatehouse: Path, tmp_path: Path, number: int) -> N
     workspace.mkdir()
     product = Gatehouse(gatehouse, tmp_path, POLICY)
     try:
-        process = product.start(
+        process = product.launch(
             "run", "--workspace", str(workspace), "--", "sh", "-c", AGENT, log=tmp_path / "run.log"
         )
         acknowledged = _answer_until_the_kill(product, process, chance)
         _check_record(product)
-        product.start("up", log=tmp_path / "up.log")
+        product.launch("up", log=tmp_path / "up.log")
         product.until_event("session_found_dead")
         _check_host(product, workspace, acknowledged)
         _check_record(product)

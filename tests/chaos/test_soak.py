@@ -187,7 +187,7 @@ def test_memory_and_descriptors_stay_flat(
     }
     person: Answering | None = None
     try:
-        process = product.start(
+        process = product.launch(
             "run", "--workspace", str(workspace), "--", *command, log=log, **more
         )
         client = until(lambda: find(product.data), "the supervisor to answer")

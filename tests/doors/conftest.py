@@ -4,7 +4,6 @@ policies. What a test here sees is what the person sees: exit codes, streams, HT
 import html
 import http.client
 import json
-import os
 import re
 import signal
 import subprocess
@@ -15,7 +14,7 @@ from typing import Any
 import httpx
 import pytest
 
-from tests.scenarios.process import PATIENCE_S, until
+from tests.scenarios.process import PATIENCE_S, Gatehouse, until
 
 
 class Started:
@@ -43,78 +42,30 @@ class Started:
         return self.process.wait(PATIENCE_S)
 
 
-class Door:
-    """One person's Gatehouse: a home for it in `folder`, with `data` and a `workspace`."""
+class Door(Gatehouse):
+    """One person's Gatehouse on the shipped policies: a home for it in `folder`, with `data` and a
+    `workspace`."""
 
     def __init__(self, program: Path, folder: Path) -> None:
-        self.program = program
-        self.folder = folder
-        self.data = folder / "data"
+        super().__init__(program, folder)
         self.workspace = folder / "workspace"
         self.workspace.mkdir()
-        self._started: list[Started] = []
-
-    def environment(self, **more: str) -> dict[str, str]:
-        own = {"GATEHOUSE_DATA": str(self.data), "GATEHOUSE_PORT": "0"}
-        return {**os.environ, **own, **more}
-
-    def run(
-        self, *words: str | bytes, given: str = "", **more: str
-    ) -> subprocess.CompletedProcess[str]:
-        """Run a verb to its end."""
-        return self._run([self.program, *words], given, more)
 
     def sh(self, script: str, given: str = "", **more: str) -> subprocess.CompletedProcess[str]:
         """Run a line of a shell, bash, with `gatehouse` in it, in the folder."""
         line = f'gatehouse() {{ "{self.program}" "$@"; }}; {script}'
-        return self._run(["bash", "-c", line], given, more)
-
-    def _run(
-        self, command: list[Any], given: str, more: dict[str, str]
-    ) -> subprocess.CompletedProcess[str]:
-        return subprocess.run(
-            command,
-            input=given,
-            capture_output=True,
-            encoding="utf-8",
-            errors="replace",
-            timeout=PATIENCE_S,
-            cwd=self.folder,
-            env=self.environment(**more),
-            check=False,
-        )
+        return self.run_command(["bash", "-c", line], given, more)
 
     def start(self, *words: str, stdin: Any = subprocess.DEVNULL, **more: str) -> Started:
         """Start a verb and leave it running."""
-        log = self.folder / f"log-{len(self._started)}.txt"
-        with log.open("wb") as file:
-            process = subprocess.Popen(
-                [self.program, *words],
-                stdin=stdin,
-                stdout=file,
-                stderr=file,
-                cwd=self.folder,
-                env=self.environment(**more),
-            )
-        self._started.append(Started(process, log))
-        return self._started[-1]
+        log = self.folder / f"log-{len(self.started)}.txt"
+        return Started(self.launch(*words, log=log, stdin=stdin, **more), log)
 
     def up(self, *words: str, **more: str) -> Started:
         """`gatehouse up`, once its page is there."""
         started = self.start("up", *words, **more)
         started.until_printed("open http://127.0.0.1:")
         return started
-
-    def waiting(self) -> dict[str, str]:
-        """What waits for an answer by `gatehouse approvals`: title to id."""
-        lines = re.findall(
-            r"^([0-9a-f]{32})  \S+\s+(.*)$", self.run("approvals").stdout, re.MULTILINE
-        )
-        return {title: request_id for request_id, title in lines}
-
-    def until_waiting(self, title: str) -> str:
-        """Wait until a request of this title waits; its id."""
-        return until(lambda: self.waiting().get(title, ""), f"`{title}` to wait")
 
     def sessions(self) -> list[dict[str, Any]]:
         """`GET /api/sessions`, newest first."""
@@ -133,16 +84,6 @@ class Door:
         connection.close()
         return answer.status, json.loads(text) if text else None
 
-    def end(self) -> None:
-        for one in self._started:
-            if one.process.poll() is None:
-                one.signal(signal.SIGTERM)
-                try:
-                    one.process.wait(PATIENCE_S)
-                except subprocess.TimeoutExpired:
-                    one.process.kill()
-                    one.process.wait()
-
 
 @pytest.fixture
 def door(gatehouse: Path, tmp_path: Path) -> Iterator[Door]:
@@ -157,7 +98,7 @@ class House(Door):
 
     def __init__(self, program: Path, folder: Path, policy: Path | None = None) -> None:
         super().__init__(program, folder)
-        self.policy = policy
+        self._shipped = policy
         self._page: httpx.Client | None = None
         (self.workspace / "README.md").write_text("# Shop\n")
         origin = folder / "origin.git"
@@ -174,14 +115,8 @@ class House(Door):
         ).stdout
 
     def environment(self, **more: str) -> dict[str, str]:
-        own = {"GATEHOUSE_POLICY": str(self.policy)} if self.policy else {}
+        own = {"GATEHOUSE_POLICY": str(self._shipped)} if self._shipped else {}
         return super().environment(**own, **more)
-
-    def ok(self, *words: str, **more: str) -> str:
-        """Run a verb that must succeed; what it printed."""
-        done = self.run(*words, **more)
-        assert done.returncode == 0, (words, done.stdout, done.stderr)
-        return done.stdout
 
     def begin(self, script: str, *words: str) -> tuple[Started, str]:
         """Have a shell script supervised beside `up` until it is done: the verb, and the session's

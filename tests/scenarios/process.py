@@ -20,67 +20,81 @@ VERB_EVERY_S = 1.0
 
 
 class Gatehouse:
-    """One data folder, one policy, and the processes that were started on it."""
+    """One data folder, and the processes that were started on it. `policy`: the text of its policy;
+    None is what a new installation has."""
 
-    def __init__(self, program: Path, folder: Path, policy: str) -> None:
+    def __init__(self, program: Path, folder: Path, policy: str | None = None) -> None:
         self.program = program
+        self.folder = folder
         self.data = folder / "data"
         self.policy = folder / "policy.yaml"
-        self.policy.write_text(policy)
+        if policy is not None:
+            self.policy.write_text(policy)
+        self._has_policy = policy is not None
         self.started: list[subprocess.Popen[bytes]] = []
 
-    @property
-    def environment(self) -> dict[str, str]:
-        return {
-            **os.environ,
-            "GATEHOUSE_DATA": str(self.data),
-            "GATEHOUSE_POLICY": str(self.policy),
-            "GATEHOUSE_PORT": "0",
-        }
+    def environment(self, **more: str) -> dict[str, str]:
+        own = {"GATEHOUSE_DATA": str(self.data), "GATEHOUSE_PORT": "0"}
+        if self._has_policy:
+            own["GATEHOUSE_POLICY"] = str(self.policy)
+        return {**os.environ, **own, **more}
 
-    def run(self, *words: str, given: str = "", **more: str) -> subprocess.CompletedProcess[str]:
+    def run(
+        self, *words: str | bytes, given: str = "", **more: str
+    ) -> subprocess.CompletedProcess[str]:
         """Run a verb to its end."""
-        env = self.environment | more
-        command = [str(self.program), *words]
+        return self.run_command([self.program, *words], given, more)
+
+    def run_command(
+        self, command: list[Any], given: str, more: dict[str, str]
+    ) -> subprocess.CompletedProcess[str]:
+        """Run any command to its end, as a verb is run."""
         return subprocess.run(
             command,
             input=given,
             capture_output=True,
-            text=True,
+            encoding="utf-8",
+            errors="replace",
             timeout=PATIENCE_S,
-            env=env,
+            cwd=self.folder,
+            env=self.environment(**more),
             check=False,
         )
 
-    def start(self, *words: str, log: Path, **more: str) -> subprocess.Popen[bytes]:
+    def ok(self, *words: str, **more: str) -> str:
+        """A verb that must succeed; its output."""
+        done = self.run(*words, **more)
+        assert done.returncode == 0, (words, done.stdout, done.stderr)
+        return done.stdout
+
+    def launch(
+        self, *words: str, log: Path, stdin: Any = subprocess.DEVNULL, **more: str
+    ) -> subprocess.Popen[bytes]:
         """Start a verb and leave it running; its output and errors go to `log`."""
         with log.open("wb") as file:
             process = subprocess.Popen(
-                [str(self.program), *words],
-                stdin=subprocess.DEVNULL,
+                [self.program, *words],
+                stdin=stdin,
                 stdout=file,
                 stderr=file,
-                env=self.environment | more,
+                cwd=self.folder,
+                env=self.environment(**more),
             )
         self.started.append(process)
         return process
 
-    def ask(self, *words: str) -> str:
-        """A verb that must succeed; its output."""
-        done = self.run(*words)
-        assert done.returncode == 0, done.stderr
-        return done.stdout
+    def waiting(self) -> dict[str, str]:
+        """What waits for an answer by `gatehouse approvals`: title to id."""
+        lines = re.findall(
+            r"^([0-9a-f]{32})  \S+\s+(.*)$", self.run("approvals").stdout, re.MULTILINE
+        )
+        return {title: request_id for request_id, title in lines}
 
-    def pending(self) -> dict[str, str]:
-        """Waiting requests: title -> id."""
-        lines = [
-            line.split(maxsplit=2)
-            for line in self.run("approvals").stdout.splitlines()
-            if re.match(r"[0-9a-f]{32} ", line)
-        ]
-        return {title: request_id for request_id, _, title in lines}
+    def until_waiting(self, title: str) -> str:
+        """Wait until a request of this title waits; its id."""
+        return self.until_all_wait(title)[title]
 
-    def until_pending(self, *titles: str) -> dict[str, str]:
+    def until_all_wait(self, *titles: str) -> dict[str, str]:
         """Wait until all of these wait for an answer. A verb is a process of its own: it is run
         when there is something new."""
         looked_at, seen_bytes = 0.0, -1
@@ -91,8 +105,8 @@ class Gatehouse:
             if size == seen_bytes and now < looked_at + VERB_EVERY_S:
                 return None
             looked_at, seen_bytes = now, size
-            pending = self.pending()
-            return pending if set(titles) <= pending.keys() else None
+            waiting = self.waiting()
+            return waiting if set(titles) <= waiting.keys() else None
 
         return until(found, f"{titles} to wait")
 
@@ -137,7 +151,7 @@ def start_reviews(
         "GATEHOUSE_REVIEW_DEBOUNCE": "1s/3s",
     }
     log = folder / f"log-{len(product.started)}.txt"
-    process = product.start("up", "--reviews", log=log, **env)
+    process = product.launch("up", "--reviews", log=log, **env)
     until(lambda: b"webhooks come in" in log.read_bytes() or None, "the door for webhooks")
     return process
 

@@ -23,11 +23,11 @@ def test_one_line_for_many_files(gatehouse: Path, tmp_path: Path) -> None:
     workspace.mkdir()
     product = Gatehouse(gatehouse, tmp_path, POLICY)
     try:
-        product.start("up", log=tmp_path / "up.log")
+        product.launch("up", log=tmp_path / "up.log")
         until(
             lambda: "open http://127.0.0.1:" in (tmp_path / "up.log").read_text(), "the page's URL"
         )
-        product.start(
+        product.launch(
             "run", "--workspace", str(workspace), "--", "sh", "-c", AGENT, log=tmp_path / "run.log"
         )
         until(
@@ -36,30 +36,30 @@ def test_one_line_for_many_files(gatehouse: Path, tmp_path: Path) -> None:
             ),
             "one line for all",
         )
-        listed = product.ask("approvals")
+        listed = product.ok("approvals")
         session = listed.split()[0]
         assert listed.count(" filesystem ") == 1
         assert "1 of them are not approved with the rest" in listed
         assert "src/link" in listed
 
-        said = product.ask("approve", session, "--changes", "--below", "src/deep")
+        said = product.ok("approve", session, "--changes", "--below", "src/deep")
         assert "    created  src/deep/1.txt\n" in said
         assert "approved: 8 of 8 changed files" in said
         assert said.endswith("\napproved; applied: 8\n")
         until(lambda: len(list((workspace / "src/deep").glob("*.txt"))) == 8, "the folder's files")
         assert not (workspace / "docs").exists()
-        said = product.ask("approve", session, "--changes", "--below", "src")
+        said = product.ok("approve", session, "--changes", "--below", "src")
         assert (
             "approved: 8 of 9 changed files (9 created, +8 -0 lines); 1 need an answer of their own"
             in said
         )
         until(lambda: len(list((workspace / "src").glob("*.txt"))) == 8, "the other folder's files")
         assert (
-            product.ask("deny", session, "--changes", "--reason", "no docs")
+            product.ok("deny", session, "--changes", "--reason", "no docs")
             .splitlines()[-1]
             .startswith("denied: 9 of 9")
         )
-        assert "nothing waits" in product.ask("approvals")
+        assert "nothing waits" in product.ok("approvals")
         assert not (workspace / "docs").exists()
         assert not (workspace / "src/link").is_symlink()
         done = product.run("approve", session, "--changes")

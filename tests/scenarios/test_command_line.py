@@ -27,7 +27,7 @@ def product(gatehouse: Path, tmp_path: Path) -> Iterator[Gatehouse]:
 
 @pytest.fixture
 def up(product: Gatehouse, tmp_path: Path) -> Gatehouse:
-    product.start("up", log=tmp_path / "up.log")
+    product.launch("up", log=tmp_path / "up.log")
     until(lambda: "open http://127.0.0.1:" in (tmp_path / "up.log").read_text(), "the page's URL")
     return product
 
@@ -162,7 +162,7 @@ def test_the_agents_terminal_tricks_do_not_reach_the_terminal(
 def test_the_twins_of_the_page(up: Gatehouse, tmp_path: Path) -> None:
     workspace = tmp_path / "workspace"
     log = tmp_path / "run.log"
-    up.start(
+    up.launch(
         "run",
         "--workspace",
         str(workspace),
@@ -172,9 +172,9 @@ def test_the_twins_of_the_page(up: Gatehouse, tmp_path: Path) -> None:
         "mkdir src; cd src; echo a > a.txt; echo b > b.txt; echo c > ../c.md; sleep 600",
         log=log,
     )
-    waiting = up.until_pending("write src/a.txt", "write src/b.txt", "write c.md")
-    assert "denied" in up.ask("deny", waiting["write c.md"], "--reason", "no notes")
-    said = up.ask("approve", waiting["write src/a.txt"], "--always")
+    waiting = up.until_all_wait("write src/a.txt", "write src/b.txt", "write c.md")
+    assert "denied" in up.ok("deny", waiting["write c.md"], "--reason", "no notes")
+    said = up.ok("approve", waiting["write src/a.txt"], "--always")
     assert said.startswith(f"{waiting['write src/a.txt']}  filesystem  write src/a.txt\n")
     assert "saved: allow filesystem(" in said
     assert said.endswith("\napproved; applied\n")
@@ -183,39 +183,39 @@ def test_the_twins_of_the_page(up: Gatehouse, tmp_path: Path) -> None:
         "both files: the rule answered the other",
     )
     assert not (workspace / "c.md").exists()
-    assert "nothing waits" in up.ask("approvals")
+    assert "nothing waits" in up.ok("approvals")
 
-    rules = up.ask("rules", "list")
+    rules = up.ok("rules", "list")
     assert "filesystem(" in rules
-    added = up.ask("rules", "add", "deny", "network(*.example.org)", "--why", "not needed")
+    added = up.ok("rules", "add", "deny", "network(*.example.org)", "--why", "not needed")
     assert added.startswith("no earlier network request to compare with\n")
     rule_id = added.split("id ")[1].split(";")[0]
-    assert "network(*.example.org)" in up.ask("rules", "list")
-    up.ask("rules", "remove", rule_id)
-    assert "network(*.example.org)" not in up.ask("rules", "list")
+    assert "network(*.example.org)" in up.ok("rules", "list")
+    up.ok("rules", "remove", rule_id)
+    assert "network(*.example.org)" not in up.ok("rules", "list")
     one_line(up.run("rules", "add", "allow", "network(*)"), "network(*)")
     one_line(up.run("rules", "remove", "nonsense"), "nonsense")
 
-    (line,) = up.ask("sessions").splitlines()
+    (line,) = up.ok("sessions").splitlines()
     assert " running " in line
-    assert "login?token=" in up.ask("url")
-    up.ask("stop", line.split()[0], "--reason", "enough")
+    assert "login?token=" in up.ok("url")
+    up.ok("stop", line.split()[0], "--reason", "enough")
     up.until_event("session_ended")
     assert up.events("session_ended")[0]["reason"] == "enough"
-    records = [json.loads(text) for text in up.ask("audit", "--json").splitlines()]
+    records = [json.loads(text) for text in up.ok("audit", "--json").splitlines()]
     assert {"rule_added", "request_answered", "session_ended"} <= {
         record["event"] for record in records
     }
-    assert "session_ended" in up.ask("audit")
-    assert "unbroken" in up.ask("audit", "--verify")
+    assert "session_ended" in up.ok("audit")
+    assert "unbroken" in up.ok("audit", "--verify")
 
 
 def test_watching_and_following_go_on_with_what_comes(up: Gatehouse, tmp_path: Path) -> None:
     watched, followed = tmp_path / "watched.log", tmp_path / "followed.log"
-    up.start("approvals", "--watch", log=watched)
-    up.start("audit", "--follow", log=followed)
+    up.launch("approvals", "--watch", log=watched)
+    up.launch("audit", "--follow", log=followed)
     agent = "mkdir src; echo a > src/a.txt; sleep 600"
-    up.start(
+    up.launch(
         "run",
         "--workspace",
         str(tmp_path / "workspace"),
@@ -225,12 +225,12 @@ def test_watching_and_following_go_on_with_what_comes(up: Gatehouse, tmp_path: P
         agent,
         log=tmp_path / "run.log",
     )
-    request = up.until_pending("write src/a.txt")["write src/a.txt"]
+    request = up.until_all_wait("write src/a.txt")["write src/a.txt"]
     until(
         lambda: f"{request}  filesystem  write src/a.txt" in watched.read_text(),
         "the request in the watching terminal",
     )
-    up.ask("deny", request, "--reason", "not now", "--always")
+    up.ok("deny", request, "--reason", "not now", "--always")
     until(
         lambda: f"{request}  denied (denied by " in watched.read_text(),
         "the answer in the watching terminal",
@@ -238,7 +238,7 @@ def test_watching_and_following_go_on_with_what_comes(up: Gatehouse, tmp_path: P
     until(lambda: "request_answered" in followed.read_text(), "the answer in the followed log")
     assert any(
         line.split()[1:3] == ["deny", "filesystem(src/*)"]
-        for line in up.ask("rules", "list").splitlines()
+        for line in up.ok("rules", "list").splitlines()
     )
 
 

@@ -21,19 +21,19 @@ def test_a_session_starts_with_the_words_that_were_given_and_shows_no_credential
     workspace = tmp_path / "workspace"
     workspace.mkdir()
     try:
-        product.start("up", log=tmp_path / "up.log")
+        product.launch("up", log=tmp_path / "up.log")
         until(
             lambda: "open http://127.0.0.1:" in (tmp_path / "up.log").read_text(), "the page's URL"
         )
         words = ("sh", "-c", AGENT, "agent", "PGPASSWORD=x", "--token", SECRET)
-        product.start("run", "--workspace", str(workspace), "--", *words, log=tmp_path / "run.log")
+        product.launch("run", "--workspace", str(workspace), "--", *words, log=tmp_path / "run.log")
         expected = hashlib.sha256(SECRET.encode()).hexdigest()
         until(
             lambda: (workspace / "got.txt").is_file() and (workspace / "got.txt").read_text(),
             "what it got",
         )
         assert (workspace / "got.txt").read_text() == f"{expected}\n"
-        listed = product.ask("sessions")
+        listed = product.ok("sessions")
         assert "[hidden]" in product.events("session_started")[0]["command"]
         assert SECRET not in listed
         for log in ("up.log", "run.log"):

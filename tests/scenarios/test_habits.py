@@ -51,18 +51,18 @@ def test_a_checkout_is_one_answer_and_rm_rf_is_none(
     product = Gatehouse(gatehouse, tmp_path, POLICY)
     head = (workspace / ".git/HEAD").read_bytes()
     try:
-        product.start("up", log=tmp_path / "up.log")
+        product.launch("up", log=tmp_path / "up.log")
         until(
             lambda: "open http://127.0.0.1:" in (tmp_path / "up.log").read_text(), "the page's URL"
         )
-        product.start(
+        product.launch(
             "run", "--workspace", str(workspace), "--", "sh", "-c", AGENT, log=tmp_path / "run.log"
         )
         changed = f"{FILES + 2} changed files (1 created, {FILES} changed, 1 deleted"
         until(lambda: changed in product.run("approvals").stdout, changed)
-        session = product.ask("approvals").split()[0]
+        session = product.ok("approvals").split()[0]
         assert (workspace / "src/7.py").read_text() == "on_main = 7\n"
-        assert f"\napproved: {FILES + 2} of {FILES + 2} changed files" in product.ask(
+        assert f"\napproved: {FILES + 2} of {FILES + 2} changed files" in product.ok(
             "approve", session, "--changes"
         )
         until(
@@ -80,8 +80,8 @@ def test_a_checkout_is_one_answer_and_rm_rf_is_none(
         deleted = f"{FILES + 2} changed files ({FILES + 2} deleted"
         until(lambda: deleted in product.run("approvals").stdout, deleted)
         assert len(list((workspace / "src").iterdir())) == FILES + 1
-        assert "\ndenied: " in product.ask("deny", session, "--changes", "--reason", "keep them")
-        assert "nothing waits" in product.ask("approvals")
+        assert "\ndenied: " in product.ok("deny", session, "--changes", "--reason", "keep them")
+        assert "nothing waits" in product.ok("approvals")
         assert len(list((workspace / "src").iterdir())) == FILES + 1
         assert (workspace / "go.txt").read_text() == "go\n"
     finally:

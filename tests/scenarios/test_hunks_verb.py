@@ -26,7 +26,7 @@ def product(gatehouse: Path, tmp_path: Path) -> Iterator[Gatehouse]:
 
 def test_some_changes_by_their_numbers(product: Gatehouse, tmp_path: Path) -> None:
     file = tmp_path / "workspace/a.txt"
-    product.start(
+    product.launch(
         "run",
         "--workspace",
         str(tmp_path / "workspace"),
@@ -37,8 +37,8 @@ def test_some_changes_by_their_numbers(product: Gatehouse, tmp_path: Path) -> No
         log=tmp_path / "run.log",
     )
     product.until_event("request_asked")
-    request_id = product.ask("approvals").split()[0]
-    shown = product.ask("show", request_id)
+    request_id = product.ok("approvals").split()[0]
+    shown = product.ok("show", request_id)
     assert "  1  @@ -3,7 +3,7 @@" in shown
     assert "  2  @@ -28,7 +28,7 @@" in shown
     assert "-line 5\n     +LINE 5\n" in shown
@@ -51,10 +51,10 @@ def test_some_changes_by_their_numbers(product: Gatehouse, tmp_path: Path) -> No
         assert "not one of its 2 changes" in refused.stderr
     assert "say which" in product.run("approve", request_id, "--drop-rest").stderr
     assert file.read_text() == "".join(LINES)
-    done = product.ask("approve", request_id, "--hunks", "1", "--drop-rest")
+    done = product.ok("approve", request_id, "--hunks", "1", "--drop-rest")
     assert done.endswith("\napproved; applied: 1 of 2 changes of a.txt; the rest is denied\n")
     assert file.read_text() == "".join([*LINES[:5], "LINE 5\n", *LINES[6:]])
-    assert "nothing waits" in product.ask("approvals")
+    assert "nothing waits" in product.ok("approvals")
     assert "already superseded" in product.run("approve", request_id, "--hunks", "1").stderr
 
 
@@ -62,7 +62,7 @@ def test_what_runs_with_a_build_says_so_in_a_word_that_asks_nothing(
     product: Gatehouse, tmp_path: Path
 ) -> None:
     work = "printf 'all:\\n\\techo hi\\n' > Makefile; sleep 60"
-    product.start(
+    product.launch(
         "run",
         "--workspace",
         str(tmp_path / "workspace"),
@@ -73,6 +73,6 @@ def test_what_runs_with_a_build_says_so_in_a_word_that_asks_nothing(
         log=tmp_path / "run.log",
     )
     product.until_event("request_asked")
-    shown = product.ask("show", product.ask("approvals").split()[0])
+    shown = product.ok("show", product.ok("approvals").split()[0])
     assert "asked because: no rule matches; filesystem asks" in shown
     assert "    runs when you run tests or a build\n" in shown

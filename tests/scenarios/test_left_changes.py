@@ -30,7 +30,7 @@ class Door:
     """The operator's door as a browser and as a program of the operator's has it."""
 
     def __init__(self, product: Gatehouse) -> None:
-        url = product.ask("url").split()[-1]
+        url = product.ok("url").split()[-1]
         origin = url.split("/login")[0]
         self.page = httpx.Client(base_url=origin, headers={"Origin": origin})
         self.page.get(url)
@@ -57,7 +57,7 @@ def product(gatehouse: Path, tmp_path: Path) -> Iterator[Gatehouse]:
 
 def up(product: Gatehouse, folder: Path) -> None:
     log = folder / f"up-{len(product.started)}.log"
-    product.start("up", log=log)
+    product.launch("up", log=log)
     until(lambda: "open http://127.0.0.1:" in log.read_text(), "the page's URL")
 
 
@@ -79,10 +79,10 @@ def test_what_is_left_is_shown_and_answered_at_every_door(
     workspace = tmp_path / "workspace"
     up(product, tmp_path)
     run = ("run", "--workspace", str(workspace), "--", "sh", "-c", WORK)
-    product.start(*run, log=tmp_path / "run.log")
-    left = product.until_pending("write a.txt", "write b.txt", "write c.txt", "write README.md")
+    product.launch(*run, log=tmp_path / "run.log")
+    left = product.until_all_wait("write a.txt", "write b.txt", "write c.txt", "write README.md")
     session = product.events("session_started")[0]["session"]
-    product.ask("stop", session)
+    product.ok("stop", session)
     product.until_event("session_ended")
     (workspace / "README.md").write_text("the person's\n")
     (workspace / "a.txt").write_text("one\n")  # a new time, the same content
@@ -93,11 +93,11 @@ def test_what_is_left_is_shown_and_answered_at_every_door(
     until(lambda: (workspace / "a.txt").read_text() == "one\nnew\n", "the change on the host")
 
     # By the command line, and what the person changed meanwhile stays.
-    shown = product.ask("show", left["write b.txt"])
+    shown = product.ok("show", left["write b.txt"])
     assert "+of b" in shown
-    assert "approved; applied" in product.ask("approve", left["write b.txt"])
+    assert "approved; applied" in product.ok("approve", left["write b.txt"])
     assert (workspace / "b.txt").read_text() == "of b\n"
-    stale = product.ask("show", left["write README.md"])
+    stale = product.ok("show", left["write README.md"])
     assert "out of date: approving it would change nothing" in stale
     assert product.run("approve", left["write README.md"]).returncode == 2
     assert (workspace / "README.md").read_text() == "the person's\n"
@@ -134,17 +134,17 @@ def test_what_comes_to_nothing_waits_again_though_nothing_watches_the_copy(
         " for i in $(seq 12); do echo $i > f$i.txt; done; sleep 600"
     )
     run = ("run", "--workspace", str(workspace), "--", "sh", "-c", work)
-    product.start(*run, log=tmp_path / "run.log")
+    product.launch(*run, log=tmp_path / "run.log")
     session = product.until_event("session_started")[0]["session"]
     product.until_event("request_asked", 14)
-    product.ask("stop", session)
+    product.ok("stop", session)
     product.until_event("session_ended")
     (workspace / "README.md").write_text("the person's\n")
     product.end()
     up(product, tmp_path)
 
     asked = {one["action"]["path"]: one["id"] for one in requests(product)}
-    shown = product.ask("approve", asked["long.txt"], "--hunks", "1")
+    shown = product.ok("approve", asked["long.txt"], "--hunks", "1")
     assert shown.endswith("1 of 2 changes of long.txt; the rest waits\n")
     assert (workspace / "long.txt").read_text() == "".join([*lines[:5], "LINE 5\n", *lines[6:]])
     assert {one["action"]["path"] for one in requests(product)} == asked.keys()
@@ -159,13 +159,13 @@ def test_what_comes_to_nothing_waits_again_though_nothing_watches_the_copy(
     waiting = {one["action"]["path"]: one for one in requests(product)}
     assert waiting.keys() == asked.keys()
     assert "conflict" in waiting["README.md"]["action"]["hazards"]
-    assert "approved; applied: 13" in product.ask("approve", session, "--changes")
+    assert "approved; applied: 13" in product.ok("approve", session, "--changes")
     assert (workspace / "long.txt").read_text().count("LINE") == 2
     assert (workspace / "f12.txt").read_text() == "12\n"
     assert (workspace / "README.md").read_text() == "the person's\n"
-    product.ask("approve", waiting["README.md"]["id"])
+    product.ok("approve", waiting["README.md"]["id"])
     assert (workspace / "README.md").read_text() == "mine\n"
-    assert "nothing waits" in product.ask("approvals")
+    assert "nothing waits" in product.ok("approvals")
 
 
 def requests(product: Gatehouse) -> list[dict[str, Any]]:
@@ -179,10 +179,10 @@ def test_what_cant_be_shown_cant_be_approved(product: Gatehouse, tmp_path: Path)
     workspace = tmp_path / "workspace"
     up(product, tmp_path)
     run = ("run", "--workspace", str(workspace), "--", "sh", "-c", WORK)
-    product.start(*run, log=tmp_path / "run.log")
-    left = product.until_pending("write b.txt")
+    product.launch(*run, log=tmp_path / "run.log")
+    left = product.until_all_wait("write b.txt")
     session = product.events("session_started")[0]["session"]
-    product.ask("stop", session)
+    product.ok("stop", session)
     product.until_event("session_ended")
     (product.data / "sessions" / session / "merged").rename(tmp_path / "gone")
     product.end()
@@ -198,7 +198,7 @@ def test_what_cant_be_shown_cant_be_approved(product: Gatehouse, tmp_path: Path)
         assert "can&#39;t be shown" in refused.text
     assert product.run("approve", left["write b.txt"]).returncode == 1
     assert not (workspace / "b.txt").exists()
-    product.ask("deny", left["write b.txt"])
+    product.ok("deny", left["write b.txt"])
 
 
 def test_a_copy_that_is_gone_hides_nothing_of_other_sessions(
@@ -210,16 +210,16 @@ def test_a_copy_that_is_gone_hides_nothing_of_other_sessions(
     for number, folder in enumerate((tmp_path / "workspace", make_repository(tmp_path / "two")), 1):
         work = f"for i in $(seq 12); do echo $i of {number} > n$i.txt; done; sleep 600"
         run = ("run", "--workspace", str(folder), "--", "sh", "-c", work)
-        product.start(*run, log=tmp_path / f"run-{number}.log")
+        product.launch(*run, log=tmp_path / f"run-{number}.log")
         sessions.append(product.until_event("session_started", number)[-1]["session"])
         product.until_event("request_asked", 12 * number)
-        product.ask("stop", sessions[-1])
+        product.ok("stop", sessions[-1])
         product.until_event("session_ended", number)
     gone, kept = sessions
     product.end()
     (product.data / "sessions" / gone / "merged").rename(tmp_path / "gone")
     up(product, tmp_path)
-    told = product.ask("approvals")
+    told = product.ok("approvals")
     assert f"{gone}  filesystem  12 changed files" in told
     assert "12 of them are not approved with the rest" in told
     assert f"{kept}  filesystem  12 changed files" in told
@@ -233,10 +233,10 @@ def test_a_copy_that_is_gone_hides_nothing_of_other_sessions(
         body = {"answer": "approved", "shown": shown, "ticked": ticked}
         refused = page.post(f"/api/sessions/{gone}/changes", json=body)
         assert (refused.status_code, "is gone" in refused.text) == (404, True)
-    assert "approved; applied: 12" in product.ask("approve", kept, "--changes")
+    assert "approved; applied: 12" in product.ok("approve", kept, "--changes")
     assert (tmp_path / "two/n12.txt").read_text() == "12 of 2\n"
-    product.ask("deny", gone, "--changes")
-    assert "nothing waits" in product.ask("approvals")
+    product.ok("deny", gone, "--changes")
+    assert "nothing waits" in product.ok("approvals")
     assert not (tmp_path / "workspace/n1.txt").exists()
 
 
@@ -254,8 +254,8 @@ def test_what_a_version_before_left_is_shown_and_answered(
         database.execute("UPDATE sessions SET workspace = ?, ended_at = ?", facts)
         database.commit()
     up(product, tmp_path)
-    left = product.until_pending("write a.txt", "write b.txt", "write .envrc")
-    assert "+of b" in product.ask("show", left["write b.txt"])
+    left = product.until_all_wait("write a.txt", "write b.txt", "write .envrc")
+    assert "+of b" in product.ok("show", left["write b.txt"])
     with Door(product) as page:
         approve_on_the_page(page, left["write a.txt"])
         shown = {}
@@ -267,5 +267,5 @@ def test_what_a_version_before_left_is_shown_and_answered(
     until(lambda: (workspace / "a.txt").read_text() == "one\nnew\n", "the change on the host")
     until(lambda: (workspace / "b.txt").exists(), "the other")
     assert not (workspace / ".envrc").exists()
-    assert "approved; applied" in product.ask("approve", left["write .envrc"])
+    assert "approved; applied" in product.ok("approve", left["write .envrc"])
     assert (workspace / ".envrc").read_text() == "E=1\n"

@@ -26,7 +26,7 @@ def product(gatehouse: Path, tmp_path: Path) -> Gatehouse:
 
 
 def up(product: Gatehouse, tmp_path: Path, **more: str) -> subprocess.Popen[bytes]:
-    process = product.start("up", log=tmp_path / "up.log", **more)
+    process = product.launch("up", log=tmp_path / "up.log", **more)
     until(
         lambda: (product.data / "supervisor.json").exists() or process.poll() is not None,
         "the supervisor",
@@ -182,7 +182,7 @@ def test_the_shell_that_a_session_is_started_in_counts_not_the_supervisors(
     program.chmod(0o755)
     up(product, tmp_path, TZ="Asia/Tokyo")
     try:
-        path = f"{program.parent}:{product.environment['PATH']}"
+        path = f"{program.parent}:{product.environment()['PATH']}"
         shell = {
             "PATH": path,
             "TZ": "Europe/Berlin",
@@ -206,20 +206,20 @@ def test_always_is_saved_beside_the_policy_that_the_session_runs_under(
     up(product, tmp_path)
     try:
         words = ("--workspace", str(workspace), "--", "sh", "-c", "echo a > a.txt; sleep 600")
-        product.start("run", "--policy", str(own), *words, log=tmp_path / "run.log")
-        waiting = product.until_pending("write a.txt")
-        said = product.ask("approve", waiting["write a.txt"], "--always")
+        product.launch("run", "--policy", str(own), *words, log=tmp_path / "run.log")
+        waiting = product.until_all_wait("write a.txt")
+        said = product.ok("approve", waiting["write a.txt"], "--always")
         saved = tmp_path / "saved-own.yaml"
         assert str(saved) in said
         assert "filesystem(" in saved.read_text()
         assert not (product.data / "policy.yaml").exists()
         until((workspace / "a.txt").exists, "the file")
-        assert str(saved) in product.ask("rules", "list")
+        assert str(saved) in product.ok("rules", "list")
         (added,) = product.events("rule_added")
         assert added["saved_in"] == str(saved)
         loaded = product.events("policy_loaded")[-1]
         assert loaded["saved_rules_sha256"] == hashlib.sha256(saved.read_bytes()).hexdigest()
-        product.ask("rules", "remove", added["rule_id"])
+        product.ok("rules", "remove", added["rule_id"])
         assert "filesystem(" not in saved.read_text()
     finally:
         product.end()
@@ -236,16 +236,16 @@ def test_a_session_of_its_own_policy_is_judged_by_it_after_a_crash_of_the_superv
     first = up(product, tmp_path)
     try:
         words = ("--workspace", str(workspace), "--", "sh", "-c", "echo a > a.txt; sleep 600")
-        product.start("run", "--policy", str(own), *words, log=tmp_path / "run.log")
-        product.until_pending("write a.txt")
+        product.launch("run", "--policy", str(own), *words, log=tmp_path / "run.log")
+        product.until_all_wait("write a.txt")
         first.kill()
         first.wait()
         (product.data / "supervisor.json").unlink()
         up(product, tmp_path)
-        waiting = product.until_pending("write a.txt")
-        product.ask("rules", "add", "allow", "filesystem(a.txt)")
-        assert product.pending() == waiting
-        product.ask("approve", waiting["write a.txt"], "--always")
+        waiting = product.until_all_wait("write a.txt")
+        product.ok("rules", "add", "allow", "filesystem(a.txt)")
+        assert product.waiting() == waiting
+        product.ok("approve", waiting["write a.txt"], "--always")
         until((workspace / "a.txt").exists, "the file")
         assert "filesystem(" in (tmp_path / "saved-own.yaml").read_text()
     finally:

@@ -284,7 +284,7 @@ def test_the_verb_prints_the_same_beside_a_supervisor_that_runs(
     product = Gatehouse(gatehouse, tmp_path, "version: 1\n")
     try:
         log = tmp_path / "up.log"
-        product.start("up", log=log)
+        product.launch("up", log=log)
         until(lambda: "open http://127.0.0.1:" in log.read_text(), "the page's URL")
         words = ("quarantine", "--workspace", str(workspace), "--")
         done = product.run(*words, "echo", SAID)

@@ -58,7 +58,7 @@ def supervised(
     """The parameter, if any, is how the private copy is made."""
     product = Gatehouse(gatehouse, tmp_path, POLICY)
     mode = f"--copy={getattr(request, 'param', 'auto')}"
-    process = product.start(
+    process = product.launch(
         "run",
         mode,
         "--workspace",
@@ -69,7 +69,7 @@ def supervised(
         AGENT,
         log=tmp_path / "first.log",
     )
-    product.until_pending("write asked.txt", "touch made-by-exec")
+    product.until_all_wait("write asked.txt", "touch made-by-exec")
     yield product, process
     product.end()
 
@@ -89,20 +89,20 @@ def test_a_killed_supervisor_takes_all_along_and_the_next_start_says_what_it_fou
 ) -> None:
     product, process = supervised
     until(lambda: (workspace / "allowed/a.txt").exists(), "the allowed file on the host")
-    waiting = product.pending()
+    waiting = product.waiting()
     kill_whole(process)
     assert not (workspace / "asked.txt").exists()
 
-    product.start("up", log=tmp_path / "second.log")
+    product.launch("up", log=tmp_path / "second.log")
     product.until_event("supervisor_started", 2)
     assert "the supervisor died" in until(
         (tmp_path / "second.log").read_text, "what the start found"
     )
     assert [record["killed"] for record in product.events("session_found_dead")] == [False]
     # The change still waits and can still be approved; the command can't, since its agent is gone.
-    still = product.until_pending("write asked.txt")
+    still = product.until_all_wait("write asked.txt")
     assert still == {"write asked.txt": waiting["write asked.txt"]}
-    product.ask("approve", still["write asked.txt"])
+    product.ok("approve", still["write asked.txt"])
     until(lambda: (workspace / "asked.txt").exists(), "the approved file on the host")
     product.until_event("session_ended")
     assert product.run("audit", "--verify").returncode == 0
@@ -115,9 +115,9 @@ def test_an_answer_that_was_acknowledged_before_the_kill_is_carried_out_after_it
     supervised: tuple[Gatehouse, subprocess.Popen[bytes]], workspace: Path, tmp_path: Path
 ) -> None:
     product, process = supervised
-    product.ask("approve", product.pending()["write asked.txt"])
+    product.ok("approve", product.waiting()["write asked.txt"])
     kill_whole(process)
-    product.start("up", log=tmp_path / "second.log")
+    product.launch("up", log=tmp_path / "second.log")
     until(lambda: (workspace / "asked.txt").exists(), "the approved file on the host")
     assert (workspace / "asked.txt").read_text() == "one\n"
     assert product.run("audit", "--verify").returncode == 0
@@ -128,9 +128,9 @@ def test_a_denial_that_was_acknowledged_stays_one(
     supervised: tuple[Gatehouse, subprocess.Popen[bytes]], workspace: Path, tmp_path: Path
 ) -> None:
     product, process = supervised
-    product.ask("deny", product.pending()["write asked.txt"], "--reason", "not this one")
+    product.ok("deny", product.waiting()["write asked.txt"], "--reason", "not this one")
     kill_whole(process)
-    product.start("up", log=tmp_path / "second.log")
+    product.launch("up", log=tmp_path / "second.log")
     product.until_event("session_ended")
     assert not (workspace / "asked.txt").exists()
 
@@ -139,20 +139,20 @@ def test_a_command_that_ran_when_the_supervisor_died_is_said_to_be_unknown(
     supervised: tuple[Gatehouse, subprocess.Popen[bytes]], workspace: Path, tmp_path: Path
 ) -> None:
     product, process = supervised
-    product.ask("rules", "add", "allow", "exec(touch made-by-exec)")
+    product.ok("rules", "add", "allow", "exec(touch made-by-exec)")
     product.until_event("effect_settled", 2)  # the allowed file, and the command
     copy = next((product.data / "sessions").glob("*/merged"))
     assert (copy / "made-by-exec").exists()
     log = tmp_path / "slow.log"
-    product.start("run", "--workspace", str(workspace), "--", "sh", "-c", SLOW, log=log)
-    slow = product.until_pending("sleep 300")["sleep 300"]
-    product.ask("approve", slow)
+    product.launch("run", "--workspace", str(workspace), "--", "sh", "-c", SLOW, log=log)
+    slow = product.until_all_wait("sleep 300")["sleep 300"]
+    product.ok("approve", slow)
     until(
         lambda: slow in {record["request"] for record in product.events("effect_started")},
         "the command to start",
     )
     kill_whole(process)
-    product.start("up", log=tmp_path / "second.log")
+    product.launch("up", log=tmp_path / "second.log")
     (record,) = product.until_event("effect_unknown")
     assert record["request"] == slow
     until(
@@ -174,7 +174,7 @@ def test_a_killed_egress_is_started_again_and_allows_nothing_meanwhile(
     product.until_event("egress_lost")
     product.until_event("egress_started", 2)
     assert process.poll() is None
-    assert "write asked.txt" in product.pending()  # the requests are still there
+    assert "write asked.txt" in product.waiting()  # the requests are still there
 
 
 def test_a_killed_agent_leaves_its_changes_waiting(
@@ -191,6 +191,6 @@ def test_a_killed_agent_leaves_its_changes_waiting(
         with contextlib.suppress(ProcessLookupError):  # it ended with the one before
             os.kill(pid, signal.SIGKILL)
     product.until_event("agent_exited")
-    product.ask("approve", product.until_pending("write asked.txt")["write asked.txt"])
+    product.ok("approve", product.until_all_wait("write asked.txt")["write asked.txt"])
     until(lambda: (workspace / "asked.txt").exists(), "the approved file on the host")
     assert process.wait(PATIENCE_S) in (0, 137)

@@ -45,7 +45,7 @@ def test_the_agent_has_the_terminal_and_gives_it_back(gatehouse: Path, tmp_path:
         stdin=theirs,
         stdout=theirs,
         stderr=theirs,
-        env=product.environment,
+        env=product.environment(),
         start_new_session=True,
     )
     try:

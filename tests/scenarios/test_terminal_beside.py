@@ -45,7 +45,7 @@ class Terminal:
             stdin=self.theirs,
             stdout=self.theirs,
             stderr=self.theirs,
-            env=product.environment,
+            env=product.environment(),
             start_new_session=True,
             preexec_fn=lambda: ioctl(0, termios.TIOCSCTTY, 0),
         )
@@ -88,7 +88,7 @@ def terminal(product: Gatehouse, script: str) -> Iterator[Terminal]:
 
 
 def start(product: Gatehouse) -> subprocess.Popen[bytes]:
-    process = product.start("up", log=product.data.parent / "up.log")
+    process = product.launch("up", log=product.data.parent / "up.log")
     until((product.data / "supervisor.json").exists, "the supervisor")
     return process
 

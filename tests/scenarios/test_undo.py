@@ -64,16 +64,16 @@ def test_after_a_run_everything_is_taken_back_without_a_supervisor(
     assert "-agent" in asked.stdout
     assert "--yes" in asked.stderr
     assert (workspace / "a.txt").read_text() == "agent\n"
-    done = product.ask("undo", "--all", "--yes")
+    done = product.ok("undo", "--all", "--yes")
     assert "brought back        b.txt" in done
     assert is_as_before(workspace)
     assert undo_id(product) in done
     # An undo of the undo, and of that one again.
-    product.ask("undo", undo_id(product), "--yes")
+    product.ok("undo", undo_id(product), "--yes")
     assert (workspace / "a.txt").read_text() == "agent\n"
-    product.ask("undo", undo_id(product), "--yes")
+    product.ok("undo", undo_id(product), "--yes")
     assert is_as_before(workspace)
-    assert " records, unbroken\n" in product.ask("audit", "--verify")
+    assert " records, unbroken\n" in product.ok("audit", "--verify")
     assert {line["by"] for line in product.events("undo_started")} == {"operator (cli)"}
 
 
@@ -94,9 +94,9 @@ def test_a_file_that_was_edited_since_is_named(product: Gatehouse, workspace: Pa
 def test_beside_a_supervisor_one_change_and_a_time(
     product: Gatehouse, workspace: Path, tmp_path: Path
 ) -> None:
-    product.start("up", log=tmp_path / "up.log")
+    product.launch("up", log=tmp_path / "up.log")
     until(lambda: "open http://127.0.0.1:" in (tmp_path / "up.log").read_text(), "the page's URL")
-    product.start(
+    product.launch(
         "run",
         "--workspace",
         str(workspace),
@@ -116,17 +116,17 @@ def test_beside_a_supervisor_one_change_and_a_time(
         for line in product.events("request_asked")
         if line.get("action", {}).get("path") == "a.txt" and line["verdict"] == "allow"
     ]
-    product.ask("undo", request, "--yes")
+    product.ok("undo", request, "--yes")
     assert (workspace / "a.txt").read_text() == "mine\n"
     assert (workspace / "new/er/c.txt").exists()
     # While the session runs nothing is applied again.
     session = product.events("session_started")[0]["session"]
-    product.ask("undo", "--to", "1h", "--session", session, "--yes")
+    product.ok("undo", "--to", "1h", "--session", session, "--yes")
     assert is_as_before(workspace)
-    product.ask("stop", session)
+    product.ok("stop", session)
     until(lambda: product.events("session_ended"), "the session's end")
     assert is_as_before(workspace)
-    assert "nothing would change" in product.ask("undo", session)
+    assert "nothing would change" in product.ok("undo", session)
 
 
 def test_a_person_at_a_terminal_is_asked(product: Gatehouse, workspace: Path) -> None:
@@ -139,7 +139,7 @@ def test_a_person_at_a_terminal_is_asked(product: Gatehouse, workspace: Path) ->
             stdin=theirs,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
-            env=product.environment,
+            env=product.environment(),
         )
         os.write(ours, answer)
         out, _ = process.communicate(timeout=PATIENCE_S)
@@ -171,7 +171,7 @@ def test_a_session_that_a_crash_left_is_taken_up_first(
     older = tmp_path / "older"
     older.mkdir()
     product.run("run", "--workspace", str(older), "--", "sh", "-c", "echo agent > old.txt")
-    running = product.start(
+    running = product.launch(
         "run",
         "--workspace",
         str(workspace),
@@ -190,8 +190,8 @@ def test_a_session_that_a_crash_left_is_taken_up_first(
         assert done.returncode == 1
         assert "gatehouse up" in done.stderr
     assert (older / "old.txt").read_text() == "agent\n"
-    product.start("up", log=tmp_path / "up.log")
+    product.launch("up", log=tmp_path / "up.log")
     until(lambda: "open http://127.0.0.1:" in (tmp_path / "up.log").read_text(), "the page's URL")
-    product.ask("undo", "--all", "--yes")
+    product.ok("undo", "--all", "--yes")
     assert is_as_before(workspace)
     assert (older / "old.txt").read_text() == "agent\n"

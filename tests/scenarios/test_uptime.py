@@ -36,7 +36,7 @@ def ended_reason(product: Gatehouse) -> str:
 
 def test_max_uptime_ends_a_session_in_order(product: Gatehouse, tmp_path: Path) -> None:
     log = tmp_path / "run.log"
-    process = product.start(
+    process = product.launch(
         "run",
         "--workspace",
         str(tmp_path / "workspace"),
@@ -70,10 +70,10 @@ def test_a_signal_ends_it_the_same_way(
     product: Gatehouse, tmp_path: Path, number: signal.Signals
 ) -> None:
     log = tmp_path / "run.log"
-    process = product.start(
+    process = product.launch(
         "run", "--workspace", str(tmp_path / "workspace"), "--", "sh", "-c", POLITE, log=log
     )
-    product.until_pending("write asked.txt")
+    product.until_all_wait("write asked.txt")
     below = descendants(process.pid)
     process.send_signal(number)
     assert process.wait(PATIENCE_S) == 0
@@ -86,7 +86,7 @@ def test_an_agent_that_ignores_sigterm_is_killed_after_ten_seconds(
     product: Gatehouse, tmp_path: Path
 ) -> None:
     log = tmp_path / "run.log"
-    process = product.start(
+    process = product.launch(
         "run", "--workspace", str(tmp_path / "workspace"), "--", "sh", "-c", STUBBORN, log=log
     )
     until(lambda: "ready" in log.read_text(), "the agent to be ready")
@@ -100,19 +100,19 @@ def test_with_stay_the_page_stays_open_after_the_agent_until_a_signal(
     product: Gatehouse, tmp_path: Path
 ) -> None:
     log = tmp_path / "run.log"
-    process = product.start(
+    process = product.launch(
         "run", "--stay", "--workspace", str(tmp_path / "workspace"), "--", "true", log=log
     )
     product.until_event("session_ended")
     until(lambda: "the page stays open" in log.read_text(), "the word that it stays")
-    assert "login?token=" in product.ask("url")
+    assert "login?token=" in product.ok("url")
     process.send_signal(signal.SIGINT)
     assert process.wait(PATIENCE_S) == 0
 
 
 def test_with_stay_max_uptime_still_ends_it(product: Gatehouse, tmp_path: Path) -> None:
     log = tmp_path / "run.log"
-    process = product.start(
+    process = product.launch(
         "run",
         "--stay",
         "--max-uptime",

@@ -236,7 +236,7 @@ def test_killed_at_any_step_no_cap_is_passed_and_the_books_agree(
         process.wait()
         process = start(product, stage, model, tmp_path, free_tcp_port)
         until(lambda: pull.reviews or None, "the review")
-        until(lambda: "found" in product.ask("reviews", "list") or None, "a run that ended")
+        until(lambda: "found" in product.ok("reviews", "list") or None, "a run that ended")
         assert len(pull.reviews) == 1
         used = until(lambda: all_settled(product.data / "reviews.db"), "money to be settled")
         product.end()
@@ -287,7 +287,7 @@ def start(
         "GATEHOUSE_REVIEW_MODEL": MODEL,
     }
     log = folder / f"log-{len(product.started)}.txt"
-    process = product.start("up", "--reviews", log=log, **env)
+    process = product.launch("up", "--reviews", log=log, **env)
     until(lambda: b"webhooks come in" in log.read_bytes() or None, "the door for webhooks")
     return process
 

@@ -26,22 +26,22 @@ def test_hold_and_release_at_the_command_line(
         start_reviews(product, stage, tmp_path, free_tcp_port)
         hook = f"http://127.0.0.1:{free_tcp_port}/github"
         stage.forge.hook = (hook, stage.secret_file.read_bytes())
-        assert product.ask("holds") == "nothing is held\n"
-        assert product.ask("hold", "--all", "--why", "let me look") == (
+        assert product.ok("holds") == "nothing is held\n"
+        assert product.ok("hold", "--all", "--why", "let me look") == (
             "everything  held by operator (cli): let me look\n"
         )
-        until(lambda: NAME in product.ask("repos", "list") or None, "the repository")
-        assert f"{NAME}  held by operator (cli)\n" in product.ask("hold", "--repo", NAME)
+        until(lambda: NAME in product.ok("repos", "list") or None, "the repository")
+        assert f"{NAME}  held by operator (cli)\n" in product.ok("hold", "--repo", NAME)
         pull = opened(stage)
         checks = stage.forge.repositories[NAME].checks
         (check,) = until(lambda: list(checks) or None, "the check")
         assert check["conclusion"] == "neutral"
         assert "held by operator (cli): let me look" in check["output"]["summary"]
-        assert product.ask("release", "--all") == f"{NAME}  held by operator (cli)\n"
+        assert product.ok("release", "--all") == f"{NAME}  held by operator (cli)\n"
         assert product.run("release", "--all").returncode == 1
         assert product.run("hold").returncode == 1
         assert product.run("hold", "--pr", "nonsense").returncode == 1
-        assert product.ask("release", "--repo", NAME.upper()) == "nothing is held\n"
+        assert product.ok("release", "--repo", NAME.upper()) == "nothing is held\n"
         until(lambda: pull.reviews or None, "the review")
         product.end()
 
@@ -87,9 +87,9 @@ def test_sigterm_waits_for_a_review_under_way_and_ctrl_c_does_not(
             assert product.events("review_recorded") == []
         start_reviews(product, stage, tmp_path, free_tcp_port)
         until(lambda: pull.reviews or None, "the review")
-        until(lambda: "found" in product.ask("reviews", "list") or None, "a run that ended")
+        until(lambda: "found" in product.ok("reviews", "list") or None, "a run that ended")
         assert len(pull.reviews) == 1
-        assert ("stopped" in product.ask("reviews", "list")) is not is_waited_for
+        assert ("stopped" in product.ok("reviews", "list")) is not is_waited_for
         product.end()
 
 
