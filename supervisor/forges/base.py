@@ -44,6 +44,14 @@ class RepositoryFacts(msgspec.Struct, frozen=True, kw_only=True):
     may_resolve: bool = False
 
 
+class Installed(msgspec.Struct, frozen=True, kw_only=True):
+    """Where the App is installed. Of the installations `unread` the forge gave no repositories
+    this time; they may be there still."""
+
+    repositories: tuple[RepositoryFacts, ...]
+    unread: frozenset[int] = frozenset()
+
+
 class PullFacts(msgspec.Struct, frozen=True, kw_only=True):
     """A pull request as its forge says it. `head_url` is where its head can be fetched, `head_name`
     by what ref."""
@@ -134,7 +142,7 @@ class Forge(Protocol):
     async def own_login(self) -> str:
         """Return who the App is on the forge."""
 
-    async def repositories(self) -> list[RepositoryFacts]:
+    async def installed(self) -> Installed:
         """Return every repository where the App is installed."""
 
     async def pull(self, repository: RepositoryFacts, number: int) -> PullFacts:

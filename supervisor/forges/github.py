@@ -16,6 +16,7 @@ from supervisor.forges.base import (
     CommentFacts,
     FailedDelivery,
     ForgeError,
+    Installed,
     Posted,
     PostedComment,
     PullFacts,
@@ -83,19 +84,25 @@ class GitHub:
             self._login = f"{read(_slug, app)}[bot]"
         return self._login
 
-    async def repositories(self) -> list[RepositoryFacts]:
-        """See `base.Forge.repositories`."""
-        found = []
+    async def installed(self) -> Installed:
+        """See `base.Forge.installed`."""
+        found: list[RepositoryFacts] = []
+        unread = set()
         for installation in await self._calls.all("/app/installations", jwt=self._calls.jwt()):
             if installation.get("suspended_at"):
                 continue
-            token = await self._calls.token(read(_id, installation), {"metadata": "read"})
-            path = "/installation/repositories"
-            found += [
-                read(partial(repository_facts, installation), one)
-                for one in await self._calls.all(path, key="repositories", token=token)
-            ]
-        return found
+            number = read(_id, installation)
+            try:
+                token = await self._calls.token(number, {"metadata": "read"})
+                path = "/installation/repositories"
+                found += [
+                    read(partial(repository_facts, installation), one)
+                    for one in await self._calls.all(path, key="repositories", token=token)
+                ]
+            except ForgeError as error:
+                log.warning("an installation can't be read", id=number, error=str(error))
+                unread.add(number)
+        return Installed(repositories=tuple(found), unread=frozenset(unread))
 
     async def pull(self, repository: RepositoryFacts, number: int) -> PullFacts:
         """See `base.Forge.pull`."""

@@ -128,11 +128,11 @@ class Reconcile:
 
     async def repositories(self) -> None:
         """Keep which repositories the App is installed on."""
-        found = await self._forge.repositories()
-        names = {one.full_name for one in found}
+        installed = await self._forge.installed()
+        names = {one.full_name for one in installed.repositories}
         with self._engine.begin() as connection:
             known = {one.full_name: one for one in queries.all_repositories(connection)}
-            for one in found:
+            for one in installed.repositories:
                 if not deliveries.is_full_name(one.full_name):
                     continue
                 facts = {
@@ -155,7 +155,8 @@ class Reconcile:
                         **facts,
                     )
             for name, one_known in known.items():
-                if name not in names and one_known.removed_at is None:
+                is_gone = name not in names and one_known.installation_id not in installed.unread
+                if is_gone and one_known.removed_at is None:
                     queries.change_repository(
                         connection, one_known.id, removed_at=self._clock.now()
                     )

@@ -178,9 +178,9 @@ async def test_a_comment_is_of_a_pull_request_or_of_an_issue(tmp_path: Path) -> 
 
 async def test_an_installation_says_whether_threads_may_be_resolved(tmp_path: Path) -> None:
     async with on_stage(tmp_path) as (stage, _, client):
-        assert [one.may_resolve for one in await client.repositories()] == [True]
+        assert [one.may_resolve for one in (await client.installed()).repositories] == [True]
         stage.forge.permissions["contents"] = "read"
-        assert [one.may_resolve for one in await client.repositories()] == [False]
+        assert [one.may_resolve for one in (await client.installed()).repositories] == [False]
         with pytest.raises(ForgeError, match="not granted to this installation"):
             await client.resolve(FACTS, "PRRT_1")
 
@@ -338,7 +338,7 @@ async def test_an_answer_that_is_none_is_an_error_that_may_pass(
 
 async def test_a_list_that_is_none_is_an_error(scripted: Scripted) -> None:
     async with client_of(scripted) as client:
-        for call in (lambda: client.comments(FACTS, 1), client.repositories):
+        for call in (lambda: client.comments(FACTS, 1), client.installed):
             with pytest.raises(ForgeError, match="isn't what GitHub documents"):
                 await call()
 

@@ -54,6 +54,8 @@ class DemoForge(Conversation):
         self.app_id = "4242"
         self.app_key: bytes = b""
         self.installation = 77
+        # What it lists, and gives no token for.
+        self.lost_installations: list[int] = []
         # What the App may do where it is installed; a token can't have more.
         self.permissions = dict(PERMISSIONS)
         self.url = ""

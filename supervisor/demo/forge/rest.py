@@ -55,13 +55,16 @@ def _app(call: Call) -> tuple[int, Any]:
 def _installations(call: Call) -> tuple[int, Any]:
     call.as_app()
     account = {"login": "acme", "type": "Organization"}
-    one = {
-        "id": call.forge.installation,
-        "account": account,
-        "permissions": call.forge.permissions,
-        "suspended_at": None,
-    }
-    return 200, page(call, [one])
+    found = [
+        {
+            "id": number,
+            "account": account,
+            "permissions": call.forge.permissions,
+            "suspended_at": None,
+        }
+        for number in (*call.forge.lost_installations, call.forge.installation)
+    ]
+    return 200, page(call, found)
 
 
 def _installed(call: Call) -> tuple[int, Any]:

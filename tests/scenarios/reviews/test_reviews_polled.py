@@ -13,6 +13,10 @@ from tests.fakes.reviewed import CHANGE, NAME, Reviewed, reviewed
 from tests.scenarios.reviews.test_reviews_mentions import policy, reacted, said
 
 pytestmark = pytest.mark.xdist_group("reviews-more")
+FACTS = {
+    "external_id": 9, "installation_id": 5, "default_branch": "main",
+    "clone_url": "https://forge.test/other/one.git", "may_resolve": False, "removed_at": None,
+}  # fmt: skip
 FORK = "mallory/shop"
 
 
@@ -60,6 +64,24 @@ async def test_one_repository_or_pull_request_that_fails_keeps_no_other_waiting(
         await on.receipt("found", number=2)
         assert run_of(on, 2).trust == "base"
         assert on.receipts(1) == []
+
+        # Of an installation that can't be read, all repositories stay; so do the others' reviews.
+        on.forge.lost_installations = [5]
+        with on.service.engine.begin() as connection:
+            queries.add_repository(
+                connection,
+                forge="github",
+                full_name="other/one",
+                session_id="standing-of-other",
+                **FACTS,
+            )
+        on.open_pull(branch="fourth")
+        await on.service.reconcile.poll()
+        await on.receipt("found", number=4)
+        with on.service.engine.connect() as connection:
+            left = queries.repository(connection, "github", "other/one")
+        assert left is not None
+        assert left.removed_at is None
 
         on.forge.refuses["GET", "/app/installations"] = 500
         with pytest.raises(ForgeError):
