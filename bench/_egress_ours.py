@@ -11,7 +11,6 @@ sessions have no sandbox: whoever connects to a session's socket is that session
 import asyncio
 import contextlib
 import json
-import logging
 import os
 import socket
 import sys
@@ -19,7 +18,6 @@ import time
 from pathlib import Path
 
 import msgspec
-import structlog
 
 from supervisor.app.app import Supervisor
 from supervisor.core.sessions import Session, SessionId
@@ -106,10 +104,6 @@ async def serve(origins: dict[str, int]) -> None:
 
 def main() -> None:
     """See the module's text."""
-    quiet = structlog.make_filtering_bound_logger(logging.WARNING)
-    structlog.configure(
-        logger_factory=structlog.PrintLoggerFactory(sys.stderr), wrapper_class=quiet
-    )
     with asyncio.Runner() as runner:
         runner.run(serve(json.loads(sys.argv[1])))
 

@@ -14,7 +14,6 @@ from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 import pytest
-import structlog
 import trustme
 from hypothesis import HealthCheck, settings
 
@@ -58,14 +57,6 @@ def _shares(item: pytest.Item) -> bool:
     known = getattr(item, "_fixtureinfo", None)
     made = known.name2fixturedefs.values() if known is not None else ()
     return any(definitions[-1].scope in ("module", "package") for definitions in made)
-
-
-@pytest.fixture(autouse=True)
-def _own_logs() -> Iterator[None]:
-    """A command that runs in the test's own process says where logs go, and that file is closed
-    with the test."""
-    yield
-    structlog.reset_defaults()
 
 
 @pytest.fixture(scope="session")

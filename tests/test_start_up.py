@@ -26,7 +26,6 @@ FOR_LATER = {
     "http.client",
     "msgspec",
     "ssl",
-    "structlog",
     "tree_sitter",
     "yaml",
     "supervisor.app.app",

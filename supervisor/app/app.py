@@ -17,12 +17,11 @@ from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 
-import structlog
-
 from supervisor.app import data_folder, saved_files
 from supervisor.app.install_broker import install_broker
 from supervisor.app.model_hosts import model_hosts_of
 from supervisor.app.session_parts import SessionSetup
+from supervisor.base import log
 from supervisor.base.clock import Clock, RealClock
 from supervisor.channels.branches import Branches
 from supervisor.channels.exec import ExecBroker
@@ -70,7 +69,6 @@ from supervisor.workspace.channel import WorkspaceChannel
 from supervisor.workspace.quarantines import Quarantines
 from supervisor.workspace.undo.undo import MARK, Undo
 
-log = structlog.get_logger("app")
 HITS_EVERY_S = 2.0
 COPIES_EVERY_S = 600.0
 STOPPED = "Gatehouse was stopped"

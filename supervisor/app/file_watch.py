@@ -11,12 +11,10 @@ import contextlib
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable
 from pathlib import Path
 
-import structlog
 from watchfiles import awatch
 
+from supervisor.base import log
 from supervisor.errors import GatehouseError
-
-log = structlog.get_logger("files")
 
 # An editor's save is a few steps: they are waited for as long as they follow each other this fast,
 # and no longer than `MOST_WAIT_MS`.

@@ -11,8 +11,8 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 
 import msgspec
-import structlog
 
+from supervisor.base import log
 from supervisor.base.plain_files import read_small
 from supervisor.channels.git import GitBroker
 from supervisor.channels.git_pack import CopiedCommits
@@ -24,8 +24,6 @@ from supervisor.core.jobs import Job, JobResult, ScopeProof, Tests, result_words
 from supervisor.core.sessions import Session
 from supervisor.errors import ChangedError, GatehouseError
 from supervisor.gate.gate import Gate
-
-log = structlog.get_logger("jobs")
 
 TESTS_S = 3600.0
 # Whatever a job changed belongs to its proof.

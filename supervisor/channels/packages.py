@@ -13,8 +13,7 @@ import asyncio
 from collections import defaultdict
 from typing import Protocol
 
-import structlog
-
+from supervisor.base import log
 from supervisor.channels.install_sandbox import InstallSandbox
 from supervisor.channels.package_plans import InstallPlan, PackagePlans
 from supervisor.core.actions import Packages
@@ -32,8 +31,6 @@ from supervisor.core.packages.lock_files import Locked
 from supervisor.errors import GatehouseError, RefusedError, UserError
 from supervisor.gate.gate import Gate, Grant, Refused
 from supervisor.sandbox.base import ToolResult
-
-log = structlog.get_logger("packages")
 
 INSTALL_S = 900.0
 KEPT_BYTES = 16 * 1024

@@ -9,7 +9,6 @@ knowingly.
 import asyncio
 import codecs
 import contextlib
-import logging
 import os
 import resource
 import shutil
@@ -18,8 +17,6 @@ import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
-
-import structlog
 
 from supervisor import settings as environment
 from supervisor.base.clock import RealClock
@@ -385,7 +382,6 @@ def _in_loop(main: Any) -> int:
     from supervisor.server.common.crowds import raise_descriptor_limit
 
     keep_absolute_path()
-    _set_up_logs()
     _leave_no_core_dump()
     raise_descriptor_limit()
     try:
@@ -408,17 +404,3 @@ def _first(group: BaseExceptionGroup[Any]) -> BaseException:
         error = error.exceptions[0]
     assert isinstance(error, BaseException)
     return error
-
-
-def _set_up_logs() -> None:
-    """Warnings and worse as lines on standard error."""
-    structlog.configure(
-        processors=[
-            structlog.processors.add_log_level,
-            structlog.processors.TimeStamper(fmt="iso"),
-            structlog.processors.format_exc_info,
-            structlog.processors.KeyValueRenderer(),
-        ],
-        wrapper_class=structlog.make_filtering_bound_logger(logging.WARNING),
-        logger_factory=structlog.PrintLoggerFactory(sys.stderr),
-    )

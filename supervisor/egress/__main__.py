@@ -13,8 +13,7 @@ import resource
 import socket
 import sys
 
-import structlog
-
+from supervisor.base import log
 from supervisor.base.clock import RealClock
 from supervisor.egress.app import Egress
 from supervisor.egress.loop.dialler import PinnedLoop
@@ -44,17 +43,7 @@ def harden() -> int:
 
 
 def configure_logging() -> None:
-    """Log JSON lines to standard error; of libraries only that they failed, and where."""
-    structlog.configure(
-        processors=[
-            structlog.processors.add_log_level,
-            structlog.processors.TimeStamper(fmt="iso", utc=True),
-            structlog.processors.JSONRenderer(),
-        ],
-        # What is ordinary, such as the supervisor's end, is no line in the person's terminal.
-        wrapper_class=structlog.make_filtering_bound_logger(logging.WARNING),
-        logger_factory=structlog.PrintLoggerFactory(sys.stderr),
-    )
+    """Log of libraries only that they failed, and where."""
     logging.getLogger().handlers = [OthersLog(logging.ERROR)]
     logging.getLogger().setLevel(logging.ERROR)
 
@@ -68,9 +57,7 @@ def main() -> None:
     configure_logging()
     if files < FEW_FILES:
         remedy = f"raise the limit before Gatehouse is started: ulimit -n {MOST_FILES}"
-        structlog.get_logger("egress").warning(
-            "few open files: few connections at a time", most=files, remedy=remedy
-        )
+        log.warning("few open files: few connections at a time", most=files, remedy=remedy)
     if files < LEAST_FILES:
         sys.exit("egress: too few open files to serve anybody")
 

@@ -10,8 +10,7 @@ import functools
 import socket
 from typing import TYPE_CHECKING, NamedTuple
 
-import structlog
-
+from supervisor.base import log
 from supervisor.base.clock import Clock
 from supervisor.base.listeners import close_listener
 from supervisor.core.network.egress_wire import (
@@ -51,7 +50,6 @@ if TYPE_CHECKING:
     from supervisor.egress.mitm.inspector import Inspector
     from supervisor.egress.name_server import NameServer
 
-log = structlog.get_logger("egress")
 
 # How long clients that waited get to read their refusal when the supervisor is gone, at most.
 FAREWELL_S = 0.5
@@ -123,8 +121,7 @@ class Egress:
             case _:
                 log.error("message out of place", message=type(message).__name__)
 
-    def _on_end(self, why: str) -> None:
-        log.info("the channel ended", why=why)
+    def _on_end(self) -> None:
         # INVARIANT: at once. This is also how a person stops everything
         # (`NetworkBroker.end_connections`).
         self._sessions.cut_what_goes_on()

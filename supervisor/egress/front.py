@@ -19,8 +19,8 @@ from collections.abc import Awaitable, Callable, Iterable
 from typing import Protocol
 
 import h11
-import structlog
 
+from supervisor.base import log
 from supervisor.base.clock import Clock
 from supervisor.core.actions import Network
 from supervisor.core.models.model_calls import is_model_host
@@ -42,8 +42,6 @@ from supervisor.egress.loop.refusals import RefusalBody, RefusedConnectionError
 from supervisor.egress.loop.relay import MOST_HELD_BYTES, GoneError, HeldEnd, in_s
 from supervisor.egress.protocols import checks, connect_head
 from supervisor.egress.tunnels import ESTABLISHED, Tunnels
-
-log = structlog.get_logger("egress")
 
 # How long a client may take for its first head.
 HEAD_TIMEOUT_S = 60.0

@@ -32,15 +32,13 @@ import dns.rcode
 import dns.rdataclass
 import dns.rdatatype
 import dns.rrset
-import structlog
 
+from supervisor.base import log
 from supervisor.core.text import hosts
 from supervisor.egress.admission.names import Given, Names, NoneLeftError
 from supervisor.egress.loop.failures import where
 from supervisor.egress.loop.fair_turns import Share
 from supervisor.egress.loop.relay import GoneError, HeldEnd, in_s
-
-log = structlog.get_logger("egress")
 
 # What a query with one question and EDNS needs is less than half of it.
 MOST_QUERY_BYTES = 1024

@@ -9,8 +9,7 @@ from functools import partial
 from typing import Any
 from urllib.parse import quote
 
-import structlog
-
+from supervisor.base import log
 from supervisor.core.act import Act
 from supervisor.forges.base import (
     CommentFacts,
@@ -38,8 +37,6 @@ from supervisor.forges.github_facts import (
     review_facts,
     thread_page,
 )
-
-log = structlog.get_logger("forges")
 
 NOT_FOUND = 404
 REACTIONS = ("+1", "-1", "laugh", "confused", "heart", "hooray", "rocket", "eyes")

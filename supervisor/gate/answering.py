@@ -15,8 +15,8 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import msgspec
-import structlog
 
+from supervisor.base import log
 from supervisor.base.clock import Clock
 from supervisor.base.slices import slices
 from supervisor.core.approvals import Answer, Request, status
@@ -27,8 +27,6 @@ from supervisor.gate.handlers import Handlers
 from supervisor.gate.judging import Rulings
 from supervisor.records.approval_queue import ApprovalQueue
 from supervisor.records.audit import Audit, Event
-
-log = structlog.get_logger("gate")
 
 # Each costs up to a millisecond (rules, a wish's likeness, the page), and whoever else asks waits
 # for a few such parts.

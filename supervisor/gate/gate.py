@@ -24,8 +24,8 @@ from types import MappingProxyType
 from typing import Any
 
 import msgspec
-import structlog
 
+from supervisor.base import log
 from supervisor.base.clock import Clock
 from supervisor.base.slices import slices
 from supervisor.core.actions import Action, fingerprint
@@ -50,7 +50,6 @@ from supervisor.records.policy_files import PolicyFiles
 
 __all__ = ["Gate", "Grant", "Lease", "Outcome", "Refused"]
 
-log = structlog.get_logger("gate")
 
 NO_LINES: Mapping[str, Encoded | None] = MappingProxyType({})
 FULL = Verdict(decision="deny", why=INBOX_FULL, remedy="wait for answers", by_policy=False)

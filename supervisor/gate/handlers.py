@@ -10,13 +10,10 @@ import asyncio
 from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from typing import Any
 
-import structlog
-
+from supervisor.base import log
 from supervisor.core.actions import Category, category_of
 from supervisor.core.approvals import Origin, Request
 from supervisor.core.secrets.redact import Redactor
-
-log = structlog.get_logger("gate")
 
 type ReadyHandler = Callable[[Request], Awaitable[None]]
 type GroupHandler = Callable[[Sequence[Request]], Awaitable[None]]

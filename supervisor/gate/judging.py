@@ -7,8 +7,7 @@ from here lets a channel act. Whatever goes wrong in here is a denial (law 3).
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 
-import structlog
-
+from supervisor.base import log
 from supervisor.base.clock import Clock
 from supervisor.core.actions import WORKSPACE, Action, Exec, FileChange, Network
 from supervisor.core.files.write_scope import WriteScope
@@ -33,8 +32,6 @@ from supervisor.gate.own_files import own_paths, touches
 from supervisor.records.kill_switch import KillSwitch
 from supervisor.records.policy_files import PolicyFiles
 from supervisor.records.policy_sets import PolicySets
-
-log = structlog.get_logger("gate")
 
 _EACH_BY_ITSELF = Verdict(decision="ask", why="name and addresses are judged each by itself")
 

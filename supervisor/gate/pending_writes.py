@@ -9,16 +9,13 @@ from collections import Counter
 from collections.abc import Mapping
 from typing import Any, Literal
 
-import structlog
-
+from supervisor.base import log
 from supervisor.base.clock import Clock
 from supervisor.core.actions import Action
 from supervisor.core.secrets import command_secrets
 from supervisor.core.secrets.redact import Redactor
 from supervisor.errors import StorageError
 from supervisor.records.approval_queue import ApprovalQueue
-
-log = structlog.get_logger("gate")
 
 type Outcome = Literal["done", "failed"]
 

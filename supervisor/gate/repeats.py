@@ -23,8 +23,8 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 import msgspec
-import structlog
 
+from supervisor.base import log
 from supervisor.base.clock import Clock
 from supervisor.core.actions import Action, FileChange, Network, fingerprint, title
 from supervisor.core.approvals import GOES_ON, Request, status
@@ -36,8 +36,6 @@ from supervisor.errors import StorageError
 from supervisor.gate.grants import Refused
 from supervisor.gate.judging import Rulings
 from supervisor.records.approval_queue import ApprovalQueue
-
-log = structlog.get_logger("gate")
 
 # How many cards there may be that differ in next to nothing, and for connections of one session at
 # all. The rest is held without.

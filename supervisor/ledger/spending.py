@@ -18,10 +18,9 @@ from pathlib import Path
 from typing import NamedTuple
 
 import msgspec
-import structlog
 from sqlalchemy import Connection, Engine
 
-from supervisor.base import plain_files
+from supervisor.base import log, plain_files
 from supervisor.base.clock import Clock
 from supervisor.core.budget import (
     SCOPES,
@@ -46,8 +45,6 @@ from supervisor.errors import StorageError, UserError
 from supervisor.ledger.traffic import ENDED, BudgetRefusal, Traffic
 from supervisor.records.audit import Audit
 from supervisor.store import spending as store
-
-log = structlog.get_logger("spending")
 
 OTHER = "not metered"
 

@@ -12,8 +12,8 @@ from collections import deque
 from collections.abc import Callable
 
 import msgspec
-import structlog
 
+from supervisor.base import log
 from supervisor.core.network.egress_wire import (
     MAX_MESSAGE_BYTES,
     FromEgress,
@@ -21,8 +21,6 @@ from supervisor.core.network.egress_wire import (
     decode_from_egress,
     encode,
 )
-
-log = structlog.get_logger("network")
 
 MOST_QUEUED = 4096
 # Packets handled before everything else gets its turn again.

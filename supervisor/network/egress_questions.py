@@ -18,8 +18,8 @@ import asyncio
 from collections.abc import Iterator, Mapping
 
 import msgspec
-import structlog
 
+from supervisor.base import log
 from supervisor.core.actions import Network
 from supervisor.core.network.egress_wire import (
     TELL_OPERATOR,
@@ -38,8 +38,6 @@ from supervisor.gate import audit_lines
 from supervisor.gate.gate import Gate, Grant, Lease, Refused
 from supervisor.gate.verdict_lines import record_refusal
 from supervisor.network.reach import Reach
-
-log = structlog.get_logger("network")
 
 # Each takes some 0.1 ms.
 JUDGED_AT_ONCE = 64

@@ -8,8 +8,7 @@ import asyncio
 import contextlib
 from collections.abc import Callable
 
-import structlog
-
+from supervisor.base import log
 from supervisor.core.actions import BudgetRaise
 from supervisor.core.budget import UNLIMITED, Over, explain
 from supervisor.core.models.spend import Charge
@@ -20,8 +19,6 @@ from supervisor.gate.gate import Gate, Grant, Refused
 from supervisor.ledger.spending import Spending
 from supervisor.ledger.traffic import BudgetRefusal
 from supervisor.network import reach
-
-log = structlog.get_logger("spending")
 
 # What of a model's name is put into a sentence.
 MOST_MODEL_CHARS = 80

@@ -14,9 +14,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import msgspec
-import structlog
 
-from supervisor.base import process
+from supervisor.base import log, process
 from supervisor.core.network.egress_wire import (
     Abandoned,
     Answer,
@@ -56,8 +55,6 @@ from supervisor.network.model_calls import ModelCalls
 from supervisor.network.network_log import NetworkLog
 from supervisor.network.reach import Reach
 from supervisor.network.reconsidering import Reconsidering
-
-log = structlog.get_logger("network")
 
 READY_TIMEOUT_S = 30.0
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.1, 10.0
@@ -389,7 +386,6 @@ class NetworkBroker:
             await egress_process.reap(child)
 
     def _record(self, event: str, **facts: object) -> None:
-        log.info(event, **facts)
         try:
             self._gate.audit.record(event, **facts)  # type: ignore[arg-type]
         except StorageError as error:

@@ -5,11 +5,8 @@ After a crash the drainer offers again what nobody claimed.
 
 import asyncio
 
-import structlog
-
+from supervisor.base import log
 from supervisor.queue.base import Handle
-
-log = structlog.get_logger("queue")
 
 
 class EmbeddedQueue:

@@ -24,8 +24,8 @@ from pathlib import Path
 from typing import Any, Literal, NamedTuple, get_args
 
 import msgspec
-import structlog
 
+from supervisor.base import log
 from supervisor.base.clock import Clock
 from supervisor.core.secrets.redact import Redactor
 from supervisor.errors import StorageError
@@ -94,7 +94,6 @@ Event = Literal[
     "review_budget_used",
     "review_spend_creeps",
 ]
-log = structlog.get_logger("audit")
 EVENTS: tuple[str, ...] = get_args(Event)
 # How long lines are gathered for one flush; a disk alone may take as long for it.
 GATHER_S = 0.025

@@ -7,11 +7,8 @@ It decides nothing: a log that can't be written allows nothing by itself (`audit
 import asyncio
 from collections.abc import Callable
 
-import structlog
-
+from supervisor.base import log
 from supervisor.records.audit import Audit
-
-log = structlog.get_logger("audit")
 
 LOOK_EVERY_S = 1.0
 

@@ -17,8 +17,6 @@ from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-import structlog
-
 from supervisor.base.process import Completed
 from supervisor.core.reviews.deliveries import is_branch, is_sha
 from supervisor.core.reviews.diffs import ChangedFile, changed_files
@@ -27,8 +25,6 @@ from supervisor.core.secrets.token_shapes import without_tokens
 from supervisor.errors import GatehouseError
 from supervisor.git.run_git import SAFE_DIFF, GitPlace, run_git, without_attributes
 from supervisor.reviews import clone_room
-
-log = structlog.get_logger("reviews")
 
 DEPTH, DEEPEN_BY, MOST_DEPTH = 50, 500, 5_000
 FETCH_S, GIT_S = 600.0, 120.0

@@ -8,9 +8,9 @@ import asyncio
 import zoneinfo
 from collections.abc import Mapping
 
-import structlog
 from sqlalchemy import Engine
 
+from supervisor.base import log
 from supervisor.core.reviews import prompts
 from supervisor.core.reviews.config.layers import ConfigLayer, EffectiveConfig, combine
 from supervisor.core.reviews.config.reader import (
@@ -26,8 +26,6 @@ from supervisor.forges.base import Forge
 from supervisor.reviews.clones import BranchFiles, Checkout, Clones, WantedBranch
 from supervisor.reviews.reconcile import facts_of
 from supervisor.store.reviews import queries
-
-log = structlog.get_logger("reviews")
 
 REVIEWERC, REFINERY = ".reviewerc", ".code-refinery.yml"
 # The repositories of an owner that may hold a `.reviewerc` for all of them, the first that has one.

@@ -7,7 +7,6 @@ INVARIANT: what was answered with 202 is in the database (law 7).
 from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
-import structlog
 import zstandard
 from sqlalchemy import Engine
 
@@ -15,8 +14,6 @@ from supervisor.base.clock import Clock
 from supervisor.core.reviews import deliveries
 from supervisor.errors import UserError
 from supervisor.store.reviews import queries
-
-log = structlog.get_logger("reviews")
 
 IGNORED = "ignored"
 HANDLED_EVENTS = frozenset(

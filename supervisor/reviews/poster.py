@@ -9,8 +9,6 @@ import contextlib
 from collections.abc import Awaitable, Callable, Iterator
 from typing import Any
 
-import structlog
-
 from supervisor.base.clock import Clock
 from supervisor.core.act import Act
 from supervisor.core.approvals import Request
@@ -18,8 +16,6 @@ from supervisor.core.reviews import posts, prompt_posts
 from supervisor.errors import GatehouseError
 from supervisor.forges.base import Forge, ForgeError, Posted, RepositoryFacts, ReviewFacts
 from supervisor.gate.gate import Gate, Grant, Refused
-
-log = structlog.get_logger("reviews")
 
 FIRST_WAIT_S, LONGEST_WAIT_S = 15.0, 300.0
 # A forge that is down so long is a failure.

@@ -10,9 +10,9 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from typing import NamedTuple
 
 import msgspec
-import structlog
 from sqlalchemy import Engine
 
+from supervisor.base import log
 from supervisor.core.act import Act
 from supervisor.core.reviews import prompts
 from supervisor.core.reviews.config.layers import EffectiveConfig
@@ -32,8 +32,6 @@ from supervisor.reviews.clones import Checkout
 from supervisor.reviews.rounds import Rounds
 from supervisor.reviews.targets import target_of
 from supervisor.store.reviews import queries
-
-log = structlog.get_logger("reviews")
 
 MOST_AT_ONCE = 4
 

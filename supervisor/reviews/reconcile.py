@@ -7,9 +7,9 @@ for what a poll finds.
 import contextlib
 from collections.abc import Awaitable, Callable, Iterator
 
-import structlog
 from sqlalchemy import Engine
 
+from supervisor.base import log
 from supervisor.base.clock import Clock
 from supervisor.core.reviews import deliveries, slots
 from supervisor.core.reviews.receipts import (
@@ -25,8 +25,6 @@ from supervisor.forges.base import Forge, ForgeError, PullFacts, RepositoryFacts
 from supervisor.reviews.receipts import Receipts
 from supervisor.reviews.slots import Slots
 from supervisor.store.reviews import queries
-
-log = structlog.get_logger("reviews")
 
 # How long the bodies of deliveries that were handled are kept, and what else is known of them. A
 # forge sends none again after three days.

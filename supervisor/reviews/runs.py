@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import Protocol
 
 import msgspec
-import structlog
 from sqlalchemy import Engine
 
+from supervisor.base import log
 from supervisor.base.clock import Clock
 from supervisor.core.act import SEVERITIES, Act, ReviewVerdict, Severity
 from supervisor.core.reviews import findings, posts, slots
@@ -44,8 +44,6 @@ from supervisor.reviews.slots import Slots
 from supervisor.reviews.targets import target_of
 from supervisor.reviews.tidying import Tidying
 from supervisor.store.reviews import queries
-
-log = structlog.get_logger("reviews")
 
 BEAT_S = 20.0
 NOTHING_NEW = "Nothing that can be reviewed changed since the last round."

@@ -10,8 +10,7 @@ from pathlib import Path
 from typing import NamedTuple
 from urllib.parse import urlsplit
 
-import structlog
-
+from supervisor.base import log
 from supervisor.base.clock import Clock
 from supervisor.core.act import Act
 from supervisor.core.actions import Git
@@ -44,8 +43,6 @@ from supervisor.reviews.tidying import Tidying
 from supervisor.store.engine import open_database
 from supervisor.store.reviews import queries
 from supervisor.store.reviews.holds import Hold
-
-log = structlog.get_logger("reviews")
 
 LOOK_EVERY_S = 1.0
 # How long runs under way may take once the supervisor is told to end.

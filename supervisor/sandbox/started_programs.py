@@ -24,6 +24,8 @@ from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
+from supervisor.base import log
+
 # linux/seccomp.h: SECCOMP_IOCTL_NOTIF_RECV, _SEND and _ID_VALID, on both of our architectures.
 _RECEIVE, _SEND, _IS_VALID = 0xC0502100, 0xC0182101, 0x40082102
 # struct seccomp_notif: id, pid, flags, and struct seccomp_data (nr, arch, instruction pointer, six
@@ -123,10 +125,7 @@ class ProgramListener:
                 answer(True)
         except Exception as error:
             if not isinstance(error, OSError | ValueError):
-                # Imported here: doctor starts sandboxes, too, and is there at once.
-                import structlog
-
-                structlog.get_logger("sandbox").exception("a program wasn't judged")
+                log.exception("a program wasn't judged")
             answer(False)
 
     def _answer(self, mark: int, is_allowed: bool) -> None:

@@ -11,11 +11,8 @@ import os
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
-import structlog
-
+from supervisor.base import log
 from supervisor.base.process import Completed, run
-
-log = structlog.get_logger("sessions")
 
 # What goes: the copy itself, of either kind, and contents that it shared with the host.
 COPIES = ("merged", "upper", "work", "blobs", "quarantine")
@@ -51,7 +48,6 @@ class KeptCopies:
                 total -= sizes[session_id]
                 self._sizes.pop(session_id, None)
                 removed.append(session_id)
-                log.info("copy removed", session=session_id, size_bytes=sizes[session_id])
         self.total_bytes = total
         return removed
 

@@ -24,7 +24,6 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import msgspec
-import structlog
 from cronsim import CronSim, CronSimError
 
 from supervisor.base.clock import Clock
@@ -38,8 +37,6 @@ from supervisor.core.text.duration import parse_duration
 from supervisor.core.text.mistyped import nearest
 from supervisor.errors import GatehouseError, UserError
 from supervisor.sessions.start_session import StartSession
-
-log = structlog.get_logger("jobs")
 
 LOOK_EVERY_S = 20.0
 _KEYS = (

@@ -20,10 +20,9 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
-import structlog
 from sqlalchemy import Engine
 
-from supervisor.base import whole_files
+from supervisor.base import log, whole_files
 from supervisor.base.clock import Clock
 from supervisor.core.actions import content_hash
 from supervisor.core.files.copy_progress import progress
@@ -38,8 +37,6 @@ from supervisor.sessions import session_output
 from supervisor.sessions.session_support import SessionSupport
 from supervisor.sessions.start_session import StartSession, as_before, checked_workspace
 from supervisor.store import sessions as store
-
-log = structlog.get_logger("sessions")
 
 AGENT_GRACE_S = 10.0
 PROGRESS_EVERY_S = 0.25

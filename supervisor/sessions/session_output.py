@@ -6,9 +6,7 @@ agent is never held up, and its session never ended, because a disk is full.
 
 from pathlib import Path
 
-import structlog
-
-log = structlog.get_logger("sessions")
+from supervisor.base import log
 
 CHUNK_BYTES = 256 * 1024
 

@@ -19,8 +19,8 @@ from pathlib import Path
 from typing import Literal, NamedTuple
 
 import msgspec
-import structlog
 
+from supervisor.base import log
 from supervisor.core.actions import Exec
 from supervisor.core.approvals import Request
 from supervisor.core.files.change_card import ChangeCard, ReadContent
@@ -46,8 +46,6 @@ from supervisor.workspace.trees.overlay_facts import read_facts
 from supervisor.workspace.trees.scripts import scripts_in
 from supervisor.workspace.trees.trees import Sides
 from supervisor.workspace.undo.undo import Undo
-
-log = structlog.get_logger("workspace")
 
 FULL_COMPARISON_S = 30.0
 MOST_COMPARED_FIRST = 2000
@@ -165,7 +163,6 @@ class WorkspaceChannel:
         The copy stays. The caller closes the requests that remain, with its reason. Nothing happens
         where the copy was never finished.
         """
-        log.info("final pass", session=self.session_id, why=why)
         async with self._turn:
             try:
                 opened = await self._open()

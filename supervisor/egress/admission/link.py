@@ -45,7 +45,7 @@ class Link:
         self,
         sock: socket.socket,
         on_message: Callable[[ToEgress, list[int]], None],
-        on_end: Callable[[str], None],
+        on_end: Callable[[], None],
     ) -> None:
         self._sock = sock
         self._on_message = on_message
@@ -73,8 +73,8 @@ class Link:
                 self._sock.send(packet)
             except BlockingIOError:
                 self._loop.add_writer(self._sock, self._flush)
-            except OSError as error:
-                self._end(type(error).__name__)
+            except OSError:
+                self._end()
                 raise LinkDownError from None
             else:
                 return
@@ -89,8 +89,8 @@ class Link:
                 self._queue.popleft()
         except BlockingIOError:
             return
-        except OSError as error:
-            self._end(type(error).__name__)
+        except OSError:
+            self._end()
             return
         self._loop.remove_writer(self._sock)
 
@@ -100,16 +100,16 @@ class Link:
                 packet, fds = self._read()
             except BlockingIOError:
                 return
-            except OSError as error:
-                self._end(type(error).__name__)
+            except OSError:
+                self._end()
                 return
             if not packet:
-                self._end("the supervisor closed the channel")
+                self._end()
                 return
             try:
                 self._on_message(decode_to_egress(packet), fds)
             except msgspec.DecodeError:
-                self._end("a message can't be read")
+                self._end()
             finally:
                 for fd in fds:  # `_on_message` duplicates what it keeps
                     os.close(fd)
@@ -132,7 +132,7 @@ class Link:
             raise OSError("a message was cut off")
         return self._buffer[:length], list(fds)
 
-    def _end(self, why: str) -> None:
+    def _end(self) -> None:
         if not self._up:
             return
         self._up = False
@@ -140,4 +140,4 @@ class Link:
         self._loop.remove_reader(self._sock)
         self._loop.remove_writer(self._sock)
         self._sock.close()
-        self._on_end(why)
+        self._on_end()

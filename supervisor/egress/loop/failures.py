@@ -7,9 +7,7 @@ gets by it. It decides nothing.
 import logging
 import traceback
 
-import structlog
-
-log = structlog.get_logger("egress")
+from supervisor.base import log
 
 
 def where(error: BaseException) -> str:

@@ -11,12 +11,9 @@ import functools
 from collections.abc import Callable
 from typing import Any, NamedTuple, Protocol, cast
 
-import structlog
-
+from supervisor.base import log
 from supervisor.egress.loop.coarse_timeouts import wait
 from supervisor.egress.loop.failures import where
-
-log = structlog.get_logger("egress")
 
 # How much of a connection is kept while it is looked at; a head and a ClientHello together are
 # shorter.

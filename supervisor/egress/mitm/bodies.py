@@ -8,17 +8,15 @@ failure in it loses a body, not a request.
 from collections.abc import Callable, Iterable
 from typing import Literal
 
-import structlog
 from mitmproxy import http
 
+from supervisor.base import log
 from supervisor.core.network.egress_wire import Body
 from supervisor.core.secrets.token_shapes import MARK
 from supervisor.egress.admission.questions import Questions
 from supervisor.egress.admission.sessions import EgressSession
 from supervisor.egress.loop.failures import where
 from supervisor.egress.protocols.codings import beginning, readable_only
-
-log = structlog.get_logger("egress")
 
 # So much of each body is shown; a little more is read, so that a secret that lies across the end is
 # still known as a whole.

@@ -9,20 +9,18 @@ import inspect
 from collections.abc import Callable
 from typing import Any
 
-import structlog
 from mitmproxy import connection as mitm_connection
 from mitmproxy import flow as mitm_flow
 from mitmproxy import http
 from mitmproxy.proxy import layer as mitm_layer
 from mitmproxy.proxy import server_hooks
 
+from supervisor.base import log
 from supervisor.egress.loop import refusals
 from supervisor.egress.loop.dialler import PIN
 from supervisor.egress.loop.failures import where
 from supervisor.egress.mitm import exchange
 from supervisor.egress.mitm.layers import RefuseLayer
-
-log = structlog.get_logger("egress")
 
 
 def closes[S, T, R](

@@ -10,7 +10,6 @@ whatever is raised into a refusal (`fail_closed`).
 import asyncio
 import functools
 
-import structlog
 from mitmproxy import connection as mitm_connection
 from mitmproxy import flow as mitm_flow
 from mitmproxy import http, tls
@@ -47,8 +46,6 @@ from supervisor.egress.mitm.leaks import WHOLE_BYTES, Leaks
 from supervisor.egress.mitm.meter import Meter
 from supervisor.egress.mitm.signing import Signer
 from supervisor.egress.protocols import checks, tls_failures
-
-log = structlog.get_logger("egress")
 
 # Responses of unknown length are passed on as they come; a short one of known length is sent in one
 # piece.

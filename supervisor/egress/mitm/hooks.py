@@ -9,12 +9,10 @@ import dataclasses
 from collections.abc import Awaitable, Callable, Iterable
 from typing import Any
 
-import structlog
 from mitmproxy.hooks import Hook
 
+from supervisor.base import log
 from supervisor.egress.loop.failures import where
-
-log = structlog.get_logger("egress")
 
 # An addon's function for a hook: it returns what is to be awaited, or None.
 type Listener = Callable[[Any], Awaitable[None] | None]

@@ -10,7 +10,6 @@ import traceback
 from typing import Any
 
 import msgspec
-import structlog
 from litestar.exceptions import HTTPException
 from mcp import types
 from mcp.server.context import ServerRequestContext
@@ -18,6 +17,7 @@ from mcp.server.lowlevel import Server
 from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
 
 import supervisor
+from supervisor.base import log
 from supervisor.errors import GatehouseError, UserError
 from supervisor.server.agent import quarantine_calls
 from supervisor.server.agent.agent_bodies import FILE_BODY_BYTES
@@ -26,8 +26,6 @@ from supervisor.server.agent.mcp_tools import Tool, reading_tools, tools
 from supervisor.server.agent.quarantine_calls import QuarantineCallView
 from supervisor.server.common.errors import body_of
 from supervisor.server.common.views import AgentRequest
-
-log = structlog.get_logger("server")
 
 INSTRUCTIONS = (
     "You work in a sandbox on a private copy of the workspace. Edit files of the copy freely; what"

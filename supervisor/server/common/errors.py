@@ -11,16 +11,14 @@ from http import HTTPStatus
 from typing import Any
 
 import msgspec
-import structlog
 from litestar import MediaType, Response
 from litestar.connection import Request
 from litestar.exceptions import HTTPException
 from litestar.types import ExceptionHandlersMap
 
+from supervisor.base import log
 from supervisor.core.text.display import visible
 from supervisor.errors import GatehouseError
-
-log = structlog.get_logger("server")
 
 
 class ErrorBody(msgspec.Struct, frozen=True, kw_only=True):

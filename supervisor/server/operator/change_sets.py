@@ -11,8 +11,8 @@ from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
 import msgspec
-import structlog
 
+from supervisor.base import log
 from supervisor.core.actions import FileChange
 from supervisor.core.approvals import Answer, Request
 from supervisor.core.files.change_card import ReadContent
@@ -36,8 +36,6 @@ from supervisor.errors import ChangedError, GatehouseError, NotFoundError, UserE
 from supervisor.server.common.parts import Parts
 from supervisor.server.common.views import shown as made_visible
 from supervisor.server.operator.shown_changes import why_not_seen
-
-log = structlog.get_logger("pages")
 
 # Of those that need a look of their own, what a card lists.
 MOST_CAREFUL = 100

@@ -13,7 +13,6 @@ from collections import deque
 from typing import Any, Literal
 
 import msgspec
-import structlog
 from litestar import WebSocket, websocket
 from litestar.handlers import WebsocketRouteHandler
 
@@ -31,8 +30,6 @@ from supervisor.server.common.views import (
     operator_request,
     session_view,
 )
-
-log = structlog.get_logger("live")
 
 MOST_CLIENTS = 64
 # Events that a client may be behind. A page that is this slow is better off reconnecting, which

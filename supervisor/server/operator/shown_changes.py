@@ -8,16 +8,13 @@ empty one.
 
 from collections.abc import Iterator
 
-import structlog
-
+from supervisor.base import log
 from supervisor.core.actions import FileChange, content_hash
 from supervisor.core.approvals import Request
 from supervisor.core.files.change_card import ChangeCard
 from supervisor.core.files.text_diff import DiffLine, Hunk, TextDiff
 from supervisor.errors import UserError
 from supervisor.server.common.parts import Parts
-
-log = structlog.get_logger("pages")
 
 # Rows of a change on a card before "show the other lines", and of each part that follows.
 FIRST_ROWS = 60

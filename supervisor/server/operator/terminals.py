@@ -13,7 +13,6 @@ import os
 import struct
 from typing import Any
 
-import structlog
 from litestar import WebSocket, websocket
 from litestar.exceptions import WebSocketDisconnect
 from litestar.handlers import WebsocketRouteHandler
@@ -22,8 +21,6 @@ from litestar.params import FromPath
 from supervisor.core.sessions import Session
 from supervisor.errors import NotFoundError
 from supervisor.server.common.parts import Parts
-
-log = structlog.get_logger("terminals")
 
 # What a message of the CLI begins with.
 KEYS, SIZE = b"k", b"s"
@@ -99,8 +96,7 @@ class Terminals:
                     return True
                 else:
                     await wake.wait()
-        except Exception as error:  # whatever a lost connection raises: each server has its own
-            log.debug("terminal lost", session=session_id, error=type(error).__name__)
+        except Exception:  # whatever a lost connection raises: each server has its own
             return False
 
     async def _type(self, socket: WebSocket[Any, Any, Any], session_id: str) -> None:

@@ -8,14 +8,12 @@ from collections.abc import Callable
 from typing import Any
 
 import msgspec
-import structlog
 
+from supervisor.base import log
 from supervisor.core.reviews.deliveries import MOST_BYTES, UNSIGNED, is_signature
 from supervisor.core.text.numbers import whole_number
 from supervisor.errors import GatehouseError
 from supervisor.reviews.intake import WebhookAnswer
-
-log = structlog.get_logger("reviews")
 
 # How long the whole of a webhook may take to arrive.
 BODY_S = 20.0

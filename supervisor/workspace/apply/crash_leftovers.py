@@ -12,16 +12,13 @@ import errno
 import os
 from collections.abc import Collection, Iterable, Mapping
 
-import structlog
-
+from supervisor.base import log
 from supervisor.core.files.changes import name_fields
 from supervisor.workspace.apply.placing import TEMPORARY_PREFIX
 from supervisor.workspace.apply.rechecks import holds
 from supervisor.workspace.disk.beneath import PathError, Root, is_git_name
 from supervisor.workspace.disk.swap import aside_of, discard, move_new
 from supervisor.workspace.trees.journal import Intent, decode_name
-
-log = structlog.get_logger("crash_leftovers")
 
 _HOLDS_SOMETHING = (errno.ENOTEMPTY, errno.EEXIST)
 # As for a walk: a tree that never ends must not keep a session from starting.

@@ -11,15 +11,12 @@ channel's turn.
 import re
 from collections.abc import Iterable, Mapping
 
-import structlog
-
+from supervisor.base import log
 from supervisor.errors import GatehouseError
 from supervisor.gate.gate import Gate
 from supervisor.workspace.disk.merging import MOST_MERGED_BYTES
 from supervisor.workspace.disk.uncancelled import to_end
 from supervisor.workspace.trees.trees import Sides
-
-log = structlog.get_logger("snapshots")
 
 # Look through them again once there are this many more, however many are needed.
 MOST_GROWTH_BYTES = 256 << 20

@@ -13,8 +13,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from uuid import uuid4
 
-import structlog
-
+from supervisor.base import log
 from supervisor.errors import UserError
 from supervisor.workspace.copy.copying import DIRECTORY, FATAL, Copier
 from supervisor.workspace.trees.trees import COPY
@@ -23,8 +22,6 @@ _PATH = os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC
 # Deeper folders are left behind: two descriptors are open for each.
 MOST_DEPTH = 128
 _REMEDY = "make room, or give back its permissions; docker compose logs says more"
-
-log = structlog.get_logger("workspace")
 
 
 def lend(folder: Path, volume: Path, is_running: Callable[[str], bool]) -> None:

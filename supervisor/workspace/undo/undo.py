@@ -22,8 +22,8 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from pathlib import Path
 
 import msgspec
-import structlog
 
+from supervisor.base import log
 from supervisor.core.files.change_card import ChangeCard
 from supervisor.core.files.changes import name_fields
 from supervisor.core.files.undoing import (
@@ -47,8 +47,6 @@ from supervisor.workspace.trees.journal import Step, UndoBegun, decode_name, enc
 from supervisor.workspace.trees.trees import Sides
 from supervisor.workspace.undo.timeline import Timeline, line_counts, timeline
 from supervisor.workspace.undo.undo_plan import UndoFile, UndoPlan, UndoPlanner
-
-log = structlog.get_logger("undo")
 
 # In the session's folder while an undo is under way, so that a start finds those that a crash cut
 # short.
