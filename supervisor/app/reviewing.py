@@ -47,7 +47,9 @@ class Reviewing:
 
 
 @contextlib.asynccontextmanager
-async def reviewing(supervisor: Supervisor) -> AsyncIterator[Reviewing]:
+async def reviewing(
+    supervisor: Supervisor, *, look_every_s: float = 1.0
+) -> AsyncIterator[Reviewing]:
     """Run a review service until the block ends. `UserError` where a setting is missing."""
     parts = supervisor.parts
     settings = parts.settings
@@ -77,6 +79,7 @@ async def reviewing(supervisor: Supervisor) -> AsyncIterator[Reviewing]:
         quiet_s=settings.review_debounce_s[0],
         longest_wait_s=settings.review_debounce_s[1],
         poll_s=settings.review_poll_s,
+        look_every_s=look_every_s,
         neutral=settings.check,
         concurrency=settings.review_concurrency,
         caps=caps,

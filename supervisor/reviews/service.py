@@ -44,7 +44,6 @@ from supervisor.store.engine import open_database
 from supervisor.store.reviews import queries
 from supervisor.store.reviews.holds import Hold
 
-LOOK_EVERY_S = 1.0
 # How long runs under way may take once the supervisor is told to end.
 DRAIN_S = 60.0
 # More acts than a repository ever asks for: all of them are looked at, for checks that are missing.
@@ -62,6 +61,7 @@ class ReviewSettings(NamedTuple):
     quiet_s: float = slots.QUIET_S
     longest_wait_s: float = slots.LONGEST_WAIT_S
     poll_s: float = 300.0
+    look_every_s: float = 1.0
     neutral: Neutral = "neutral"
     concurrency: int = CONCURRENCY
     caps: Caps = Caps(run=2 * PICOUSD)
@@ -397,7 +397,7 @@ class ReviewService:
     async def _look(self) -> None:
         while True:
             with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(LOOK_EVERY_S):
+                async with asyncio.timeout(self.settings.look_every_s):
                     await self._woken.wait()
             self._woken.clear()
             try:

@@ -27,7 +27,7 @@ async def stand(page: Page, *requests: Request) -> None:
         )
 
 
-async def test_those_that_somebody_waits_for_come_first(site: Site, page: Page) -> None:
+async def test_cards_that_somebody_waits_for_come_first(site: Site, page: Page) -> None:
     first, second = ask(site, "one", HOLD_S), ask(site, "two", HOLD_S)
     third, fourth = ask(site, "three"), ask(site, "four")
     other = site.ask(Exec(command="make"))

@@ -72,7 +72,9 @@ async def test_of_one_that_hasnt_begun_nothing_goes_out(proxy: Proxy, http: Orig
     assert (settled.outcome, settled.detail["error"]) == ("failed", WHY)
 
 
-async def test_nor_of_one_of_several(proxy: Proxy, h2: H2Origin, ca_file: Path) -> None:
+async def test_of_one_of_several_that_hasnt_begun_nothing_goes_out(
+    proxy: Proxy, h2: H2Origin, ca_file: Path
+) -> None:
     withdraws_at_once(proxy, "/gone")
     async with h2_client(proxy, f"origin.test:{h2.port}", ca_file) as client:
         assert (await client.answered("/gone")).status == 403

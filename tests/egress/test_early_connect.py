@@ -280,7 +280,7 @@ async def is_told_early(proxy: Proxy, origin: Listener) -> bool:
     return status == 200
 
 
-async def test_that_one_is_told_early_and_another_is_not(likely: Proxy, origin: Listener) -> None:
+async def test_one_is_told_early_and_the_next_is_not(likely: Proxy, origin: Listener) -> None:
     assert await is_told_early(likely, origin)
     assert not await is_told_early(likely, origin)
 

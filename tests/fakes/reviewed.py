@@ -17,6 +17,7 @@ from supervisor.store.reviews import queries
 from tests.fakes.messages_server import MessagesServer, Step
 from tests.fakes.supervised import Supervised, settings_in, supervised
 
+LOOK_EVERY_S = 0.1
 CHANGE = {"shop/cart.py": FILES["shop/cart.py"] + "\n\ndef count(items):\n    return len(items)\n"}
 POLICY = Path("policy/default.yaml").absolute()
 
@@ -111,7 +112,7 @@ async def reviewing_at(
     """A supervisor on a forge that is served. `names` stands in for DNS."""
     async with (
         supervised(settings_of(stage, folder, **changes), names=names) as running,
-        reviewing(running.supervisor) as on,
+        reviewing(running.supervisor, look_every_s=LOOK_EVERY_S) as on,
     ):
         stage.forge.hook = (
             f"http://127.0.0.1:{on.port}/github",

@@ -70,7 +70,9 @@ async def test_what_a_rule_for_a_path_lets_be_read_takes_no_body_along(
     assert not place.office.pending(), "it is refused, not asked"
 
 
-async def test_nor_does_a_head(place: Setting, https: Origin) -> None:
+async def test_what_a_rule_for_a_path_lets_be_read_as_a_head_takes_no_body_along(
+    place: Setting, https: Origin
+) -> None:
     rules(place, https, f"GET,HEAD https://origin.test:{https.port}/read/**")
     for name in ("a length", "chunks", "an expectation"):
         assert status_of(await sent(place, https, "HEAD", FRAMED[name], tls=True)) == 403, name

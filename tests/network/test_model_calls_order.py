@@ -374,11 +374,13 @@ class Orders(RuleBasedStateMachine):
     def teardown(self) -> None:
         """Once all have ended, nothing is held any more."""
         try:
+            served = self.egress.sessions.all()
             for holder in list(self.holders):
                 self.close(holder)
             self.wait(HOLD_S + GRACE_S)
             self.hear_all()
-            assert not any(any(one.left.values()) for one in self.egress.sessions.all())
+            assert self.egress.sessions.all() == []
+            assert not any(any(one.left.values()) for one in served)
             for name in OWN:
                 assert self.spending.spent(name) is not None, "a reservation stayed open"
             self.loop.run_until_complete(self.calls.all_told())

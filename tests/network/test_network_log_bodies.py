@@ -85,7 +85,7 @@ async def test_nothing_is_kept_unless_it_was_asked_for(place: Setting, http: Ori
     assert place.office.network_log.bodies(place.session_id) == {}
 
 
-async def test_they_are_kept_while_it_is_switched_on_and_by_a_new_egress_too(
+async def test_bodies_are_kept_while_that_is_on_and_by_a_new_egress_too(
     place: Setting, http: Origin
 ) -> None:
     let(place, http)
@@ -196,7 +196,9 @@ async def test_a_credential_that_egress_knows_is_seen_nowhere(place: Setting, ht
         assert REAL[:length] not in found.response.text
 
 
-async def test_nor_however_it_is_written(place: Setting, http: Origin) -> None:
+async def test_a_credential_in_another_notation_is_seen_nowhere(
+    place: Setting, http: Origin
+) -> None:
     """The real key has characters that JSON may escape and URLs must."""
     real = 'real/key+0123456789="x"'
     let(place, http)
@@ -224,7 +226,7 @@ async def test_nor_however_it_is_written(place: Setting, http: Origin) -> None:
         assert part not in found.response.text
 
 
-async def test_nor_in_halves(place: Setting, http: Origin) -> None:
+async def test_a_credential_in_halves_is_seen_nowhere(place: Setting, http: Origin) -> None:
     """What an origin gives back in halves is cut off; what was kept of it until then shows
     neither."""
     let(place, http)

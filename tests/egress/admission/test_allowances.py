@@ -72,7 +72,9 @@ async def test_one_who_needs_little_is_not_denied_with_one_who_asks_for_much(
     assert await taken is None
 
 
-async def test_nor_right_after_that(desk: tuple[Allowances, EgressSession, Ledger]) -> None:
+async def test_one_who_needs_little_is_not_denied_after_one_who_asked_for_much(
+    desk: tuple[Allowances, EgressSession, Ledger],
+) -> None:
     allowances, session, ledger = desk
     much = asyncio.create_task(allowances.cover(session, "bytes_out", 10_000_000))
     await ledger.answer()

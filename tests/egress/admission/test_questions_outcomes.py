@@ -41,7 +41,7 @@ def settle(asked: Questions, *question_ids: int) -> None:
         asked.settle(Answer(question_id=question_id, decision="allow", settle=True), "done", {})
 
 
-async def test_they_are_sent_together_and_again_later() -> None:
+async def test_outcomes_are_sent_together_and_again_later() -> None:
     told = Told()
     asked = questions(told)
     for batch in ([1, 2, 3], [4], [5, 6]):
@@ -73,7 +73,7 @@ async def test_what_is_too_long_for_one_packet_is_sent_each_by_itself() -> None:
     assert told.packets == MOST_GATHERED
 
 
-async def test_those_that_nobody_waits_for_are_not_sent() -> None:
+async def test_outcomes_that_nobody_waits_for_are_not_sent() -> None:
     told = Told()
     asked = questions(told)
     asked.settle(Answer(question_id=1, decision="allow"), "done", {})

@@ -89,7 +89,9 @@ OTHERS = {
 
 
 @pytest.mark.parametrize("request_head", OTHERS.values(), ids=OTHERS)
-def test_nor_in_another_place_that_its_service_looks_into(request_head: Head) -> None:
+def test_another_key_in_another_place_that_its_service_looks_into_is_refused(
+    request_head: Head,
+) -> None:
     for more in ((), (BEARER,)):
         both = replace(request_head, headers=(*request_head.headers, *more))
         found, why = swaps(GITLAB, both, "model.test", 443)

@@ -216,7 +216,9 @@ async def test_what_names_no_host_is_on_record_as_a_number(proxy: Proxy) -> None
 
 
 @pytest.mark.asyncio(loop_scope="module")
-async def test_so_is_a_malformed_head_behind_another_request(proxy: Proxy, http: Origin) -> None:
+async def test_a_malformed_head_behind_another_request_is_on_record_as_a_number(
+    proxy: Proxy, http: Origin
+) -> None:
     head = f"GET http://origin.test:{http.port}/ HTTP/1.1\r\nHost: origin.test:{http.port}\r\n"
     reader, writer = await proxy.open()
     for more, status in (("", 200), ("X-A : 1\r\n", 400)):

@@ -110,7 +110,9 @@ async def test_a_head_that_an_origin_never_ends_is_no_answer(
         assert await endless.written < MUCH_BYTES
 
 
-async def test_nor_is_one_of_more_fields_than_anybody_sends(proxy: Proxy, http: Origin) -> None:
+async def test_a_head_of_more_fields_than_anybody_sends_is_no_answer(
+    proxy: Proxy, http: Origin
+) -> None:
     """Each is looked for among others where it goes on over HTTP/2: tens of thousands took half
     a second of everybody's time."""
     for fields in (MOST_ANSWER_FIELDS - 1, MOST_ANSWER_FIELDS):
@@ -122,7 +124,7 @@ async def test_nor_is_one_of_more_fields_than_anybody_sends(proxy: Proxy, http: 
 
 
 @pytest.mark.parametrize(("begin", "piece"), NEVER_ENDS.values(), ids=NEVER_ENDS)
-async def test_nor_does_an_origin_go_on_for_ever_in_a_body(
+async def test_an_origin_does_not_go_on_for_ever_in_a_body(
     proxy: Proxy, begin: bytes, piece: bytes
 ) -> None:
     async with answered_by(CHUNKED.encode() + b"\r\n" + begin, piece) as (endless, at):

@@ -61,7 +61,7 @@ async def test_a_head_that_does_not_end_is_the_end(
     assert https.untouched
 
 
-async def test_nor_does_one_of_an_origin(
+async def test_a_head_of_an_origin_that_does_not_end_is_the_end(
     proxy: Proxy, authority: trustme.CA, ca_file: Path
 ) -> None:
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -198,7 +198,7 @@ async def test_what_was_sent_before_the_peer_said_that_it_takes_less_is_no_error
     assert said == bytes(3 * 16_384) + b"more"
 
 
-async def test_nor_where_nothing_is_left_to_send() -> None:
+async def test_an_empty_frame_is_no_error_where_no_window_is_left() -> None:
     """What has nothing in it needs no window: RFC 9113 6.9.1."""
     peer = h2.connection.H2Connection(h2.config.H2Configuration(client_side=False))
     ours = BoundedHttp2Client(open_client()).h2_conn

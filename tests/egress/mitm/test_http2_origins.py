@@ -122,7 +122,7 @@ def server(state: ConnectionState) -> connection.Server:
     return one
 
 
-async def test_those_that_are_over_are_kept_only_where_a_request_still_has_one() -> None:
+async def test_connections_that_are_over_are_kept_only_where_a_request_still_has_one() -> None:
     client = connection.Client(
         peername=("127.0.0.1", 1), sockname=("127.0.0.1", 2), state=ConnectionState.OPEN
     )

@@ -194,7 +194,7 @@ async def test_more_than_the_length_that_was_told_is_no_request(
 
 @pytest.mark.parametrize("ends", ["with its head", "with trailers"])
 @pytest.mark.parametrize("version", ["http/1.1", "h2"])
-async def test_nor_is_less_of_which_the_next_request_would_be_the_rest(
+async def test_less_than_the_length_is_no_request_that_the_next_one_completes(
     proxy: Proxy, https: Origin, authority: trustme.CA, ca_file: Path, ends: str, version: str
 ) -> None:
     async with h2_origin(authority, "origin.test") as of_http2:
@@ -214,7 +214,7 @@ async def test_nor_is_less_of_which_the_next_request_would_be_the_rest(
         assert of_http2.untouched
 
 
-async def test_nor_does_it_go_out_once_the_rest_is_on_its_way(
+async def test_less_than_the_length_does_not_go_out_once_the_rest_is_on_its_way(
     proxy: Proxy, origin_tls: ssl.SSLContext, ca_file: Path
 ) -> None:
     received, begun, ended = bytearray(), asyncio.Event(), asyncio.Event()

@@ -136,7 +136,9 @@ async def test_no_coding_and_no_length_hides_a_placeholder(
 
 
 @pytest.mark.parametrize("coding", ["", "gzip"])
-async def test_nor_does_a_coding_for_the_way_alone(proxy: Proxy, http: Origin, coding: str) -> None:
+async def test_a_coding_for_the_way_alone_hides_no_placeholder(
+    proxy: Proxy, http: Origin, coding: str
+) -> None:
     """Behind another request: of the first on a connection it is refused with its head."""
     proxy.credentials(credential(1))
     target = f"other.test:{http.port}"

@@ -125,7 +125,9 @@ def shows(said: bytes) -> bool:
 
 
 @pytest.mark.parametrize("way", WAYS)
-async def test_in_no_form_by_no_way(proxy: Proxy, http: Origin, way: str) -> None:
+async def test_a_secret_is_given_back_in_no_form_by_no_way(
+    proxy: Proxy, http: Origin, way: str
+) -> None:
     proxy.credentials(credential(http.port))
     for writing, write in WRITINGS.items():
         found = await heard(proxy, http, WAYS[way](write(SECRET).encode()))
@@ -134,7 +136,9 @@ async def test_in_no_form_by_no_way(proxy: Proxy, http: Origin, way: str) -> Non
 
 
 @pytest.mark.parametrize("coding", ["utf-16", "utf-16-be", "utf-32"])
-async def test_nor_in_wide_characters(proxy: Proxy, http: Origin, coding: str) -> None:
+async def test_a_secret_is_not_given_back_in_wide_characters(
+    proxy: Proxy, http: Origin, coding: str
+) -> None:
     proxy.credentials(credential(http.port))
     for size in (1, 5, 4096):
         found = unchunked(
@@ -146,7 +150,7 @@ async def test_nor_in_wide_characters(proxy: Proxy, http: Origin, coding: str) -
     )
 
 
-async def test_nor_in_what_an_origin_says_as_it_goes_away(
+async def test_a_secret_is_not_given_back_in_what_an_origin_says_as_it_goes_away(
     proxy: Proxy, authority: trustme.CA, ca_file: Path
 ) -> None:
     """The debug data of GOAWAY (RFC 9113 6.8), of which an error would quote the first 20 bytes."""
@@ -216,7 +220,7 @@ def heard_frames() -> list[bytes]:
 @pytest.mark.parametrize(
     "writing", ["as it is", "base64", "JSON", "hexadecimal", "percent-encoded"]
 )
-async def test_nor_in_any_frame(
+async def test_a_secret_is_not_given_back_in_any_frame_of_a_websocket(
     proxy: Proxy, talker: int, says: list[tuple[str, str]], how: str, writing: str
 ) -> None:
     says.append((how, WRITINGS[writing](SECRET)))

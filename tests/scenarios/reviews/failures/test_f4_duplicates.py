@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from supervisor.demo.forge.forge import DemoPull
-from supervisor.reviews import reconcile, service
+from supervisor.reviews import reconcile
 from supervisor.store.reviews import findings
 from tests.fakes.readers import SaidReader, read_by, remark, said
 from tests.fakes.reviewed import NAME, Reviewed, reviewed
@@ -210,7 +210,6 @@ class Story:
 
 @pytest.fixture
 async def on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Reviewed]:
-    monkeypatch.setattr(service, "LOOK_EVERY_S", 0.1)
     monkeypatch.setattr(reconcile, "MOST_RUNS_AN_HOUR", 10_000)
     policy = tmp_path / "acts.yaml"
     policy.write_text(POLICY)

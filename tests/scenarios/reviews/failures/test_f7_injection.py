@@ -18,7 +18,7 @@ from supervisor.app.reviewing import reviewing
 from supervisor.core.act import Act
 from supervisor.demo.stage import Stage
 from tests.fakes.messages_server import MessagesServer, Turn, calls, text, tool_use
-from tests.fakes.reviewed import NAME, Reviewed, forge_with_people, settings_of
+from tests.fakes.reviewed import LOOK_EVERY_S, NAME, Reviewed, forge_with_people, settings_of
 from tests.fakes.supervised import supervised
 
 pytestmark = pytest.mark.xdist_group("reviews-money")
@@ -110,7 +110,7 @@ async def reviewed_by(
     )
     async with (
         supervised(settings, names={MODEL_HOST: ("127.0.0.1",)}) as running,
-        reviewing(running.supervisor) as on,
+        reviewing(running.supervisor, look_every_s=LOOK_EVERY_S) as on,
     ):
         hook = f"http://127.0.0.1:{on.port}/github"
         stage.forge.hook = (hook, stage.secret_file.read_bytes())
