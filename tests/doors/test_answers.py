@@ -114,7 +114,7 @@ def test_an_install_runs_its_scripts_where_the_person_says_so(
     shown = house.ok("show", install["id"])
     assert "tiny-one" in shown
     house.ok("approve", install["id"], *options)
-    until(lambda: "package.json" in str(house.waiting()), "the changes")
+    house.until_told(lambda: "package.json" in str(house.waiting()), "the changes")
     assert ("write ran.txt" in house.waiting()) == has_scripts
     house.stop(session)
 

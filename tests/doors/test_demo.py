@@ -93,7 +93,7 @@ def test_the_demo_is_walked_and_its_review_approved(
 
 def test_a_check_may_block_where_it_is_required(house: House, tmp_path: Path) -> None:
     demo_of(house, tmp_path, GATEHOUSE_CHECK="action_required")
-    until(lambda: "action_required" in house.run("audit", "--json").stdout, "the check")
+    house.until_told(lambda: "action_required" in house.run("audit", "--json").stdout, "the check")
     assert "maybe" in one_line(house.run("up", "--reviews", GATEHOUSE_CHECK="maybe"), "maybe")
 
 

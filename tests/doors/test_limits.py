@@ -130,7 +130,7 @@ def test_what_is_kept_of_sessions(house: House) -> None:
     assert not house.requests()
     house.end()
     house.up(GATEHOUSE_KEPT_COPIES_GB="0")
-    until(
+    house.until_told(
         lambda: "copy of this session is gone" in house.run("resume", session).stderr,
         "the copy to go",
     )

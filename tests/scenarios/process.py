@@ -95,20 +95,28 @@ class Gatehouse:
         return self.until_all_wait(title)[title]
 
     def until_all_wait(self, *titles: str) -> dict[str, str]:
-        """Wait until all of these wait for an answer. A verb is a process of its own: it is run
-        when there is something new."""
-        looked_at, seen_bytes = 0.0, -1
+        """Wait until all of these wait for an answer."""
 
         def found() -> dict[str, str] | None:
+            waiting = self.waiting()
+            return waiting if set(titles) <= waiting.keys() else None
+
+        return self.until_told(found, f"{titles} to wait")
+
+    def until_told[Found](self, condition: Callable[[], Found | None], what: str) -> Found:
+        """`until`, for a condition that runs a verb. That is a process of its own: it is run when
+        there is something new on record, and once in a while."""
+        looked_at, seen_bytes = 0.0, -1
+
+        def found() -> Found | None:
             nonlocal looked_at, seen_bytes
             size, now = self._record_bytes(), time.monotonic()
             if size == seen_bytes and now < looked_at + VERB_EVERY_S:
                 return None
             looked_at, seen_bytes = now, size
-            waiting = self.waiting()
-            return waiting if set(titles) <= waiting.keys() else None
+            return condition()
 
-        return until(found, f"{titles} to wait")
+        return until(found, what)
 
     def _record_bytes(self) -> int:
         path = self.data / "audit.log"

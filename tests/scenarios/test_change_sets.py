@@ -30,7 +30,7 @@ def test_one_line_for_many_files(gatehouse: Path, tmp_path: Path) -> None:
         product.launch(
             "run", "--workspace", str(workspace), "--", "sh", "-c", AGENT, log=tmp_path / "run.log"
         )
-        until(
+        product.until_told(
             lambda: (
                 "25 changed files (25 created, +24 -0 lines)" in product.run("approvals").stdout
             ),

@@ -59,7 +59,7 @@ def test_a_checkout_is_one_answer_and_rm_rf_is_none(
             "run", "--workspace", str(workspace), "--", "sh", "-c", AGENT, log=tmp_path / "run.log"
         )
         changed = f"{FILES + 2} changed files (1 created, {FILES} changed, 1 deleted"
-        until(lambda: changed in product.run("approvals").stdout, changed)
+        product.until_told(lambda: changed in product.run("approvals").stdout, changed)
         session = product.ok("approvals").split()[0]
         assert (workspace / "src/7.py").read_text() == "on_main = 7\n"
         assert f"\napproved: {FILES + 2} of {FILES + 2} changed files" in product.ok(
@@ -69,7 +69,9 @@ def test_a_checkout_is_one_answer_and_rm_rf_is_none(
             lambda: (workspace / "src/7.py").read_text() == "on_feature = 7\n",
             "the branch on the host",
         )
-        until(lambda: "nothing waits" in product.run("approvals").stdout, "all of it to be done")
+        product.until_told(
+            lambda: "nothing waits" in product.run("approvals").stdout, "all of it to be done"
+        )
         assert (workspace / "src/only_feature.py").exists()
         assert not (workspace / "src/only_main.py").exists()
         # Git's own folder is each side's own: the host's is where it was.
@@ -78,7 +80,7 @@ def test_a_checkout_is_one_answer_and_rm_rf_is_none(
         # What the person makes on the host reaches the agent, which then removes all that it has.
         (workspace / "go.txt").write_text("go\n")
         deleted = f"{FILES + 2} changed files ({FILES + 2} deleted"
-        until(lambda: deleted in product.run("approvals").stdout, deleted)
+        product.until_told(lambda: deleted in product.run("approvals").stdout, deleted)
         assert len(list((workspace / "src").iterdir())) == FILES + 1
         assert "\ndenied: " in product.ok("deny", session, "--changes", "--reason", "keep them")
         assert "nothing waits" in product.ok("approvals")

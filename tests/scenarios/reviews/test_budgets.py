@@ -236,7 +236,9 @@ def test_killed_at_any_step_no_cap_is_passed_and_the_books_agree(
         process.wait()
         process = start(product, stage, model, tmp_path, free_tcp_port)
         until(lambda: pull.reviews or None, "the review")
-        until(lambda: "found" in product.ok("reviews", "list") or None, "a run that ended")
+        product.until_told(
+            lambda: "found" in product.ok("reviews", "list") or None, "a run that ended"
+        )
         assert len(pull.reviews) == 1
         used = until(lambda: all_settled(product.data / "reviews.db"), "money to be settled")
         product.end()

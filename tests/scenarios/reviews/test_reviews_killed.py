@@ -73,7 +73,9 @@ def test_killed_at_any_step_the_review_is_posted_once(
         until(lambda: pull.reviews or None, "the review")
         checks = stage.forge.repositories[NAME].checks
         until(lambda: [one for one in checks if one["conclusion"] == "neutral"] or None, "check")
-        until(lambda: "found" in product.ok("reviews", "list") or None, "a run that ended")
+        product.until_told(
+            lambda: "found" in product.ok("reviews", "list") or None, "a run that ended"
+        )
         assert len(pull.reviews) == 1, pull.reviews
         product.end()
 
@@ -93,7 +95,9 @@ def test_killed_in_a_second_round_it_is_posted_once(
         pull = opened(stage)
         until(lambda: pull.reviews or None, "the first review")
         (first,) = (dict(one) for one in pull.reviews)
-        until(lambda: "found" in product.ok("reviews", "list") or None, "the first run's end")
+        product.until_told(
+            lambda: "found" in product.ok("reviews", "list") or None, "the first run's end"
+        )
 
         def kill_once() -> None:
             stage.forge.after.pop(ROUND[step], None)
@@ -104,7 +108,9 @@ def test_killed_in_a_second_round_it_is_posted_once(
         process.wait(120)
         process = start_reviews(product, stage, tmp_path, free_tcp_port)
         until(lambda: pull.reviews[0]["body"] != first["body"] or None, "the summary is edited")
-        until(lambda: product.ok("reviews", "list").count("found") == 2 or None, "its end")
+        product.until_told(
+            lambda: product.ok("reviews", "list").count("found") == 2 or None, "its end"
+        )
         summary, note = pull.reviews
         assert posts.reviewed_by(note["body"]) == posts.run_of(summary["body"])
         assert posts.run_of(first["body"]) not in summary["body"]

@@ -30,7 +30,7 @@ def test_hold_and_release_at_the_command_line(
         assert product.ok("hold", "--all", "--why", "let me look") == (
             "everything  held by operator (cli): let me look\n"
         )
-        until(lambda: NAME in product.ok("repos", "list") or None, "the repository")
+        product.until_told(lambda: NAME in product.ok("repos", "list") or None, "the repository")
         assert f"{NAME}  held by operator (cli)\n" in product.ok("hold", "--repo", NAME)
         pull = opened(stage)
         checks = stage.forge.repositories[NAME].checks
@@ -87,7 +87,9 @@ def test_sigterm_waits_for_a_review_under_way_and_ctrl_c_does_not(
             assert product.events("review_recorded") == []
         start_reviews(product, stage, tmp_path, free_tcp_port)
         until(lambda: pull.reviews or None, "the review")
-        until(lambda: "found" in product.ok("reviews", "list") or None, "a run that ended")
+        product.until_told(
+            lambda: "found" in product.ok("reviews", "list") or None, "a run that ended"
+        )
         assert len(pull.reviews) == 1
         assert ("stopped" in product.ok("reviews", "list")) is not is_waited_for
         product.end()
