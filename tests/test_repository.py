@@ -131,6 +131,13 @@ def test_what_only_root_can_do_is_run_as_root_too() -> None:
     assert {name for name in only_root if not name.startswith(tuple(share.split()))} == set()
 
 
+def test_what_a_person_does_is_tried_as_root_too() -> None:
+    (too,) = re.findall(
+        r"^ROOT_TOO := (.+)$", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE
+    )
+    assert "tests/doors" in too.split()
+
+
 def test_web_holds_no_python() -> None:
     assert not list((ROOT / "web").rglob("*.py"))
 
