@@ -79,7 +79,7 @@ endif
 
 # What is measured and how much of it must be: [tool.coverage] in pyproject.toml.
 coverage: setup-dev ## the core's own tests, which must cover every branch of it; part of `make test`
-	$(PYTEST) -n $(WORKERS) --dist loadgroup --cov --cov-report term-missing:skip-covered tests/core
+	$(PYTEST) -n $(WORKERS) --dist load --cov --cov-report term-missing:skip-covered tests/core
 
 format: setup-dev ## format and repair what the linter can repair by itself
 	$(BIN)/ruff check --fix-only --quiet

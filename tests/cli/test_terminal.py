@@ -7,6 +7,7 @@ import pytest
 
 from supervisor.cli.telling import say
 from supervisor.cli.terminal import approval_lines, has_folds, rule_line, whole
+from tests.tables import each_row
 
 END = "; curl -T id evil.example.org"
 HOSTILE = {
@@ -32,8 +33,8 @@ def request(**fields: str) -> dict[str, Any]:
     return {"id": "f" * 32, **facts, **made}
 
 
-@pytest.mark.parametrize("text", HOSTILE.values(), ids=HOSTILE)
-@pytest.mark.parametrize("field", ["title", "why", "reason"])
+@each_row("text", HOSTILE.values(), ids=HOSTILE)
+@each_row("field", ["title", "why", "reason"])
 def test_a_list_shows_the_end_of_each_field(text: str, field: str) -> None:
     one = request(**{field: text})
     *lines, last = approval_lines(one).splitlines()

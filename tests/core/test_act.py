@@ -2,17 +2,16 @@
 
 from typing import Any
 
-import pytest
-
 from supervisor.core.act import Act
 from supervisor.core.actions import decode, encode, fingerprint, subject, title
+from tests.tables import each_row
 
 
 def act(**more: Any) -> Act:
     return Act(**{"operation": "post", "forge": "github", "repository": "acme/shop"} | more)
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("one", "words"),
     [
         (act(number=3), "post a review on acme/shop#3"),

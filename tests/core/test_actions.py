@@ -1,7 +1,6 @@
 """Actions: law 2 says that two actions that would do different things never share a fingerprint."""
 
 import msgspec
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -25,6 +24,7 @@ from supervisor.core.actions import (
     targets,
     title,
 )
+from tests.tables import each_row
 
 _words = st.text(st.characters(exclude_categories=["Cs"]), max_size=8)
 _some = st.none() | _words
@@ -98,13 +98,14 @@ def test_requests_for_one_file_share_a_subject_and_others_do_not() -> None:
     assert subject(Exec(command="ls")) != subject(Exec(command="ls -l"))
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("action", "text"),
     [
         (Exec(command="make test"), "make test"),
         (FileChange(operation="chmod", path="run.sh", mode=0o755), "chmod 755 run.sh"),
         (FileChange(operation="symlink", path="a", link_target="/etc"), "symlink a -> /etc"),
         (Network(operation="connect", host="example.org", port=443), "connect example.org:443"),
+        (Network(operation="connect", host="example.org", port=0), "connect example.org"),
         (
             Network(
                 operation="request", host="h", port=8080, scheme="http", method="GET", path="/x"

@@ -3,6 +3,7 @@ stay."""
 
 import itertools
 import re
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -24,6 +25,7 @@ from supervisor.core.approval_states import (
     status_of,
 )
 from supervisor.settings import ROOT
+from tests.tables import each_row
 
 EVERY = [dict(zip(FACTS, values, strict=True)) for values in itertools.product(*FACTS.values())]
 
@@ -32,17 +34,16 @@ def holds(cases: list[dict], facts: dict) -> bool:  # type: ignore[type-arg]
     return any(all(facts[fact] in values for fact, values in case.items()) for case in cases)
 
 
-def test_whatever_the_facts_there_is_one_status() -> None:
-    for facts in EVERY:
-        assert [one for one in STATUSES if holds(cases_of(one), facts)] == [
-            status_of(facts.__getitem__)
-        ]
+@each_row("facts", EVERY)
+def test_whatever_the_facts_there_is_one_status(facts: dict[str, Any]) -> None:
+    found = [one for one in STATUSES if holds(cases_of(one), facts)]
+    assert found == [status_of(facts.__getitem__)]
 
 
-@pytest.mark.parametrize("event", EVENTS)
-def test_an_event_may_come_where_its_conditions_hold(event: Event) -> None:
-    for facts in EVERY:
-        assert may_come(event, facts.__getitem__) is holds(cases_for(event), facts)
+@each_row("facts", EVERY)
+@each_row("event", EVENTS)
+def test_an_event_may_come_where_its_conditions_hold(event: Event, facts: dict[str, Any]) -> None:
+    assert may_come(event, facts.__getitem__) is holds(cases_for(event), facts)
 
 
 @given(st.sampled_from(sorted(BEGINNINGS)), st.lists(st.sampled_from(sorted(EVENTS))))

@@ -15,6 +15,7 @@ from supervisor.core.approvals import (
     last_printed,
     status,
 )
+from tests.tables import each_row
 
 
 def request(**facts: Any) -> Request:
@@ -29,7 +30,7 @@ APPROVED: dict[str, Any] = {"answer": "approved", "answered_at": 2.0, "answered_
 DENIED: dict[str, Any] = {"answer": "denied", "answered_at": 2.0, "answered_by": "operator"}
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("facts", "expected", "is_over"),
     [
         ({}, "pending", False),

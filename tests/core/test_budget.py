@@ -26,6 +26,7 @@ from supervisor.core.budget import (
 )
 from supervisor.core.money import PICOUSD
 from supervisor.errors import UserError
+from tests.tables import each_row
 
 
 @pytest.mark.parametrize(
@@ -51,7 +52,7 @@ def test_budgets_as_people_write_them(text: str, wanted: Limits) -> None:
     assert parse_budget(text, "MAX_COST") == wanted
 
 
-@pytest.mark.parametrize(
+@each_row(
     "text",
     [
         "5",

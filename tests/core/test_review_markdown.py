@@ -1,9 +1,8 @@
 """A review's words never become markup, whatever a model wrote or the reviewed code made it
 write."""
 
-import pytest
-
 from supervisor.core.review_markdown import plain, review_markdown
+from tests.tables import each_row
 
 REVIEW = {
     "model": "claude-test",
@@ -38,7 +37,7 @@ MARKUP = {
 }
 
 
-@pytest.mark.parametrize(("text", "shown"), MARKUP.values(), ids=MARKUP)
+@each_row(("text", "shown"), MARKUP.values(), ids=MARKUP)
 def test_markup_stays_text(text: str, shown: str) -> None:
     assert plain(text) == shown
 

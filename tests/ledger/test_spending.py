@@ -121,6 +121,16 @@ def test_a_limit_holds_and_may_be_raised(make) -> None:  # type: ignore[no-untyp
     assert len(place.audited("budget_raised")) == 1
 
 
+def test_what_another_session_spends_is_not_counted(make) -> None:  # type: ignore[no-untyped-def]
+    place = make()
+    both = [session(name, budget="0.01usd") for name in ("one", "two")]
+    for each in both:
+        place.spending.open_session(each)
+        assert isinstance(place.spending.reserve(each.id, "h", HAIKU), str)
+    for each in both:
+        assert place.spending.summary(each).used["session"].cost == HAIKU_MOST
+
+
 def test_the_day_and_all_together_are_limits_of_every_session(make) -> None:  # type: ignore[no-untyped-def]
     place = make(per_day="0.01usd", total="0.03usd")
     for name in ("one", "two"):

@@ -122,7 +122,7 @@ def test_a_changed_record_is_found_though_the_chain_was_made_anew(log: Log) -> N
     assert "audit.log:5: the signature of what is before this line is wrong" in log.why()
 
 
-def test_and_so_it_is_without_its_signatures(log: Log) -> None:
+def test_a_changed_record_is_found_without_its_signatures(log: Log) -> None:
     log.write(6)
     log.put(chained(unsigned([line.replace("deny", "allow") for line in log.lines])))
     assert "record 6, or one before it, is not the one that was written" in log.why()

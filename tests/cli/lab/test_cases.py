@@ -90,7 +90,9 @@ def test_a_case_without_a_policy_is_judged_by_the_one_that_is_named(
     assert run(gatehouse, "--policy", tmp_path / "p", tmp_path / "a.yaml").returncode == 1
 
 
-def test_else_by_the_policy_in_force(gatehouse: Path, tmp_path: Path) -> None:
+def test_a_case_without_a_policy_is_else_judged_by_the_one_in_force(
+    gatehouse: Path, tmp_path: Path
+) -> None:
     (tmp_path / "a.yaml").write_text(UNJUDGED)
     assert run(gatehouse, tmp_path / "a.yaml").returncode == 0, "by default commands run contained"
 

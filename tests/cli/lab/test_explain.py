@@ -23,6 +23,7 @@ from supervisor.core.policy.policy_text import DENY_ALL, policy_from_data
 from supervisor.core.policy.rules import Policy
 from supervisor.errors import UserError
 from tests.fakes.law_worlds import ACTIONS, WIDE, WILD_ACTIONS
+from tests.tables import each_row
 
 ROOT = Path(__file__).resolve().parents[3]
 POLICY = (
@@ -86,7 +87,7 @@ WORDS: list[tuple[list[str], dict[str, Any]]] = [
 ]
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("words", "fields"), WORDS, ids=lambda value: " ".join(value) if isinstance(value, list) else ""
 )
 def test_words_are_a_line_of_policy_check(words: list[str], fields: dict[str, Any]) -> None:

@@ -34,6 +34,7 @@ from supervisor.core.files.changes import (
     to_action,
     want,
 )
+from tests.tables import each_row
 
 A, B, C = (content_hash(text) for text in (b"a", b"b", b"c"))
 
@@ -263,13 +264,13 @@ TABLE = {
 }
 
 
-@pytest.mark.parametrize("case", TABLE)
+@each_row("case", TABLE)
 def test_what_the_copy_asks_of_the_host(case: str) -> None:
     before, mine, host, expected = TABLE[case]
     assert want(before, mine, host) == expected
 
 
-@pytest.mark.parametrize("case", TABLE)
+@each_row("case", TABLE)
 def test_without_digests_a_swap_is_told_as_with_them(case: str) -> None:
     before, mine, host, expected = TABLE[case]
     unread = [
@@ -421,7 +422,7 @@ def test_a_rename_is_about_exactly_these_bytes(old: bytes, new: bytes, other: by
         assert (fingerprint(another) == fingerprint(action)) == is_same
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("text", "old", "new", "replace_all", "result"),
     [
         ("a b c", "b", "x", False, "a x c"),

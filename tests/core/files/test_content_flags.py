@@ -5,6 +5,7 @@ import pytest
 
 from supervisor.core.files.content_flags import MOST_LINES, Flags, Layout, flags_of, layout_of
 from supervisor.core.secrets.redact import Redactor
+from tests.tables import each_row
 
 KEY = "ghp_" + "a1B2" * 9
 OWN = "correct-horse-battery"
@@ -66,7 +67,7 @@ def test_there_is_an_end_to_it() -> None:
     assert len(flags_of(b"", f"{KEY}\n".encode() * 1000, Redactor()).secret) == MOST_LINES
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("old", "new", "layout"),
     [
         ("a\n", "a\nb = 1\n", Layout()),

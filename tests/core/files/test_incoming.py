@@ -4,13 +4,13 @@ never answer for one another."""
 import stat
 
 import msgspec
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from supervisor.core.actions import content_hash
 from supervisor.core.files.changes import ANY_MODE, Kind, Known, Seen, Want, agree, link_token, want
 from supervisor.core.files.incoming import AGREED, CONFLICT, NEVER, NOTHING, Incoming, incoming
+from tests.tables import each_row
 
 A, B, C = (content_hash(text) for text in (b"a", b"b", b"c"))
 _TYPES: dict[Kind, int] = {
@@ -137,7 +137,7 @@ TABLE = {
 }
 
 
-@pytest.mark.parametrize("name", TABLE)
+@each_row("name", TABLE)
 def test_what_the_host_asks_of_the_copy(name: str) -> None:
     agreed, mine, host, expected = TABLE[name]
     assert incoming(agreed, mine, host) == expected

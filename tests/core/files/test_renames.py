@@ -1,11 +1,11 @@
 """Deletions and creations that are one file under another name."""
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from supervisor.core.actions import content_hash
 from supervisor.core.files.renames import MOST_PARTS, File, pair
+from tests.tables import each_row
 
 ONE, TWO, EMPTY = content_hash(b"one"), content_hash(b"two"), content_hash(b"")
 
@@ -14,7 +14,7 @@ def files(*names: str, digest: str = ONE, mode: int = 0o644) -> list[File]:
     return [File(name, digest, mode) for name in names]
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("gone", "made", "pairs"),
     [
         (files("a"), files("b"), [("a", "b")]),

@@ -6,9 +6,10 @@ from supervisor.core.actions import FileChange, FileStep
 from supervisor.core.files.write_scope import WriteScope
 from supervisor.core.jobs import MOST_NAMED, ScopeProof, scope_words
 from supervisor.errors import UserError
+from tests.tables import each_row
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("scope", "path", "is_inside"),
     [
         ((), "anything/at.all", True),

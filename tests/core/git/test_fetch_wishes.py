@@ -11,6 +11,7 @@ from supervisor.core.git.fetch_wishes import (
     wanted_refs,
 )
 from supervisor.core.policy.git_refs import parse_command
+from tests.tables import each_row
 
 A, B, C = "a" * 40, "b" * 40, "c" * 40
 THERE = {"HEAD": A, "refs/heads/main": A, "refs/heads/x": B, "refs/tags/v1": C, "refs/pull/1": B}
@@ -80,7 +81,7 @@ def test_what_git_takes_for_an_order_is_not_fetched() -> None:
     assert wanted_refs(parse_command("git fetch origin refs/pull/1/head"), there)
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("url", "endpoint"),
     [
         ("https://git.example.org/a.git", ("git.example.org", 443)),

@@ -6,9 +6,10 @@ import pytest
 
 from supervisor.core.git.push_wishes import PushWish, push_wishes
 from supervisor.core.policy.git_refs import parse_command
+from tests.tables import each_row
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("command", "wishes"),
     [
         ("git push", [("HEAD", "")]),
@@ -32,7 +33,7 @@ def test_each_ref_is_named(command: str, wishes: list[tuple[str, str]]) -> None:
     assert push_wishes(parse_command(command)) == tuple(PushWish(*one) for one in wishes)
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("command", "why"),
     [
         ("git push --all origin", "`--all` is not carried out"),

@@ -3,6 +3,7 @@
 import pytest
 
 from supervisor.core.git.remote_addresses import Addresses, protocol_of, remotes_in, shown_url
+from tests.tables import each_row
 
 
 def test_remotes_are_read_as_data() -> None:
@@ -26,7 +27,7 @@ def test_remotes_are_read_as_data() -> None:
     }
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("url", "protocol"),
     [
         ("https://x.example/y", "https"),

@@ -2,9 +2,8 @@
 
 from itertools import islice
 
-import pytest
-
 from supervisor.core.git.taken_branch import MOST_NAMES, NamesInUse, names_for
+from tests.tables import each_row
 
 
 def test_its_own_name_comes_first_and_they_end() -> None:
@@ -18,7 +17,7 @@ def test_its_own_name_comes_first_and_they_end() -> None:
     assert len(names) == len(set(names)) == MOST_NAMES
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("name", "may"),
     [
         *[("fix", True), ("feature/x", True), ("gatehouse/origin/main", True)],

@@ -16,6 +16,7 @@ from supervisor.core.lab.check import answer_line
 from supervisor.core.policy.policy_text import parse_policy
 from supervisor.core.policy.rules import Policy
 from supervisor.errors import UserError
+from tests.tables import each_row
 
 ROOT = Path(__file__).parents[3]
 NOW = 1_790_000_000.0
@@ -84,7 +85,7 @@ def test_cases_may_share_a_policy_by_an_anchor() -> None:
     assert [failure_of(case, None, NOW) for case in cases] == [None, None]
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("text", "said"),
     [
         ("", "f.yaml: a case file is a list of cases; write"),

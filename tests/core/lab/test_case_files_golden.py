@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from supervisor.core.lab.case_files import Case, failure_of, read_cases
+from tests.tables import each_row
 
 FOLDER = Path(__file__).resolve().parents[2] / "golden" / "policy_cases"
 NOW = 1_790_000_000.0
@@ -25,7 +26,7 @@ ALL = [
 ]
 
 
-@pytest.mark.parametrize("case", ALL)
+@each_row("case", ALL)
 def test_a_case_is_answered_as_recorded(case: Case) -> None:
     failure = failure_of(case, None, NOW)
     assert failure is None, str(failure)

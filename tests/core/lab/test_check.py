@@ -7,6 +7,7 @@ import pytest
 
 from supervisor.core.lab.check import OnDisk, answer, answer_line
 from supervisor.core.policy.policy_text import policy_from_data
+from tests.tables import each_row
 
 POLICY = policy_from_data(
     {
@@ -46,10 +47,11 @@ def test_the_id_comes_back_as_it_was(given: object) -> None:
     )
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("line", "why"),
     [
         (b"", "not JSON"), (b"{", "not JSON"), (b"\xff", "not JSON"), (b"[]", "not a JSON object"),
+        (b'{"a":' * 90_000 + b"1" + b"}" * 90_000, "nested too deeply"),
          (b"3", "not a JSON object"),
         (b"{}", "no `category`"), (b'{"category": 3}', "unknown category"),
         (b'{"category": "sandbox"}', "unknown category"),
@@ -143,7 +145,7 @@ def test_a_look_at_the_disk_only_makes_it_stricter() -> None:
     assert ask({**move, "to": "src/b"}, look=look)["verdict"] == "allow"
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("fields", "verdict"),
     [
         ({"path": "src/a.py"}, "allow"),

@@ -1,4 +1,4 @@
-"""No input of any kind raises, or takes over 50 ms: 10,000 characters, 500 nested constructs.
+"""No input of any kind raises, or takes long: 10,000 characters, 500 nested constructs.
 
 Time is measured as CPU time of this thread, so that a loaded machine doesn't matter, with the
 collector of garbage off; the best of five counts, so that neither does a cold cache; and nothing
@@ -8,7 +8,6 @@ every machine, but would miss what takes long inside of the grammar or of a regu
 
 import gc
 import json
-import sys
 import time
 from collections.abc import Callable
 
@@ -23,8 +22,13 @@ from supervisor.core.policy.suggest import suggest
 from supervisor.core.shell.shell import _parse
 from supervisor.errors import PolicyError
 from tests.fakes.long_inputs import ACTIONS, DEEP, MAX_CHARS, SHELL
+from tests.tables import each_row
 
-LIMIT_S = 0.05
+# Coverage would be measured, too.
+pytestmark = pytest.mark.untraced
+
+# On an idle machine none takes 0.05 s; beside others, cores and caches are shared.
+LIMIT_S = 0.25
 TRIES = 5
 RULES = {
     "allow": [
@@ -50,21 +54,21 @@ RULES = {
 IN_FORCE = policy_from_data(RULES)
 
 
-def slowness(run: Callable[[], object]) -> float:
-    """The least CPU seconds of a few runs."""
+def at_once[T](run: Callable[[], T]) -> T:
+    """Return what it returns; the fastest of a few runs keeps the limit."""
     best = float("inf")
     gc.disable()
     try:
         for _ in range(TRIES):
             _parse.cache_clear()
             start = time.thread_time()
-            run()
+            result = run()
             best = min(best, time.thread_time() - start)
             if best < LIMIT_S:
-                break
+                return result
     finally:
         gc.enable()
-    return best
+    raise AssertionError(f"takes {best:.3f} s, and may take {LIMIT_S}")
 
 
 def judge(action: Action, policy: Policy = IN_FORCE) -> Verdict:
@@ -72,13 +76,10 @@ def judge(action: Action, policy: Policy = IN_FORCE) -> Verdict:
 
 
 def assert_bounded(action: Action) -> None:
-    verdict = judge(action)
+    verdict = at_once(lambda: judge(action))
     assert "could not be evaluated" not in verdict.why, verdict
     assert "can't be judged" not in verdict.why, verdict
-    suggest(action)
-    if sys.gettrace() is None:  # coverage measures, too
-        assert slowness(lambda: judge(action)) < LIMIT_S, "the verdict takes too long"
-        assert slowness(lambda: suggest(action)) < LIMIT_S, "the suggestion takes too long"
+    at_once(lambda: suggest(action))
 
 
 def longest(make: Callable[[int], str]) -> str:
@@ -88,7 +89,8 @@ def longest(make: Callable[[int], str]) -> str:
     return text[:MAX_CHARS]
 
 
-@pytest.mark.parametrize("name", SHELL)
+@pytest.mark.timeout(600)  # 600 lines, parsed twice each
+@each_row("name", SHELL)
 def test_a_command_line_of_any_kind_is_judged_at_once(name: str) -> None:
     make = SHELL[name]
     for text in (make(DEEP)[:MAX_CHARS], make(DEEP - 1), longest(make)):
@@ -96,19 +98,19 @@ def test_a_command_line_of_any_kind_is_judged_at_once(name: str) -> None:
     assert judge(Exec(command=make(3 * MAX_CHARS))).decision != "allow"
 
 
-@pytest.mark.parametrize("name", ACTIONS)
+@each_row("name", ACTIONS)
 def test_an_action_of_any_kind_is_judged_at_once(name: str) -> None:
     assert_bounded(ACTIONS[name])
 
 
-@pytest.mark.parametrize(
+@each_row(
     "name", [name for name in ACTIONS if name.endswith(("'a'", "'*a'", "'[' ", "'%25'", "'../'"))]
 )
 def test_a_working_directory_of_any_kind_is_judged_at_once(name: str) -> None:
     assert_bounded(Exec(command="ls", cwd=name * 100))
 
 
-@pytest.mark.parametrize(
+@each_row(
     "text",
     [b"[" * MAX_CHARS, b"{" * MAX_CHARS, b'{"a":' * 2_000, b'"' + b"\\u0000" * 1_600,
      b"\xff" * MAX_CHARS, b"9" * MAX_CHARS, b"-" * MAX_CHARS,
@@ -133,15 +135,13 @@ def test_a_working_directory_of_any_kind_is_judged_at_once(name: str) -> None:
     ids=range(23),
 )  # fmt: skip
 def test_a_line_of_any_kind_is_answered_at_once(text: bytes) -> None:
-    answer = answer_line(text, IN_FORCE, None, 0.0)
+    answer = at_once(lambda: answer_line(text, IN_FORCE, None, 0.0))
     assert answer["verdict"] in ("allow", "ask", "deny")
     assert "could not be judged" not in answer["why"]
-    if sys.gettrace() is None:
-        assert slowness(lambda: answer_line(text, IN_FORCE, None, 0.0)) < LIMIT_S
 
 
-@pytest.mark.parametrize("category", ["exec", "filesystem", "network", "git", "packages", "x", ""])
-@pytest.mark.parametrize(
+@each_row("category", ["exec", "filesystem", "network", "git", "packages", "x", ""])
+@each_row(
     "unit",
     [
         "*",
@@ -177,10 +177,7 @@ def test_a_rule_of_any_kind_is_read_at_once_and_matched_at_once(category: str, u
             except PolicyError as error:
                 return error
 
-        read()
-        if sys.gettrace() is None:
-            assert slowness(read) < LIMIT_S
-        if not isinstance(read(), PolicyError):
+        if not isinstance(at_once(read), PolicyError):
             policy = policy_from_data({"deny": [text]})
             for action in (
                 Exec(command=f"ls {'a' * 5_000}"),
@@ -189,12 +186,7 @@ def test_a_rule_of_any_kind_is_read_at_once_and_matched_at_once(category: str, u
                 ACTIONS["remote"],
                 ACTIONS["package name"],
             ):
-                judge(action, policy)
-                if sys.gettrace() is None:
-                    assert (
-                        slowness(lambda action=action, policy=policy: judge(action, policy))
-                        < LIMIT_S
-                    )  # type: ignore[misc]
+                at_once(lambda action=action, policy=policy: judge(action, policy))  # type: ignore[misc]
 
 
 def test_a_proposal_of_any_length_that_is_no_rule_is_denied() -> None:

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from supervisor.core.lab.claude_permissions import SettingsPlace
 from tests.core.lab.test_claude_permissions import change, policy, read, reasons, rules
+from tests.tables import each_row
 
 PATHS = [
     ("Edit(/src/**)", ["src/**"], ["src/**"]),
@@ -52,13 +53,13 @@ PATHS = [
 ]
 
 
-@pytest.mark.parametrize(("there", "allowed", "denied"), PATHS)
+@each_row(("there", "allowed", "denied"), PATHS)
 def test_a_rule_about_paths(there: str, allowed: list[str], denied: list[str]) -> None:
     assert rules("allow", there) == [f"filesystem({one})" for one in allowed]
     assert rules("deny", there) == rules("ask", there) == [f"filesystem({one})" for one in denied]
 
 
-@pytest.mark.parametrize(
+@each_row(
     "there",
     [
         "Edit(//etc/**)",
@@ -68,7 +69,7 @@ def test_a_rule_about_paths(there: str, allowed: list[str], denied: list[str]) -
         "Edit(//home/you/work/x)",
     ],
 )
-@pytest.mark.parametrize("effect", ["allow", "deny"])
+@each_row("effect", ["allow", "deny"])
 def test_outside_of_the_workspace_no_rule_is_needed(effect: str, there: str) -> None:
     assert rules(effect, there) == []
     assert "nothing outside of the workspace is ever changed" in reasons(effect, there)[0]

@@ -19,6 +19,7 @@ from supervisor.core.policy.evaluate import evaluate
 from supervisor.core.policy.policy_text import parse_policy
 from supervisor.core.policy.rules import Policy
 from supervisor.errors import UserError
+from tests.tables import each_row
 
 NOW = 1_790_000_000.0
 PROJECT = SettingsPlace(root="/home/me/work", home="/home/me")
@@ -71,7 +72,7 @@ ALLOWED = [
 ]
 
 
-@pytest.mark.parametrize(("there", "here"), ALLOWED)
+@each_row(("there", "here"), ALLOWED)
 def test_an_allow_rule_about_a_command(there: str, here: str) -> None:
     assert rules("allow", there) == [here]
 
@@ -122,7 +123,7 @@ NOT_ALLOWED = [
 ]
 
 
-@pytest.mark.parametrize(("there", "why"), NOT_ALLOWED)
+@each_row(("there", "why"), NOT_ALLOWED)
 def test_an_allow_rule_that_would_allow_more_is_named(there: str, why: str) -> None:
     assert rules("allow", there) == []
     assert any(why in reason for reason in reasons("allow", there)), reasons("allow", there)
@@ -173,8 +174,8 @@ DENIED = [
 ]
 
 
-@pytest.mark.parametrize("effect", ["deny", "ask"])
-@pytest.mark.parametrize(("there", "here"), DENIED)
+@each_row("effect", ["deny", "ask"])
+@each_row(("there", "here"), DENIED)
 def test_a_stricter_rule_about_a_command(effect: str, there: str, here: list[str]) -> None:
     assert rules(effect, there) == here
     assert reasons(effect, there) == []
@@ -351,7 +352,7 @@ def test_rules_about_other_tools(effect: str, there: str, here: list[str]) -> No
     assert rules(effect, there) == here
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("effect", "there", "why"),
     [
         ("allow", "WebFetch", "every host"),

@@ -14,6 +14,7 @@ from supervisor.core.policy.policy_text import DENY_ALL, policy_from_data
 from supervisor.core.policy.rules import Policy
 from supervisor.core.verdicts import Rule
 from tests.fakes.law_worlds import EFFECTS
+from tests.tables import each_row
 
 NOW = 1_790_000_000.0
 
@@ -75,6 +76,7 @@ MISSES = [
     (Exec(command="git log $X"), "exec(git log *)", "no wildcard covers `$X`"),
     (Exec(command="ls x$Y z"), "exec(ls * z)", "what it becomes isn't known before it runs"),
     (Exec(command="rm ../x"), "exec(rm {workspace})", "no wildcard covers `../x`"),
+    (Exec(command="find / -execdir rm x +"), "exec(rm {workspace})", "`x` may lie outside"),
     (Exec(command="./git log"), "exec(git log *)", "`./git` isn't the system's `git`"),
     (Exec(command="$X log"), "exec(git log *)", "the name of the command holds an expansion"),
     (Exec(command="ls"), "exec(git log *)", "is about another program, `git`"),
@@ -167,7 +169,7 @@ MISSES = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("action", "rule", "why"), MISSES, ids=lambda value: value if isinstance(value, str) else ""
 )
 def test_why_an_allow_rule_misses(action: Action, rule: str, why: str) -> None:
@@ -201,8 +203,8 @@ STRICT_MISSES = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize("effect", ["ask", "deny"])
-@pytest.mark.parametrize(
+@each_row("effect", ["ask", "deny"])
+@each_row(
     ("action", "rule", "why"),
     STRICT_MISSES,
     ids=lambda value: value if isinstance(value, str) else "",
@@ -247,7 +249,7 @@ HITS = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("action", "rule", "effect", "why"), HITS)
+@each_row(("action", "rule", "effect", "why"), HITS)
 def test_how_a_rule_matches(action: Action, rule: str, effect: str, why: str) -> None:
     one = told(action, rule, effect)
     assert (one.outcome, one.distance) == ("decides", 0)
@@ -315,7 +317,7 @@ OTHERS: list[tuple[Action, str | dict[str, Any], dict[str, list[str]], str, str]
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("action", "rule", "others", "outcome", "why"), OTHERS)
+@each_row(("action", "rule", "others", "outcome", "why"), OTHERS)
 def test_what_stops_a_rule(
     action: Action, rule: str | dict[str, Any], others: dict[str, list[str]], outcome: str, why: str
 ) -> None:

@@ -8,6 +8,7 @@ from supervisor.core.lab.explain import explain
 from supervisor.core.policy.policy_text import policy_from_data
 from supervisor.core.policy.rules import Policy
 from tests.core.lab.test_explain import NOW, connect, file, git, packages, request
+from tests.tables import each_row
 
 
 def parts_of(
@@ -31,7 +32,7 @@ def test_the_commands_of_a_line_and_how_they_were_reached() -> None:
     ]  # fmt: skip
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("command", "part", "note"),
     [
         ("echo $(id)", "id", "in a command substitution"),
@@ -216,3 +217,25 @@ def test_what_can_t_be_read_has_no_rules_to_match(action: Action) -> None:
     assert found.forced[0] == found.verdict.why
     assert {one.outcome for one in found.looked} == {"held"}
     assert not found.suggestions
+
+
+def test_a_rule_for_another_host_of_the_same_owner_is_nearer_than_one_of_another_owner() -> None:
+    found = explain(
+        policy_from_data({"allow": ["network(other.net)", "network(b.example.com)"]}),
+        connect("a.example.com"),
+        now=NOW,
+    )
+    assert [one.rule.text for one in found.looked] == [
+        "network(b.example.com)",
+        "network(other.net)",
+    ]
+    assert found.looked[0].distance < found.looked[1].distance
+
+
+def test_each_of_two_rules_about_a_program_says_by_which_word_it_misses() -> None:
+    policy = policy_from_data({"allow": ["exec(git diff *)", "exec(git status *)"]})
+    found = explain(policy, Exec(command="git log"), now=NOW)
+    assert [one.why for one in found.looked] == [
+        "says `diff`; here word 2 is `log`",
+        "says `status`; here word 2 is `log`",
+    ]

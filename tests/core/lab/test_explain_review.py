@@ -11,6 +11,7 @@ from supervisor.core.lab.explain import explain
 from supervisor.core.lab.lint import lint
 from supervisor.core.policy.policy_text import policy_from_data
 from supervisor.core.reviews.review_rules import OPERATIONS
+from tests.tables import each_row
 
 
 def act(**more: Any) -> Act:
@@ -72,7 +73,7 @@ def test_lint_names_what_another_rule_covers_and_what_covers_everything() -> Non
     assert "covers every act on every forge" in said
 
 
-@pytest.mark.parametrize("operation", OPERATIONS)
+@each_row("operation", OPERATIONS)
 def test_each_operation_is_explained_in_words(operation: Operation) -> None:
     one = act(operation=operation, number=3, body="eyes", targets=("7",))
     (why,) = looks(one, allow=[f"review({operation} acme/shop)"]).values()

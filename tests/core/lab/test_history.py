@@ -170,7 +170,7 @@ def test_operators_are_persons(by: str) -> None:
     "by",
     [None, "", "gatehouse", "rule ab12, saved by operator (cli)", "a change of the policy file"],
 )
-def test_others_are_not(by: str | None) -> None:
+def test_whoever_else_answered_is_no_person(by: str | None) -> None:
     assert not is_by_person(by)
 
 

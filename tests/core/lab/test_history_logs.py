@@ -19,6 +19,7 @@ from supervisor.core.lab.history import (
 from supervisor.errors import UserError
 from supervisor.records.audit import EVENTS
 from tests.core.lab.test_history import BY, run
+from tests.tables import each_row
 
 
 def line(event: str, **fields: Any) -> bytes:
@@ -71,7 +72,7 @@ def test_a_last_line_without_its_break_is_being_written() -> None:
     assert len(read_history([whole, whole[:40]], "a")) == 1
 
 
-@pytest.mark.parametrize(
+@each_row(
     "bad",
     [
         b"\n",
@@ -104,7 +105,7 @@ def test_events_of_a_newer_version_are_passed_over_and_so_are_new_fields() -> No
     assert [past.verdict for past in read_history(lines, "a")] == ["allow"]
 
 
-@pytest.mark.parametrize(
+@each_row(
     "event",
     sorted(set(EVENTS) - {"verdict_given", "request_asked", "request_answered", "session_started"}),
 )
@@ -151,6 +152,7 @@ def test_sessions_apart() -> None:
     assert [one.action.command for one in of_session(past, "s")] == ["a", "c", "d"]  # type: ignore[union-attr]
 
 
+@pytest.mark.untraced
 def test_a_long_log_is_read_in_bounded_memory() -> None:
     """20,000 lines: iterating holds one judgement at a time."""
 

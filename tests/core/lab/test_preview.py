@@ -14,6 +14,7 @@ from supervisor.core.policy.refusals import OWN_FILE
 from supervisor.core.secrets.token_shapes import MARK
 from supervisor.core.verdicts import Rule
 from supervisor.errors import PolicyError
+from tests.tables import each_row
 
 BY = "operator (browser)"
 
@@ -87,7 +88,7 @@ def test_what_had_no_card_is_no_request() -> None:
 # -- no more than it would have answered ----------------------------------------------------------
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("rule", "action"),
     [
         ("exec(make *)", "make a && rm -rf /"),

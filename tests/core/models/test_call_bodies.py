@@ -20,6 +20,7 @@ from supervisor.core.models.call_bodies import (
 )
 from supervisor.core.models.call_tools import MOST_LIMIT
 from supervisor.core.models.model_calls import MOST_NAME_CHARS, ModelCall
+from tests.tables import each_row
 
 # What Claude Code sends with every call.
 CLEARING = {"type": "clear_thinking_20251015", "keep": "all"}
@@ -75,7 +76,7 @@ def test_a_model_is_read_in_one_pass_as_it_was_by_trying_every_place(path: str) 
     assert read("converse", {}, path).model == (old[1] if old else "")
 
 
-@pytest.mark.parametrize("piece", ["/model/a", "/Model/a%0a", "/model/", "/models/a", "/models/",
+@each_row("piece", ["/model/a", "/Model/a%0a", "/model/", "/models/a", "/models/",
 "/deployments/", "/deployments/%0a", "/model/a/invoke/models/", "/engines/a", "/models/a:",
 "/model/a/invok"])  # fmt: skip
 def test_a_path_is_read_in_one_pass_however_often_it_begins_anew(piece: str) -> None:
@@ -124,7 +125,7 @@ def test_models_in_paths() -> None:
     assert none.model == ""
 
 
-@pytest.mark.parametrize(
+@each_row(
     "body",
     [
         {"previous_response_id": "r"},
@@ -286,7 +287,7 @@ def test_tiers_and_thought() -> None:
     assert not plain.shows_output
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("said", "tier"),
     [
         *(
@@ -388,7 +389,7 @@ def test_what_is_all_ascii_reads_the_same_in_latin_1() -> None:
     assert found.model == "m"
 
 
-def test_elsewhere_only_what_has_the_shape() -> None:
+def test_outside_of_its_place_only_what_has_the_shape_counts() -> None:
     assert call("messages", {"text": "hello"}, at_model_host=False) is None
     assert call("messages", {"model": "m"}, at_model_host=False) is None
     assert call("messages", {"model": "m", "messages": []}, at_model_host=False) is not None

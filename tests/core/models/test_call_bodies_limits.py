@@ -8,6 +8,7 @@ import pytest
 
 from supervisor.core.models.call_bodies import MOST_CHOICES, read_call
 from tests.core.models.test_call_bodies import BEDROCK, largest, read
+from tests.tables import each_row
 
 
 @pytest.mark.parametrize(
@@ -31,7 +32,7 @@ def test_keys_of_any_case_are_no_matter_where_they_mean_nothing() -> None:
     assert (found.model, found.max_output_tokens) == ("m", 1)
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("api", "body", "wanted"),
     [
         ("responses", {"max_tokens": 1}, None),
@@ -114,7 +115,7 @@ def test_only_what_the_api_reads_limits_what_comes_back(
     assert read(api, {"model": "m", **body}).max_output_tokens == wanted
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("body", "wanted"),
     [
         ({"n": None}, 1),
@@ -167,7 +168,7 @@ QUIET = {"thinking": {"type": "disabled"}}
 LOUD = {"thinking": {"type": "enabled", "budget_tokens": 30000}}
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("api", "host", "body", "is_believed"),
     [
         ("messages", "api.anthropic.com", QUIET, True),

@@ -12,6 +12,7 @@ from supervisor.core.models.model_calls import ModelCall, Tokens
 from supervisor.core.models.prices import parse_prices
 from supervisor.core.models.spend import bound, charge
 from supervisor.core.models.usage import Usage
+from tests.tables import each_row
 
 TABLE = parse_prices(
     (Path(__file__).resolve().parents[3] / "policy/prices.yaml").read_text(), "prices.yaml"
@@ -57,7 +58,7 @@ PATHS = [
 ]
 
 
-@pytest.mark.parametrize("path", PATHS)
+@each_row("path", PATHS)
 def test_the_dearest_of_address_and_body_is_reserved_and_settled_whatever_the_answer_says(
     path: str,
 ) -> None:
@@ -84,9 +85,7 @@ def test_a_name_that_has_no_price_counts_as_the_highest_where_another_is_named_b
     )
 
 
-def test_nor_does_a_body_that_cant_be_read_have_the_answer_say_which_model_of_the_address_it_was() -> (  # noqa: E501
-    None
-):
+def test_a_body_that_cant_be_read_counts_as_the_highest_model_of_the_address() -> None:
     found = read_call("chat", f"{CHAT}?model={DEAR}", b"{", host=GATEWAY)
     assert found is not None
     used = Tokens(input=100, output=9)

@@ -8,6 +8,7 @@ import pytest
 from supervisor.core.models.call_tools import MOST_LIMIT, MOST_SEARCHES
 from supervisor.core.models.model_calls import Api
 from tests.core.models.test_call_bodies import CLEARING, read
+from tests.tables import each_row
 
 
 def test_a_model_that_is_asked_beside_is_named() -> None:
@@ -40,7 +41,7 @@ def test_searches_are_reserved_and_what_costs_more_than_tokens_is_said() -> None
     assert not read("chat", {"model": "m", "tools": [search]}).bills_more
 
 
-@pytest.mark.parametrize(
+@each_row(
     "body",
     [
         {"web_search_options": {}},
@@ -71,7 +72,7 @@ def test_what_the_provider_bills_by_a_measure_of_its_own_is_said(body: dict[str,
     ).bills_more
 
 
-@pytest.mark.parametrize(
+@each_row(
     "tool",
     [
         {"name": "own", "input_schema": {}},
@@ -164,7 +165,7 @@ def test_a_limit_counts_only_where_its_api_reads_it() -> None:
     "max_tool_calls": 1}).searches == MOST_SEARCHES  # fmt: skip
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("api", "body", "most"),
     [
         ("messages", {"tools": [{"name": "own"}]}, 1),

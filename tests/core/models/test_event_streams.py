@@ -137,8 +137,9 @@ def test_a_frame_without_a_name(head: bytes) -> None:
 
 
 @given(st.lists(st.binary(max_size=60), max_size=8), st.booleans())
-def test_any_bytes(chunks: list[bytes], is_aws: bool) -> None:
-    read(AwsEvents() if is_aws else ServerSent(), chunks)
+def test_no_event_is_longer_than_the_bytes_it_came_in(chunks: list[bytes], is_aws: bool) -> None:
+    found = read(AwsEvents() if is_aws else ServerSent(), chunks)
+    assert all(len(event.data) <= sum(map(len, chunks)) for event in found)
 
 
 def test_a_line_break_that_comes_in_two_pieces_swallows_none_behind_it() -> None:

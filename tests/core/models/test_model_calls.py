@@ -7,12 +7,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from supervisor.core.models.model_calls import api_of, is_model_host, is_openai, is_regional
+from tests.tables import each_row
 
 GATEWAY, VENDOR = "gateway.example.org", "api.openai.com"
 BEDROCK = "/model/us.anthropic.claude-sonnet-4-5-20250929-v1%3A0"
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("path", "api"),
     [
         ("/v1/messages", "messages"),
@@ -91,7 +92,7 @@ def test_at_a_gateway_every_path_may_lead_to_a_model_but_the_free_ones() -> None
 
 # By one reading each of these is free, a cheap call or nothing, and by another a call that costs
 # more.
-@pytest.mark.parametrize(
+@each_row(
     "path",
     [
         "/v1/messages%3F/count_tokens",
@@ -274,7 +275,8 @@ def test_a_path_is_read_in_one_pass_as_it_was_by_trying_every_place(path: str) -
         assert api_of("POST", path, GATEWAY, at_model_host=True) == wanted
 
 
-@pytest.mark.parametrize(
+@pytest.mark.untraced
+@each_row(
     "piece",
     [
         "/model/a", "/model/%0a", "/model", "/model/a/converse", "/model/a/invoke/x",

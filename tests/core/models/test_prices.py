@@ -11,6 +11,7 @@ from supervisor.core.models.model_calls import ModelCall, Tokens
 from supervisor.core.models.prices import SERVER_STEPS, PriceTable, parse_prices
 from supervisor.core.money import PICOUSD
 from supervisor.errors import PolicyError
+from tests.tables import each_row
 
 ROOT = Path(__file__).resolve().parents[3]
 SHIPPED = parse_prices((ROOT / "policy/prices.yaml").read_text(), "policy/prices.yaml")
@@ -40,7 +41,7 @@ def table(text: str = SMALL) -> PriceTable:
     return parse_prices(text, "prices.yaml")
 
 
-@pytest.mark.parametrize(
+@each_row(
     "name",
     [
         "claude-sonnet-4-5",
@@ -212,7 +213,7 @@ def test_searches_by_the_older_tool() -> None:
 ROW = "{input: 1, output: 2, context_tokens: 10, max_output_tokens: 5}"
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("text", "message"),
     [
         ("[]", "prices.yaml:1: the table is not a mapping"),

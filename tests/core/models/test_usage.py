@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from supervisor.core.models.model_calls import Api, Tokens
 from supervisor.core.models.usage import Beside, Usage, UsageReader
 from tests.core.models.test_event_streams import aws, cut
+from tests.tables import each_row
 
 SSE = "text/event-stream; charset=utf-8"
 AWS = "application/vnd.amazon.eventstream"
@@ -158,7 +159,7 @@ def test_bedrock_tells_writes_that_last_longer_apart() -> None:
     assert read("messages", SSE, stream(START, LAST)).tells_writes
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("said", "cost"),
     [
         (

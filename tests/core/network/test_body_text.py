@@ -7,9 +7,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from supervisor.core.network.body_text import charset_of, decoded
+from tests.tables import each_row
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("data", "media_type", "charset", "text"),
     [
         (b"", "", "utf-8", ""),

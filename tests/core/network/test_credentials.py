@@ -12,6 +12,7 @@ from supervisor.core.network.credentials import (
     parse_credentials,
 )
 from supervisor.errors import PolicyError, UserError
+from tests.tables import each_row
 
 SECRET = "s3cret-value-0123456789"
 
@@ -115,7 +116,7 @@ def test_keys_of_aws() -> None:
         check_secret("it", "only-an-access-key", signs=True)
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("command", "word"),
     [
         ("cat $HOME/token", "$HOME/token"),
@@ -161,7 +162,7 @@ def test_a_value_that_cant_be_one_is_refused_without_being_shown(value: str) -> 
     assert check_secret("it", SECRET) == SECRET
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("text", "message"),
     [
         ("", "`version: 1` is missing"),
@@ -240,8 +241,8 @@ def test_what_is_wrong_with_a_file_is_said(text: str, message: str) -> None:
     assert message in str(caught.value)
 
 
-@pytest.mark.parametrize("nothing", ["[]", "", "''", "null", "{}", "[[]]", "[null]", "['']"])
-@pytest.mark.parametrize(
+@each_row("nothing", ["[]", "", "''", "null", "{}", "[[]]", "[null]", "['']"])
+@each_row(
     "key", ["hosts", "methods", "paths", "header", "variable", "cmd", "env", "file", "preset"]
 )
 def test_a_key_without_a_value_never_means_anything(key: str, nothing: str) -> None:
@@ -253,7 +254,7 @@ def test_a_key_without_a_value_never_means_anything(key: str, nothing: str) -> N
         assert "leave the key out" in caught.value.remedy
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("text", "message", "remedy"),
     [
         ("hosts: API.example.org, header: x", "`API.example.org` in `hosts`",

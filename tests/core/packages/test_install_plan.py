@@ -1,7 +1,5 @@
 """What an install would do, and what must not be overlooked of it."""
 
-import pytest
-
 from supervisor.core.actions import PlannedPackage
 from supervisor.core.packages.install_plan import (
     near_popular,
@@ -11,6 +9,7 @@ from supervisor.core.packages.install_plan import (
 )
 from supervisor.core.packages.lock_files import Locked, Locks
 from supervisor.core.packages.registry_answers import RegistryFacts
+from tests.tables import each_row
 
 NOW = 1_000_000_000.0
 DAY = 86_400.0
@@ -83,7 +82,7 @@ def test_what_goes_has_no_notes_and_the_registry_s_word_counts() -> None:
     assert (come.has_scripts, come.licence, come.size, come.notes) == (False, "MIT", 3, ())
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("kind", "name", "near"),
     [
         ("npm", "lodash", ""),

@@ -23,6 +23,7 @@ from supervisor.core.packages.install_recipes import (
 )
 from supervisor.core.packages.lock_files import Locked
 from supervisor.core.packages.package_commands import managers, parse_command
+from tests.tables import each_row
 
 COMMANDS = [
     "npm install left-pad",
@@ -68,8 +69,8 @@ def test_every_manager_that_is_read_has_a_recipe() -> None:
     assert RECIPES.keys() == managers().keys()
 
 
-@pytest.mark.parametrize("command", COMMANDS)
-@pytest.mark.parametrize("scripts", [True, False])
+@each_row("command", COMMANDS)
+@each_row("scripts", [True, False])
 def test_the_texts_are_shell(command: str, scripts: bool) -> None:
     action = parse_command(command)
     recipe = recipe_of(action)

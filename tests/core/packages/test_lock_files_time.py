@@ -11,7 +11,11 @@ from supervisor.core.packages.lock_files import Locked, locks_in
 from supervisor.core.packages.package_commands import parse_command
 from supervisor.core.packages.plan_inputs import SOURCES, inputs, installed, requirements
 from supervisor.core.packages.registry_answers import facts, file_hosts
+from tests.tables import each_row
 from tests.worst_cases import Case, slowest
+
+# Coverage would be measured, too.
+pytestmark = pytest.mark.untraced
 
 # Tokens of the formats that are read, each repeated, nested or unterminated.
 PIECES = ["a", " ", ".", "-", "@", "[", "{", '"', "'", "=", ";", "a.", "a=1\n", "\\\n", "-r a\n",
@@ -40,7 +44,7 @@ def _read(name: str, text: str) -> None:
         READERS[name](text)
 
 
-@pytest.mark.parametrize("reader", READERS)
+@each_row("reader", READERS)
 def test_time_grows_with_the_length_alone(reader: str) -> None:
     slow = slowest(partial(_read, reader), map(Case, PIECES))
     assert slow is not None

@@ -15,6 +15,7 @@ from supervisor.core.packages.package_commands import (
 )
 from supervisor.core.policy.package_rules import compile_pattern
 from supervisor.errors import PolicyError
+from tests.tables import each_row
 
 
 def test_every_manager_of_the_contract_is_known() -> None:
@@ -32,7 +33,7 @@ def test_every_manager_of_the_contract_is_known() -> None:
     }
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("command", "manager", "operation", "names", "flags"),
     [
         ("npm install left-pad@1.3.0", "npm", "install", ("left-pad@1.3.0",), ()),
@@ -80,7 +81,7 @@ def test_a_command_is_read(
     assert agrees(action)
 
 
-@pytest.mark.parametrize(
+@each_row(
     "command",
     [
         "",
@@ -101,7 +102,7 @@ def test_what_can_t_be_read_says_so(command: str) -> None:
     assert parse_command(command).flags[0].startswith("--gatehouse-unread=")
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("manager", "word", "name"),
     [
         ("npm", "left-pad", "left-pad"), ("npm", "left-pad@^1.2 <2", "left-pad"), ("npm",
@@ -119,7 +120,7 @@ def test_a_package_has_a_name(manager: str, word: str, name: str) -> None:
     assert item.origin == ""
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("manager", "word"),
     [
         ("npm", "https://x.example.org/a.tgz"), ("npm", "git+ssh://x"), ("npm", "git@x:y"), ("npm",
@@ -139,7 +140,7 @@ def test_what_says_where_code_comes_from_is_no_package(manager: str, word: str) 
     assert item.origin
 
 
-@pytest.mark.parametrize(
+@each_row(
     "word",
     ["", "-x", "a;b", "a|b", "$(x)", "a`b`", "a'b", "a\nb", "a\\b", "a&b", "a\u202eb", "a\x00"],
 )
@@ -166,7 +167,7 @@ def test_a_file_of_requirements_lies_in_the_workspace(flag: str, origin: bool) -
     assert bool(item.origin) is origin
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("command", "risky"),
     [
         ("npm install -D --save-exact --save-weird a", []),

@@ -15,6 +15,7 @@ from supervisor.core.packages.plan_inputs import (
     installed,
     requirements,
 )
+from tests.tables import each_row
 
 GIT = "git+https://x.test/evil.git"
 
@@ -37,7 +38,7 @@ def test_what_an_index_of_npm_answers_is_taken_over(wanted: str) -> None:
     assert found.unknown == ()
 
 
-@pytest.mark.parametrize(
+@each_row(
     "wanted",
     [GIT, "user/repo", "file:../a", "./a", ".", "../..", "/a", "~/a", "link:a", "workspace:*",
      "x.tgz", "https://x.test/a", "git@x.test:a", "npm:", "catalog:", "a" * 1001, 7, None,
@@ -135,7 +136,7 @@ def test_a_line_that_npm_reads_otherwise_than_most_is_named(blank: str) -> None:
      "registry=https://x\\.test/", '"registry"=https://x.test/', "'re'gistry=https://x.test/",
      'registry=""https://x.test/""', "registry", "[registry]"],
 )  # fmt: skip
-def test_nor_is_an_index_taken_over_from_what_npm_unquotes_or_cuts(line: str) -> None:
+def test_no_index_is_taken_over_from_what_npm_unquotes_or_cuts(line: str) -> None:
     found = npm(npmrc=line)
     assert (found.files[".npmrc"], found.default) == ("", "")
     assert len(found.unknown) == 1
@@ -146,7 +147,7 @@ def test_only_so_much_is_named() -> None:
     assert len(found.unknown) == MOST_NAMED
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("manager", "files"),
     [
         ("npm", {"package.json": "{"}),

@@ -15,6 +15,7 @@ from supervisor.core.packages.registry_answers import (
     file_hosts,
     host_of,
 )
+from tests.tables import each_row
 
 AT = 1577934245.0
 
@@ -104,8 +105,8 @@ def test_the_others() -> None:
     )
 
 
-@pytest.mark.parametrize("size", ["5", -1, 2**60, True, None, []])
-@pytest.mark.parametrize("time", ["0001-01-01T00:00:00+14:00", "9999-99", 7, "x" * 100])
+@each_row("size", ["5", -1, 2**60, True, None, []])
+@each_row("time", ["0001-01-01T00:00:00+14:00", "9999-99", 7, "x" * 100])
 def test_what_is_not_what_it_should_be_is_unknown(size: object, time: object) -> None:
     """It is stored: what can't be written down would leave a grant unsettled."""
     version = {"license": "a\ud800", "deprecated": "b\ud800" * 500, "dist": {"unpackedSize": size}}
@@ -117,8 +118,8 @@ def test_what_is_not_what_it_should_be_is_unknown(size: object, time: object) ->
     assert found.warning.isascii()
 
 
-@pytest.mark.parametrize("kind", ["npm", "pypi", "crates"])
-@pytest.mark.parametrize("body", [b"", b"1", b"{}", b"[]", b'"x"'])
+@each_row("kind", ["npm", "pypi", "crates"])
+@each_row("body", [b"", b"1", b"{}", b"[]", b'"x"'])
 def test_what_is_no_answer_is_a_value_error_or_says_nothing(kind: str, body: bytes) -> None:
     with contextlib.suppress(ValueError):
         assert facts(kind, body, "1") == RegistryFacts()

@@ -19,6 +19,7 @@ from supervisor.core.policy.rules import Verdict
 from supervisor.core.text.paths import canonical
 from supervisor.errors import PolicyError
 from tests.fakes.ruled import ruled
+from tests.tables import each_row
 
 
 def write(path: str, **fields: Any) -> FileChange:
@@ -29,7 +30,7 @@ def verdict(action: str | FileChange, **rules: Any) -> Verdict:
     return ruled(write(action) if isinstance(action, str) else action, **rules)
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("pattern", "path", "allowed", "denied"),
     [
         ("src/*", "src/a.py", True, True),

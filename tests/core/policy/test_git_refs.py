@@ -14,9 +14,10 @@ from supervisor.core.policy.git_refs import (
 from supervisor.core.policy.git_rules import compile_pattern
 from supervisor.core.text.words import fits, split_command
 from supervisor.errors import PolicyError
+from tests.tables import each_row
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("command", "remote", "refspecs", "flags", "force", "delete"),
     [
         ("git push origin main", "origin", ("main",), (), False, False),
@@ -83,7 +84,7 @@ def test_a_command_is_read_as_git_reads_it(
     assert agrees(action)
 
 
-@pytest.mark.parametrize(
+@each_row(
     "command",
     ["", "git", "ls", "./git push", "/tmp/git push", "git -c a=b push", "git --exec-path=x push",
      "git -C x push", "git push; id",
@@ -105,7 +106,7 @@ def test_words_are_split_without_a_shell() -> None:
     assert is_git("/usr/bin/git")
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("refspec", "kind", "name", "text"),
     [
         ("main", "branch", "main", "main"),
@@ -128,7 +129,7 @@ def test_a_refspec_is_one_ref(refspec: str, kind: str, name: str, text: str) -> 
     assert (ref.kind, ref.name, ref.text) == (kind, name, text)
 
 
-@pytest.mark.parametrize(
+@each_row(
     "refspec",
     [
         "-x",
@@ -207,7 +208,7 @@ def test_special_flags_come_from_everywhere() -> None:
     assert special_flags(parse_command("git push --prune origin")) == {"--prune"}
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("command", "special"),
     [
         ("git push -n origin x", set()),
@@ -276,7 +277,7 @@ def test_patterns() -> None:
             compile_pattern(bad)
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("pattern", "word", "expected"),
     [
         ("a*", "a/b", True),

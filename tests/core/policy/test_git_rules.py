@@ -12,13 +12,14 @@ from supervisor.core.policy.git_rules import compile_pattern
 from supervisor.core.policy.rules import Verdict
 from supervisor.errors import PolicyError
 from tests.fakes.ruled import ruled
+from tests.tables import each_row
 
 
 def verdict(command: str | Git, **rules: Any) -> Verdict:
     return ruled(parse_command(command) if isinstance(command, str) else command, **rules)
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("rule", "command", "expected"),
     [
         ("feature/*", "git push origin feature/a/b", "allow"),
@@ -82,7 +83,7 @@ def test_an_allow_rule_covers_what_it_spells(rule: str, command: str, expected: 
     assert verdict(command, allow=[f"git({rule})"]).decision == expected
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("rule", "command", "expected"),
     [
         ("main", "git push origin main", "deny"),
@@ -205,7 +206,7 @@ def test_a_push_that_does_not_say_which_branches_could_go_around_a_rule_about_on
     assert verdict("git push origin", allow=["git(push origin)"], deny=ended).decision == "allow"
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("command", "moves", "rules", "expected"),
     [
         ("git push", ["refs/heads/feature/a"], {"allow": ["git(feature/*)"]}, "allow"),

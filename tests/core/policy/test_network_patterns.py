@@ -9,6 +9,7 @@ from supervisor.core.policy.network_patterns import NetworkPattern, Target, chec
 from supervisor.core.text.hosts import as_address, canonical_host
 from supervisor.core.text.urls import normalise_path, split_url
 from supervisor.errors import PolicyError
+from tests.tables import each_row
 
 
 def connection(host: str, port: int = 443, *resolved: str) -> Target:
@@ -26,7 +27,7 @@ def request(method: str, url: str, *, body: bool = False) -> Target:
     )
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("pattern", "target", "narrow", "broad"),
     [
         ("api.example.com", connection("api.example.com"), True, True),
@@ -222,7 +223,7 @@ def test_a_pattern_of_every_host_speaks_of_no_host() -> None:
     assert not parse("*.example.com").is_every_host
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("pattern", "said"),
     [
         ("a b", "neither a host nor a URL"),

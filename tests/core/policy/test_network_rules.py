@@ -13,6 +13,7 @@ from supervisor.core.policy.evaluate import evaluate, names_addresses
 from supervisor.core.policy.policy_text import policy_from_data
 from supervisor.core.policy.rules import Verdict
 from tests.fakes.ruled import NOW, ruled
+from tests.tables import each_row
 
 ANY = ["network(api.example.com)", "network(*.example.org)"]
 
@@ -25,7 +26,7 @@ def verdict(action: Network, **rules: Any) -> Verdict:
     return ruled(action, **{"allow": ANY, **rules})
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("action", "why"),
     [
         (connect("api.example.com", 0), "`0` is not a port"),

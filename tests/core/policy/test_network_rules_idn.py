@@ -6,6 +6,7 @@ import json
 import pytest
 
 from supervisor.core.lab.check import answer
+from tests.tables import each_row
 
 BUECHER, STRASSE = "xn--bcher-kva.example", "xn--strae-oqa.example"
 
@@ -59,7 +60,7 @@ def test_a_name_is_the_same_however_it_is_written(names: list[str]) -> None:
 
 
 @pytest.mark.parametrize("names", OTHER.values(), ids=OTHER)
-def test_and_no_other_is(names: list[str]) -> None:
+def test_no_other_name_is_allowed_nor_a_connection_that_says_both(names: list[str]) -> None:
     first, *others = names
     for other in others:
         assert verdict(first, connect=f"{other}:443") == "deny", other
@@ -75,7 +76,7 @@ def test_a_letter_without_width_changes_no_name_and_stands_in_no_rule() -> None:
     assert verdict("exam\u00adple.com", connect="example.com:443") == "deny"
 
 
-@pytest.mark.parametrize("name", INVALID)
+@each_row("name", INVALID)
 def test_what_is_no_valid_name_is_allowed_by_none(name: str) -> None:
     for label, expected in ((name, "deny"), ("a", "allow")):
         assert verdict("*.team.example", connect=f"{label}.team.example:443") == expected

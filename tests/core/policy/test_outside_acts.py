@@ -6,6 +6,7 @@ from supervisor.core.actions import Exec, Git, Packages
 from supervisor.core.policy.evaluate import evaluate
 from supervisor.core.policy.outside_acts import outside_acts
 from supervisor.core.policy.policy_text import policy_from_data
+from tests.tables import each_row
 
 ALONE = [
     ("git push origin main", "."),
@@ -54,7 +55,7 @@ def test_one_act_is_found_with_its_folder(line: str, folder: str) -> None:
     assert found.alone.by_exec
 
 
-@pytest.mark.parametrize("line", MORE)
+@each_row("line", MORE)
 def test_a_line_that_does_more_is_no_act_alone(line: str) -> None:
     found = outside_acts(Exec(command=line))
     assert found.acts

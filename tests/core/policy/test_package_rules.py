@@ -9,13 +9,14 @@ from supervisor.core.actions import Packages, PlannedPackage
 from supervisor.core.packages.package_commands import parse_command
 from supervisor.core.policy.rules import Verdict
 from tests.fakes.ruled import ruled
+from tests.tables import each_row
 
 
 def verdict(command: str | Packages, **rules: Any) -> Verdict:
     return ruled(parse_command(command) if isinstance(command, str) else command, **rules)
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("rule", "command", "expected"),
     [
         ("npm:zod", "npm install zod", "allow"),
@@ -52,7 +53,7 @@ def test_an_allow_rule_covers_what_it_spells(rule: str, command: str, expected: 
     assert verdict(command, allow=[f"packages({rule})"]).decision == expected
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("rule", "command", "expected"),
     [
         ("npm:zod", "npm install ZOD@1", "deny"),
@@ -154,3 +155,11 @@ def test_planned_names_of_python_are_folded() -> None:
     plan = (PlannedPackage(name="Evil.Name", version="2.0.0"),)
     action = replace(parse_command("pip install good"), plan=plan)
     assert verdict(action, deny=["packages(pip:evil-name)"]).decision == "deny"
+
+
+def test_more_names_than_can_be_judged_are_denied() -> None:
+    names = " ".join(f"p{number}" for number in range(500))
+    assert verdict(f"npm install {names}", allow=["packages(npm:*)"]).decision == "allow"
+    denied = verdict(f"npm install {names} more", allow=["packages(npm:*)"])
+    assert denied.decision == "deny"
+    assert "more packages and options" in denied.why

@@ -11,6 +11,7 @@ from supervisor.core.policy.policy_text import (
     policy_from_data,
 )
 from supervisor.errors import PolicyError
+from tests.tables import each_row
 
 FULL = """\
 version: 1
@@ -65,7 +66,7 @@ def test_a_policy_without_rules(text: str) -> None:
     assert parse_policy(text, "p").rules == ()
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("text", "where", "what"),
     [
         ("alow: []", "1", "did you mean `allow`"),

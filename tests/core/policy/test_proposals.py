@@ -7,6 +7,7 @@ from supervisor.core.actions import Effect, Proposal
 from supervisor.core.policy.evaluate import evaluate
 from supervisor.core.policy.policy_text import policy_from_data
 from supervisor.core.policy.rules import Verdict
+from tests.tables import each_row
 
 POLICY = policy_from_data(
     {
@@ -25,7 +26,7 @@ def proposed(effect: Effect, rule: str) -> Verdict:
     return evaluate(POLICY, Proposal(effect=effect, rule=rule), now=1_800_000_000.0)
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("effect", "rule", "why"),
     [
         ("allow", "nonsense(", "the proposed rule can't be used: unknown category `nonsense`"),

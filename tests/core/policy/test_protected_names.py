@@ -19,6 +19,7 @@ from supervisor.core.policy.protected_names import (
     sources,
 )
 from supervisor.core.text.paths import canonical
+from tests.tables import each_row
 
 ROOT = Path(__file__).resolve().parents[3]
 NAMES = [(part, name) for part in ("deny", "ask") for name in built_in()[part]]  # type: ignore[index]
@@ -44,7 +45,7 @@ def near_miss(name: str) -> str:
     )
 
 
-@pytest.mark.parametrize(("part", "name"), NAMES, ids=[name for _, name in NAMES])
+@each_row(("part", "name"), NAMES, ids=[name for _, name in NAMES])
 def test_each_name_is_protected_under_a_wildcard_and_its_near_miss_is_not(
     part: str, name: str
 ) -> None:
@@ -83,7 +84,7 @@ def test_each_entry_says_why_and_who_says_so() -> None:
     assert len(names) == len(set(names)) == len(sources())
 
 
-@pytest.mark.parametrize(
+@each_row(
     "path",
     [
         "src/main.py",
@@ -134,7 +135,7 @@ def test_ordinary_files_are_ordinary(path: str) -> None:
     assert not mark_of(FileChange(operation="write", path=path))
 
 
-@pytest.mark.parametrize("name", built_in()["mark"])
+@each_row("name", built_in()["mark"])
 def test_what_runs_with_tests_or_a_build_is_marked_and_not_asked(name: str) -> None:
     path = example(name)
     for spelled in (path, f"deep/er/{path}"):

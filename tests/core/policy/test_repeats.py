@@ -3,7 +3,6 @@
 import math
 
 import msgspec
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -18,6 +17,7 @@ from supervisor.core.actions import (
     Proposal,
 )
 from supervisor.core.policy.repeats import BACK_OFF_S, DenialCount, likeness, remedy, standing
+from tests.tables import each_row
 
 
 def connect(host: str, port: int = 443) -> Network:
@@ -87,13 +87,13 @@ OTHER: dict[str, tuple[Action, Action]] = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("pair", ALIKE.values(), ids=ALIKE)
+@each_row("pair", ALIKE.values(), ids=ALIKE)
 def test_the_same_wish_in_other_words(pair: tuple[Action, Action]) -> None:
     one, other = map(likeness, pair)
     assert one == other is not None
 
 
-@pytest.mark.parametrize("pair", OTHER.values(), ids=OTHER)
+@each_row("pair", OTHER.values(), ids=OTHER)
 def test_another_wish(pair: tuple[Action, Action]) -> None:
     one, other = map(likeness, pair)
     assert one != other

@@ -16,11 +16,12 @@ from supervisor.core.policy.repositories import (
     piece_of,
     repositories,
 )
+from tests.tables import each_row
 
 REF = RepositoryPiece("file", b"ref: refs/heads/main\n")
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("piece", "accepted"),
     [
         (REF, True),
@@ -90,7 +91,7 @@ HALF: Pieces = {"objects": FOLDER, "refs": FOLDER}
 JUNK = RepositoryPiece("file", b"junk")
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("made", "accounts", "repository"),
     [
         ({"a/HEAD": REF}, [{"a": HALF}], ("a",)),

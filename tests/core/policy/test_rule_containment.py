@@ -3,10 +3,9 @@ shows otherwise."""
 
 from typing import Any
 
-import pytest
-
 from supervisor.core.policy.policy_text import policy_from_data
 from supervisor.core.policy.rule_containment import Compiled, compiled, contains, path_in_path
+from tests.tables import each_row
 
 
 def made(effect: str, rule: str | dict[str, Any]) -> Compiled:
@@ -34,7 +33,7 @@ CONTAINED = [
 ]
 
 
-@pytest.mark.parametrize(("outer", "inner"), CONTAINED)
+@each_row(("outer", "inner"), CONTAINED)
 def test_a_rule_that_says_nothing_new(outer: tuple[str, str], inner: tuple[str, str]) -> None:
     assert holds(outer, inner)
 
@@ -75,7 +74,7 @@ OPEN = [
 ]
 
 
-@pytest.mark.parametrize(("outer", "inner"), OPEN)
+@each_row(("outer", "inner"), OPEN)
 def test_a_rule_that_only_looks_superfluous(outer: tuple[str, str], inner: tuple[str, str]) -> None:
     assert not holds(outer, inner)
 
@@ -87,7 +86,7 @@ def test_an_exception_opens_the_outer_rule_unless_the_inner_one_has_it_too() -> 
     assert not contains(outer, made("deny", "filesystem(src/x/*)"), lambda _: None)
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("wide", "narrow", "expected"),
     [
         ("**", "a/b", True),

@@ -8,9 +8,10 @@ from supervisor.core.actions import Category, Exec, FileChange, Git, Network, Pa
 from supervisor.core.policy.policy_text import parse_rule, policy_from_data
 from supervisor.core.policy.rule_examples import action_of, failing
 from supervisor.errors import PolicyError
+from tests.tables import each_row
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("category", "example", "fields"),
     [
         ("exec", "git log", {"command": "git log"}),

@@ -17,6 +17,7 @@ from supervisor.core.policy.policy_text import parse_policy, parse_rule, policy_
 from supervisor.core.policy.rule_examples import failing
 from supervisor.core.policy.rules import Policy
 from supervisor.errors import PolicyError
+from tests.tables import each_row
 
 ROOT = Path(__file__).resolve().parents[3]
 GOLDEN = ROOT / "tests" / "golden" / "policy_cases"
@@ -190,7 +191,7 @@ def test_the_reviewer_is_denied_what_it_does_not_need_and_nobody_is_asked() -> N
         assert verdict.decision == "deny", command
 
 
-@pytest.mark.parametrize("command", WALLED)
+@each_row("command", WALLED)
 def test_a_contained_command_still_asks_for_what_would_leave(command: str) -> None:
     for line in (command, f"git status && {command}", f"timeout 60 {command} 2>&1 | tail -5"):
         verdict = evaluate(shipped(DEFAULT), Exec(command=line), now=0.0, is_contained=True)
@@ -207,12 +208,13 @@ def test_the_golden_cases_of_every_day_speak_of_rules_that_are_shipped() -> None
     policies = {
         json.dumps(case.fields["policy"], sort_keys=True): case.fields["policy"] for case in cases
     }
+    assert policies
     for data in policies.values():
         assert {(rule.text, rule.exceptions) for rule in policy_from_data(data).rules} <= allowed
 
 
-@pytest.mark.parametrize("path", SHIPPED, ids=lambda path: path.stem)
-@pytest.mark.parametrize("command", WORTH_ASKING)
+@each_row("path", SHIPPED, ids=lambda path: path.stem)
+@each_row("command", WORTH_ASKING)
 def test_no_shipped_policy_allows_what_is_worth_asking(path: Path, command: str) -> None:
     policy = shipped(path)
     for line in (command, f"git status && {command}", f"timeout 60 {command} 2>&1 | tail -5"):
@@ -224,7 +226,7 @@ def test_the_page_has_tables() -> None:
     assert len(rows()) >= 20
 
 
-@pytest.mark.parametrize(("rule", "matches", "others"), rows(), ids=[row[0] for row in rows()])
+@each_row(("rule", "matches", "others"), rows(), ids=[row[0] for row in rows()])
 def test_a_row_of_the_page_holds(rule: str, matches: list[str], others: list[str]) -> None:
     parsed = replace(parse_rule(rule, "allow"), match=tuple(matches), not_match=tuple(others))
     assert matches

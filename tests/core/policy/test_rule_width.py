@@ -1,13 +1,13 @@
 """How wide a rule is, in words: a table of every form of every category, and that whatever is a
 rule has words."""
 
-import pytest
 from hypothesis import given
 
 from supervisor.core.policy.policy_text import parse_rule
 from supervisor.core.policy.rule_width import width
 from supervisor.errors import PolicyError
 from tests.fakes.law_worlds import RULES
+from tests.tables import each_row
 
 WIDTHS = {
     "network(*)": "every host",
@@ -56,7 +56,7 @@ WIDTHS = {
 }
 
 
-@pytest.mark.parametrize(("rule", "said"), WIDTHS.items(), ids=WIDTHS)
+@each_row(("rule", "said"), WIDTHS.items(), ids=WIDTHS)
 def test_every_form_has_its_words(rule: str, said: str) -> None:
     assert width(parse_rule(rule, "deny")) == said
 

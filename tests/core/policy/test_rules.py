@@ -20,6 +20,7 @@ from supervisor.core.policy.policy_text import DENY_ALL, merge, policy_from_data
 from supervisor.core.policy.rules import InForce, Policy, judge_of
 from supervisor.core.policy.rules import Protection as ProtectedNames
 from supervisor.core.verdicts import Rule, Verdict, combine
+from tests.tables import each_row
 
 NOW = 1_790_000_000.0
 WRITE = FileChange(operation="write", path="src/a.py")
@@ -29,7 +30,7 @@ def verdict(data: dict[str, Any], action: Action, **arguments: Any) -> Verdict:
     return evaluate(policy_from_data(data), action, now=arguments.pop("now", NOW), **arguments)
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("lists", "mode", "expected", "rule"),
     [
         ({}, "ask", "ask", None),
@@ -78,7 +79,7 @@ def test_the_words() -> None:
     assert mode_verdict(Policy(), WRITE).why == "no rule matches; filesystem asks"
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("data", "action", "sticky"),
     [
         ({}, WRITE, False),

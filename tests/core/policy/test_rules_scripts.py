@@ -22,6 +22,10 @@ from tests.fakes.shell_scripts import (
     insert,
     random_script,
 )
+from tests.tables import each_row
+
+# A tracer would slow these down, and no branch is reached by them alone.
+pytestmark = pytest.mark.untraced
 
 IN_FORCE = policy_from_data(POLICY)
 DENYING = policy_from_data({**POLICY, "deny": ["exec(evil --now *)"]})
@@ -38,7 +42,7 @@ def judge(text: str) -> Verdict:
     return evaluate(IN_FORCE, Exec(command=text), now=0.0)
 
 
-@pytest.mark.parametrize(
+@each_row(
     "text",
     [
         *ALLOWED,
@@ -50,7 +54,7 @@ def test_each_part_is_allowed(text: str) -> None:
     assert judge(text).decision == "allow", judge(text).why
 
 
-@pytest.mark.parametrize(
+@each_row(
     "text", [*(text.format("evil --now") for text in EVIL), *("ls" + suffix for suffix in SUFFIXES)]
 )
 def test_each_evil_part_is_not(text: str) -> None:

@@ -1,10 +1,10 @@
 """Which rules "always" offers, and when it offers none."""
 
 import msgspec
-import pytest
 
 from supervisor.core.actions import Action, Exec, FileChange, Git, Network, Packages, Proposal
 from supervisor.core.policy.suggest import suggest
+from tests.tables import each_row
 
 
 def connect(host: str, port: int = 443) -> Network:
@@ -21,7 +21,7 @@ def write(path: str) -> FileChange:
     return FileChange(operation="write", path=path)
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("action", "rules"),
     [
         (connect("a.b.example.com"), ["network(*.example.com)", "network(a.b.example.com)"]),

@@ -1,7 +1,5 @@
 """Findings of a reader: where each may stand, and what it is known by."""
 
-import pytest
-
 from supervisor.core.reviews.diffs import ChangedFile, ShownLines
 from supervisor.core.reviews.findings import (
     MOST_COMPARED,
@@ -11,6 +9,7 @@ from supervisor.core.reviews.findings import (
     place,
     read_review,
 )
+from tests.tables import each_row
 
 LINES = [f"line {number}" for number in range(1, 101)]
 LINES[40:43] = ["def f(a):", "", "    return  a"]
@@ -26,7 +25,7 @@ def placed(*found):
     return place(found, [FILE], lambda path: LINES if path == "a.py" else None)
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("more", "lines"),
     [
         ({}, (41, 41)),

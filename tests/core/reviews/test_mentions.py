@@ -14,6 +14,7 @@ from supervisor.core.reviews.mentions import (
     why_text,
 )
 from supervisor.core.reviews.rounds import TrackedFinding
+from tests.tables import each_row
 
 APP = "Gatehouse-Demo"
 
@@ -33,7 +34,7 @@ def test_its_first_line_calls_us(body, command, arguments) -> None:
     assert (found.command, found.arguments) == (command, arguments)
 
 
-@pytest.mark.parametrize(
+@each_row(
     "body",
     [
         "",

@@ -26,6 +26,7 @@ from supervisor.core.reviews.prompts import (
     wants_drafts,
     without_known,
 )
+from tests.tables import each_row
 
 
 def file(path: str, *, old: str = "", added: int = 10, skipped: str = "") -> ChangedFile:
@@ -56,7 +57,7 @@ def changed(value: Any) -> shapes.ChangedPaths:
     return shapes.ChangedPaths(changed=value)
 
 
-@pytest.mark.parametrize(
+@each_row(
     "one",
     [
         plan(),

@@ -18,6 +18,7 @@ from supervisor.core.reviews.quarantine import (
     glob_of,
 )
 from supervisor.core.reviews.references import Reference, written
+from tests.tables import each_row
 
 KEY = bytes(32)
 SID = "0b9a4f1e-7c1d-4e55-9a77-3f2f6f1f2b10"
@@ -56,7 +57,7 @@ def test_grep_and_glob_see_the_manifest() -> None:
     assert glob_of(GlobCall(pattern="/src/*.py")) == "src/*.py"
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("tool", "args", "kind"),
     [
         ("Read", {}, "bad_arguments"),

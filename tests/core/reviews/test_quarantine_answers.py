@@ -16,6 +16,7 @@ from supervisor.core.reviews.quarantine_answers import (
     inert,
     read_answer,
 )
+from tests.tables import each_row
 
 LINES = ["def f(a):", "", "    return  a", "", "print(f(1))"]
 
@@ -50,7 +51,7 @@ def test_the_last_block_or_the_whole_is_the_answer(text: str) -> None:
     assert (answer.verdict, answer.misshapen, answer.paths) == ("comment", 0, {"a.py"})
 
 
-@pytest.mark.parametrize(
+@each_row(
     "text",
     [
         *("", "<review></review>", "Fine!", "[]", "null", '{"verdict": "comment"}'),
@@ -63,7 +64,7 @@ def test_what_is_no_answer(text: str) -> None:
         read_answer(text)
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("more", "reason"),
     [
         ({"severity": "grave"}, "shape"),
@@ -124,7 +125,7 @@ def test_code_stays_code() -> None:
     assert kept.quote == "def f(a):"
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("text", "wanted"),
     [
         ("Plain words, a < b && c > d.", "Plain words, a < b && c > d."),

@@ -2,8 +2,6 @@
 
 import json
 
-import pytest
-
 from supervisor.core.reviews.receipts import (
     CONCLUSIONS,
     MOST_NOTES,
@@ -15,6 +13,7 @@ from supervisor.core.reviews.receipts import (
     reason_words,
     receipt_text,
 )
+from tests.tables import each_row
 
 
 def facts(**more) -> ReceiptFacts:
@@ -28,8 +27,8 @@ def test_its_text_is_the_same_for_the_same_facts() -> None:
     assert json.loads(one)["findings"] == {"high": 2, "low": 1}
 
 
-@pytest.mark.parametrize("outcome", CONCLUSIONS)
-@pytest.mark.parametrize("reason", REASONS)
+@each_row("outcome", CONCLUSIONS)
+@each_row("reason", REASONS)
 def test_nothing_but_a_clean_review_is_a_success(outcome, reason) -> None:
     said = check_summary(facts(outcome=outcome, reason=reason))
     assert ("nothing was found" in said) == (outcome == "clean")

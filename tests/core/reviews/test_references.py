@@ -17,6 +17,7 @@ from supervisor.core.reviews.references import (
     is_plain,
     written,
 )
+from tests.tables import each_row
 
 KEY = bytes(range(32))
 SID = "0b9a4f1e-7c1d-4e55-9a77-3f2f6f1f2b10"
@@ -63,7 +64,7 @@ def test_a_reference_altered_in_any_byte_is_refused(at: int, char: str) -> None:
             checked(other, KEY, SID, 1_000)
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("text", "why"),
     [
         ("", "isn't spelled"),

@@ -3,11 +3,12 @@
 import pytest
 
 from supervisor.core.reviews.retries import LIMIT_S, LONGEST_S, REFUSAL_S, provider_trouble
+from tests.tables import each_row
 
 NOW = 1_790_000_000.0
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("status", "headers", "until"),
     [
         (429, {"retry-after": "90"}, NOW + 90),

@@ -15,6 +15,7 @@ from supervisor.core.reviews.review_rules import OPERATIONS, compile_pattern, ex
 from supervisor.core.verdicts import Verdict
 from supervisor.errors import PolicyError
 from tests.fakes.ruled import ruled
+from tests.tables import each_row
 
 
 def act(**more: Any) -> Act:
@@ -29,7 +30,7 @@ def decision(one: Act, **rules: Any) -> str:
     return verdict(one, **rules).decision
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("rule", "one"),
     [
         ("post acme/shop", act()),
@@ -66,7 +67,7 @@ def test_an_allow_rule_covers(rule: str, one: Act) -> None:
         ("post acme/shop --confidence=high", act(confidence="medium")),
     ],
 )
-def test_and_not(rule: str, one: Act) -> None:
+def test_what_an_allow_rule_does_not_spell_it_does_not_cover(rule: str, one: Act) -> None:
     assert decision(one, allow=[f"review({rule})"]) == "ask"
 
 
@@ -99,7 +100,7 @@ def test_what_looks_like_a_secret_no_rule_allows() -> None:
         "https://me:hunter22@acme.test/",
     ],
 )
-def test_nor_where_it_stands_escaped_in_markdown(token: str) -> None:
+def test_what_looks_like_a_secret_no_rule_allows_escaped_in_markdown(token: str) -> None:
     said = [
         act(body=f"use {plain(token)}"),
         act(title=token),
@@ -117,7 +118,7 @@ def test_nor_where_it_stands_escaped_in_markdown(token: str) -> None:
 
 
 @pytest.mark.parametrize("line", ["/approve", "  /lgtm", "```suggestion\n/merge\n```"])
-def test_nor_a_line_that_a_bot_may_take_for_a_command(line: str) -> None:
+def test_a_line_that_a_bot_may_take_for_a_command_no_rule_allows(line: str) -> None:
     comment = InlineComment(finding="f", path="a.py", line=1, severity="low", body=f"x\n{line}")
     for one in (act(body=f"x\n{line}"), act(comments=(comment,))):
         assert verdict(one, allow=["review(post */*)"]).decision == "ask"
@@ -165,7 +166,7 @@ def test_an_example_is_an_act() -> None:
         example_act("post acme/*")
 
 
-@pytest.mark.parametrize("operation", OPERATIONS)
+@each_row("operation", OPERATIONS)
 def test_each_operation_has_rules_of_its_own(operation: Operation) -> None:
     one = act(operation=operation, body="eyes", targets=("7",), number=3)
     rule = f"{operation} acme/shop"

@@ -19,6 +19,7 @@ from supervisor.core.secrets.loose_words import commands
 from supervisor.core.secrets.redact import Redactor, redacted
 from supervisor.core.secrets.url_secrets import MARK
 from tests.core.command_lines import HARMLESS, NEEDLES, WITH_SECRETS
+from tests.tables import each_row
 
 
 def needles_in(text: str) -> list[str]:
@@ -31,7 +32,7 @@ def test_the_tables_are_as_long_as_promised() -> None:
     assert all(needles_in(command) for command in WITH_SECRETS)
 
 
-@pytest.mark.parametrize("command", WITH_SECRETS)
+@each_row("command", WITH_SECRETS)
 def test_no_credential_shows(command: str) -> None:
     shown = without_secrets(command)
     assert not needles_in(shown)
@@ -39,19 +40,19 @@ def test_no_credential_shows(command: str) -> None:
     assert without_secrets(shown) == shown
 
 
-@pytest.mark.parametrize("command", WITH_SECRETS)
+@each_row("command", WITH_SECRETS)
 def test_none_shows_in_a_sentence_about_the_command(command: str) -> None:
     assert not needles_in(without_secrets(f"I have to run this: {command}\nand it doesn't work"))
 
 
-@pytest.mark.parametrize("command", HARMLESS)
+@each_row("command", HARMLESS)
 def test_what_is_harmless_stays_as_it_is(command: str) -> None:
     assert without_secrets(command) == command
     action = Exec(command=command)
     assert redacted(action, Redactor()) is action
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("command", "acting"),
     [
         ("SECRET='rm -rf ~'; eval $SECRET", "rm -rf ~"),
@@ -192,7 +193,7 @@ def test_names_of_secrets(name: str) -> None:
     assert names_secret(name)
 
 
-@pytest.mark.parametrize(
+@each_row(
     "name",
     [
         "PWD",

@@ -7,7 +7,6 @@ import string
 import urllib.parse
 from html.entities import html5
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -20,6 +19,7 @@ from supervisor.core.secrets.encodings import (
     readings,
     unescaped,
 )
+from tests.tables import each_row
 
 
 @given(st.text())
@@ -31,7 +31,7 @@ def test_it_reads_as_others_read_it(text: str) -> None:
         assert unescaped(written) == json.loads(f'"{written.decode()}"').encode("utf-8", "replace")
 
 
-@pytest.mark.parametrize(
+@each_row(
     "name", [name for name in html5 if name.endswith(";") and html5[name] in string.printable]
 )
 def test_pages_name_some_characters(name: str) -> None:
@@ -52,8 +52,8 @@ SOME = {
 }
 
 
-@pytest.mark.parametrize("written", SOME)
-def test_some_ways(written: bytes) -> None:
+@each_row("written", SOME)
+def test_what_is_written_in_some_other_way_is_read(written: bytes) -> None:
     assert unescaped(written) == SOME[written]
 
 
@@ -88,7 +88,7 @@ def test_layers_and_what_is_left_between() -> None:
     assert as_digits(plain).origin(2, 4) == (8, 10)
 
 
-@pytest.mark.parametrize(
+@each_row(
     "torn",
     [
         b"%",

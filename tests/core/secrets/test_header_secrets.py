@@ -6,11 +6,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from supervisor.core.secrets.header_secrets import authenticates
+from tests.tables import each_row
 
 SECRET = b"q8Zr2Lw0vT5kXc7B"
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("name", "value"),
     [
         ("x-ratelimit-limit-tokens", "150000"),
@@ -42,7 +43,7 @@ def test_what_carries_no_secret_is_to_be_read(name: str, value: str) -> None:
     assert not authenticates(name.encode(), value.encode())
 
 
-@pytest.mark.parametrize(
+@each_row(
     "name",
     [
         "Authorization", "Proxy-Authorization", "Cookie", "Set-Cookie", "X-Api-Key",
@@ -57,7 +58,7 @@ def test_what_carries_no_secret_is_to_be_read(name: str, value: str) -> None:
         "Access-Control-Allow-Credential", "X-Surrogate-Key-Secret",
     ],
 )  # fmt: skip
-@pytest.mark.parametrize("value", [SECRET, b"482913"])
+@each_row("value", [SECRET, b"482913"])
 def test_what_may_be_a_secret_is_not_even_as_a_number(name: str, value: bytes) -> None:
     assert authenticates(name.encode(), value)
 
@@ -71,7 +72,7 @@ def test_what_may_be_a_secret_is_not_even_as_a_number(name: str, value: bytes) -
         "github-authentication-token-expiration",
     ],
 )  # fmt: skip
-def test_nor_is_one_under_the_name_of_something_else(name: str) -> None:
+def test_a_secret_under_the_name_of_something_else_is_not_to_be_read(name: str) -> None:
     assert authenticates(name.encode(), SECRET)
 
 

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from supervisor.core.actions import Exec, FileChange
 from supervisor.core.secrets.redact import Redactor, redacted
 from supervisor.core.secrets.token_shapes import MARK, PARTS, SHAPES
+from tests.tables import each_row
 
 KEY = (
     "-----BEGIN OPENSSH PRIVATE KEY-----\nb3BlbnNzaC1rZXktdjEAAAA\n-----END OPENSSH PRIVATE"
@@ -19,7 +20,7 @@ KEY = (
 )
 
 
-@pytest.mark.parametrize(
+@each_row(
     "secret",
     [
         "sk-ant-api03-abcdefghijklmnopqrstuvwx",
@@ -105,7 +106,7 @@ def test_short_values_would_redact_ordinary_text_and_are_not_taken() -> None:
 
 
 # Apart, or those who look for secrets in what is pushed would find some here.
-@pytest.mark.parametrize(
+@each_row(
     ("first", "rest"),
     [
         ("sk_live_", "4eC39HqLyjWDarjtT1zdp7dc"),
@@ -169,7 +170,7 @@ def test_shapes_of_many_services_go(first: str, rest: str) -> None:
     assert redacted(action, Redactor()) == Exec(command=f"X={MARK} true")
 
 
-@pytest.mark.parametrize(
+@each_row(
     "before",
     [
         "",
@@ -193,7 +194,7 @@ def test_a_key_is_known_from_a_words_start_and_behind_an_escape(before: str) -> 
     assert Redactor().text(f"{before}sk-{'a1' * 10}") == f"{before}{MARK}"
 
 
-@pytest.mark.parametrize(
+@each_row(
     "key",
     [
         f"ant-api03-{'aB3_' * 20}",
@@ -201,13 +202,13 @@ def test_a_key_is_known_from_a_words_start_and_behind_an_escape(before: str) -> 
         f"proj-{'aB3_' * 18}T3BlbkFJ{'aB3_' * 18}",
     ],
 )
-@pytest.mark.parametrize("before", ["-p", "key=3D", "\\012", "\\033[0m", "x"])
+@each_row("before", ["-p", "key=3D", "\\012", "\\033[0m", "x"])
 def test_one_that_looks_like_nothing_else_is_known_within_a_word(before: str, key: str) -> None:
     """Behind the flag of a program, or in a writing that nothing here undoes."""
     assert Redactor().text(f"{before}sk-{key}") == f"{before}{MARK}"
 
 
-@pytest.mark.parametrize(
+@each_row(
     "text",
     [
         "git log --oneline -3",
@@ -413,9 +414,10 @@ def test_what_cannot_be_encoded_is_never_said_to_be_clean() -> None:
     assert redactor.data(["half \ud800 a pair"]) == [MARK]
 
 
-def test_each_part_has_in_it_what_is_looked_for_before_it() -> None:
-    for first, parts in PARTS.items():
-        assert all(first in part and part.isascii() and '"' not in part for part in parts)
+@each_row(("first", "parts"), PARTS.items())
+def test_each_part_has_in_it_what_is_looked_for_before_it(first: str, parts: list[str]) -> None:
+    assert parts
+    assert all(first in part and part.isascii() and '"' not in part for part in parts)
 
 
 @given(st.from_regex(SHAPES))

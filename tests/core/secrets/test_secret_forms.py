@@ -19,6 +19,7 @@ from supervisor.core.secrets.secret_forms import (
     with_halves,
 )
 from tests.core.secret_writings import WRITINGS, Writing
+from tests.tables import each_row
 
 MARK = b"[redacted]"
 PLAIN = "sk-ant-0123456789abcdef"
@@ -51,8 +52,8 @@ def of_base64(text: bytes) -> bytes:
     return base64.b64decode(code[: len(code) // 4 * 4])
 
 
-@pytest.mark.parametrize("secret", [PLAIN, HARD, LONG])
-@pytest.mark.parametrize("writing", WRITINGS)
+@each_row("secret", [PLAIN, HARD, LONG])
+@each_row("writing", WRITINGS)
 def test_a_secret_is_found_however_it_is_written(secret: str, writing: str) -> None:
     written = WRITINGS[writing](secret).encode()
     shown = SecretForms([secret]).without(b"before " + written + b"; after", MARK)
@@ -67,8 +68,8 @@ def test_a_secret_is_found_however_it_is_written(secret: str, writing: str) -> N
         assert around.strip('"\\[]{}0x \n') in ("", "body: ", "%22%22", 'body\\":')
 
 
-@pytest.mark.parametrize("secret", [PLAIN, HARD])
-@pytest.mark.parametrize("writing", [one for one in WRITINGS if "lines" not in one])
+@each_row("secret", [PLAIN, HARD])
+@each_row("writing", [one for one in WRITINGS if "lines" not in one])
 def test_nothing_of_it_is_seen_where_the_text_is_cut_off(secret: str, writing: str) -> None:
     written = WRITINGS[writing](secret).encode()
     forms = SecretForms([secret])
@@ -180,7 +181,7 @@ def test_wide_characters(coding: str) -> None:
     assert b"0" not in forms.without(written, b"")
 
 
-@pytest.mark.parametrize("writing", [one for one in WRITINGS if "numbers, one" not in one])
+@each_row("writing", [one for one in WRITINGS if "numbers, one" not in one])
 def test_a_piece_that_ends_in_the_beginning_of_one_is_known(writing: str) -> None:
     """Before it has half of it; and no longer than it may still become one."""
     written = WRITINGS[writing](PLAIN).encode()
@@ -204,8 +205,8 @@ def test_a_piece_that_ends_in_the_beginning_of_one_is_known(writing: str) -> Non
     assert search.begun is None
 
 
-@pytest.mark.parametrize("secret", [PLAIN, HARD])
-@pytest.mark.parametrize("writing", WRITINGS)
+@each_row("secret", [PLAIN, HARD])
+@each_row("writing", WRITINGS)
 def test_either_half_of_one_is_found_like_the_whole(secret: str, writing: str) -> None:
     forms = SecretForms(with_halves([secret]))
     for part in (

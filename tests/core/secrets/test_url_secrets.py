@@ -1,6 +1,5 @@
 """Values of a query that authenticate are hidden by their names, and nothing else is."""
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -8,11 +7,12 @@ from supervisor.core.actions import Network
 from supervisor.core.secrets import url_secrets
 from supervisor.core.secrets.url_secrets import MARK, hidden, in_headers, in_target, is_secret
 from supervisor.core.text.urls import normalise_path
+from tests.tables import each_row
 
 VALUE = "s3cr3t/value=="
 
 
-@pytest.mark.parametrize(
+@each_row(
     "name",
     [
         "access_token", "api_key", "apiKey", "APIKey", "APIkey", "apikey", "key", "token", "sig",
@@ -33,7 +33,7 @@ def test_what_authenticates_is_hidden(name: str) -> None:
     assert in_target(f"/a?next=/b?{name}={value}") == f"/a?next=/b?{name}={MARK}"
 
 
-@pytest.mark.parametrize(
+@each_row(
     "target",
     [
         "/a", "/a?", "/a?b", "/a?b=1", "/a?monkey=x1y2z3", "/a?keyword=x", "/a?hockey=1",

@@ -1,15 +1,14 @@
 """What "always" may offer for a command line: the exact pattern, and the narrow one where the
 tables find it harmless."""
 
-import pytest
-
 from supervisor.core.shell.exec_candidates import MAX_RULE_CHARS, candidates, quote
 from supervisor.core.shell.exec_patterns import compile_pattern
+from tests.tables import each_row
 
 ROOT = "/workspace/merged"
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("text", "exact", "narrow"),
     [
         ("git log -3", "git log -3", "git log *"),
@@ -45,7 +44,7 @@ def test_a_program_of_the_workspace_is_named_from_its_root() -> None:
     assert candidates("./run", ".", ()) == (None, None)
 
 
-@pytest.mark.parametrize(
+@each_row(
     "word",
     ["a", "a b", "it's", "*", "a\nb", "a\tb\\", "\x01'", "if", "$x", "{a,b}", "é", "~", "#a", "-"],
 )

@@ -7,6 +7,7 @@ from supervisor.core.shell.exec_commands import ExecCommand, read_line, show
 from supervisor.core.shell.exec_tables import opaque_words, plain_form
 from supervisor.core.shell.exec_wrappers import unwrap
 from supervisor.core.shell.shell import parse
+from tests.tables import each_row
 
 LINES = (
     "git status",
@@ -25,7 +26,7 @@ LINES = (
 )
 
 
-@pytest.mark.parametrize("text", LINES)
+@each_row("text", LINES)
 def test_what_is_found_out_early_is_what_the_tables_say(text: str) -> None:
     line = read_line(text)
     assert line.script == parse(text)

@@ -1,8 +1,6 @@
 """One exec pattern in another, for each pair of effects: what is contained, and each reason why
 something only looks as if it were."""
 
-import pytest
-
 from supervisor.core.shell.exec_containment import (
     allow_in_allow,
     allow_in_strict,
@@ -10,6 +8,7 @@ from supervisor.core.shell.exec_containment import (
     strict_in_strict,
 )
 from supervisor.core.shell.exec_patterns import compile_pattern
+from tests.tables import each_row
 
 ALLOW_IN_ALLOW = [
     ("git log *", "git log", True),
@@ -57,7 +56,7 @@ ALLOW_IN_ALLOW = [
 ]
 
 
-@pytest.mark.parametrize(("outer", "inner", "expected"), ALLOW_IN_ALLOW)
+@each_row(("outer", "inner", "expected"), ALLOW_IN_ALLOW)
 def test_an_allow_rule_in_an_allow_rule(outer: str, inner: str, expected: bool) -> None:
     assert allow_in_allow(compile_pattern(outer), compile_pattern(inner)) is expected
 
@@ -84,7 +83,7 @@ STRICT_IN_STRICT = [
 ]
 
 
-@pytest.mark.parametrize(("outer", "inner", "expected"), STRICT_IN_STRICT)
+@each_row(("outer", "inner", "expected"), STRICT_IN_STRICT)
 def test_a_stricter_rule_in_a_stricter_rule(outer: str, inner: str, expected: bool) -> None:
     assert strict_in_strict(compile_pattern(outer), compile_pattern(inner)) is expected
 
@@ -108,7 +107,7 @@ ALLOW_IN_STRICT = [
 ]
 
 
-@pytest.mark.parametrize(("outer", "inner", "expected"), ALLOW_IN_STRICT)
+@each_row(("outer", "inner", "expected"), ALLOW_IN_STRICT)
 def test_an_allow_rule_in_a_stricter_rule(outer: str, inner: str, expected: bool) -> None:
     assert allow_in_strict(compile_pattern(outer), compile_pattern(inner)) is expected
 

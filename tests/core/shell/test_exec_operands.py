@@ -4,9 +4,10 @@ import pytest
 
 from supervisor.core.actions import Exec, ShownScript, fingerprint, subject
 from supervisor.core.shell.exec_operands import MOST_NAMES, looks_like_script, operands
+from tests.tables import each_row
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("command", "cwd", "found"),
     [
         ("bash run.sh", ".", {"run.sh": True}),

@@ -14,6 +14,7 @@ from supervisor.core.shell.exec_patterns import (
 from supervisor.core.shell.shell import parse
 from supervisor.core.shell.shell_words import Word
 from supervisor.errors import PolicyError
+from tests.tables import each_row
 
 
 def command(text: str) -> tuple[Word, ...]:
@@ -24,7 +25,7 @@ def is_covered(pattern: str, text: str) -> bool:
     return covers(compile_pattern(pattern), command(text), frozenset())
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("pattern", "word", "expected"),
     [
         ("a*b*c", "abc", True),
@@ -48,7 +49,7 @@ def test_a_wildcard_in_a_word_stands_for_any_characters(
     assert compiled.matches(word) is expected
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("pattern", "text", "expected"),
     [
         ("cat a", "cat a", True),
@@ -92,7 +93,7 @@ def test_a_bare_pattern_covers_as_an_exception_and_never_as_a_rule() -> None:
     assert touches(bare, command("ls"))
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("pattern", "text", "expected"),
     [
         ("rm -rf *", "rm -fr x", True),
@@ -127,7 +128,7 @@ def test_touching_takes_options_in_any_form_and_place(
     assert touches(compile_pattern(pattern), command(text)) is expected
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("pattern", "text", "expected"),
     [
         ("rm x", 'rm "$F"', True),
@@ -148,7 +149,7 @@ def test_an_expansion_might_make_a_command_what_a_rule_means(
     assert might_touch(compile_pattern(pattern), command(text)) is expected
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("text", "said"),
     [
         ("", "without a command"),

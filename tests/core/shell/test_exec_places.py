@@ -1,11 +1,10 @@
 """The last word `{workspace}` of an exec rule: what certainly lies inside of the workspace."""
 
-import pytest
-
 from supervisor.core.shell.exec_patterns import compile_pattern
 from supervisor.core.shell.exec_places import outside_words
 from supervisor.core.shell.exec_rules import Judgement, judge
 from supervisor.core.shell.shell import parse
+from tests.tables import each_row
 
 RULES = ("rm {workspace}", "find *", "xargs *", "cd *", "pushd *", "command *", "builtin *")
 
@@ -17,7 +16,7 @@ def judged(
     return judge(line, cwd, allow=allow, ask=(), deny=(), workspace_roots=roots)
 
 
-@pytest.mark.parametrize(
+@each_row(
     "line",
     [
         "rm",
@@ -44,7 +43,7 @@ def test_inside(line: str) -> None:
     assert judged(line).decision == "allow"
 
 
-@pytest.mark.parametrize(
+@each_row(
     "line",
     [
         "rm .",

@@ -288,6 +288,7 @@ async def test_of_the_golden_cases_nothing_runs_that_is_not_listed(tmp_path: Pat
     assert await check(lines, tmp_path) > len(lines)
 
 
+@pytest.mark.untraced
 @pytest.mark.hypothesis
 @pytest.mark.timeout(3600)
 async def test_of_random_lines_nothing_runs_that_is_not_listed(tmp_path: Path) -> None:

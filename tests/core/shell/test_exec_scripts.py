@@ -7,9 +7,10 @@ import pytest
 
 from supervisor.core.shell.exec_scripts import is_plain_awk, is_plain_sed, script_words
 from supervisor.core.shell.shell import parse
+from tests.tables import each_row
 
 
-@pytest.mark.parametrize(
+@each_row(
     "text",
     [
         "", "p", "1p", "1,5p", "$d", "/a/d", "/a/,/b/p", "1~2d", "2,+3p", "1!d", "s/a/b/",
@@ -22,7 +23,7 @@ def test_sed_scripts_that_print_are_plain(text: str) -> None:
     assert is_plain_sed(text)
 
 
-@pytest.mark.parametrize(
+@each_row(
     "text",
     [
         "e", "1e id", "w out", "r in", "s/a/b/e", "s/a/b/w out", "s/a/b/ge", "s/a/b/;e", "W x",
@@ -46,7 +47,7 @@ def test_awk_programs_that_print_are_plain(text: str) -> None:
     assert is_plain_awk(text)
 
 
-@pytest.mark.parametrize(
+@each_row(
     "text",
     ['BEGIN{system("id")}', '{print > "f"}', '{print | "sh"}', '"id" | getline', "@f()", "{x(1)}",
      "function f(a) {}", "{print ENVIRON[\"A\"]}",
@@ -73,7 +74,7 @@ def test_gnu_sed_finds_nothing_in_a_plain_script_that_runs_or_writes() -> None:
         assert b"sandbox" not in done.stderr, text
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("text", "expected"),
     [
         ("sed -n p f", set()), ("sed -n 'e id' f", {2}), ("sed -e", {}),

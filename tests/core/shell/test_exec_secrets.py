@@ -7,6 +7,7 @@ import pytest
 from supervisor.core.shell.exec_secrets import names_a_secret, secret_words
 from supervisor.core.shell.shell import parse
 from supervisor.core.text.tables import table
+from tests.tables import each_row
 
 SECRETS = [
     ".env",
@@ -83,30 +84,32 @@ PLAIN = [
 ]
 
 
-@pytest.mark.parametrize("text", SECRETS)
+@each_row("text", SECRETS)
 def test_a_name_of_a_secret(text: str) -> None:
     assert names_a_secret(text)
 
 
-def test_each_name_of_the_table_holds_its_mark() -> None:
-    for mark, name in table("secret_names")["secrets"].items():
-        assert mark == mark.lower()
-        assert any(
-            mark in text.lower() and re.search(f"{name}$", text, re.IGNORECASE) for text in SECRETS
-        ), mark
+@each_row(("mark", "name"), table("secret_names")["secrets"].items())
+def test_each_name_of_the_table_holds_its_mark(mark: str, name: str) -> None:
+    assert mark == mark.lower()
+    assert any(
+        mark in text.lower() and re.search(f"{name}$", text, re.IGNORECASE) for text in SECRETS
+    )
 
 
-@pytest.mark.parametrize("text", PLAIN)
+@each_row("text", PLAIN)
 def test_a_name_of_nothing_secret(text: str) -> None:
     assert not names_a_secret(text)
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("line", "found"),
     [
         ("cat .env", {1}),
         ("cat", set()),
         ("cat a.py .env b.py id_rsa", {2, 4}),
+        ("cat " + "a" * 499 + "*", set()),
+        ("cat " + "a" * 500 + "*", {1}),
         ("ls -l .env", set()),
         ("/bin/ls .env", set()),
         ("git add .env", set()),

@@ -12,13 +12,14 @@ from supervisor.core.shell.exec_tables import (
 )
 from supervisor.core.shell.shell import parse
 from supervisor.core.shell.shell_words import Word
+from tests.tables import each_row
 
 
 def command(text: str) -> tuple[Word, ...]:
     return parse(text).commands[0].words
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("text", "expected"),
     [
         ("python3", True),
@@ -44,7 +45,7 @@ def test_an_interpreter_without_a_script_runs_its_input(text: str, expected: boo
     assert runs_input(command(text)) is expected
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("text", "expected"),
     [
         # An option, its value, a bundle, an abbreviation.

@@ -1,12 +1,11 @@
 """Programs that run another command: where that command stands, and that a doubt about it is
 said."""
 
-import pytest
-
 from supervisor.core.actions import Exec
 from supervisor.core.shell.exec_wrappers import Unwrapped, unwrap
 from supervisor.core.shell.shell import parse
 from tests.fakes.ruled import ruled
+from tests.tables import each_row
 
 
 def unwrapped(text: str) -> Unwrapped | None:
@@ -22,7 +21,7 @@ def payloads(text: str) -> list[str]:
     ]
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("text", "expected"),
     [
         ("timeout 5 rm x", ["rm x"]),
@@ -56,7 +55,7 @@ def test_the_payload_is_found(text: str, expected: list[str]) -> None:
     assert payloads(text) == expected
 
 
-@pytest.mark.parametrize(
+@each_row(
     "text",
     ["ls", "timeout", "timeout 5", "nice -n 5", "command -v x", "env --version", "find . -name x",
      "bash script.sh", "bash", "bash -x", "su root",
@@ -66,7 +65,7 @@ def test_what_runs_nothing_here_is_no_wrapper(text: str) -> None:
     assert unwrapped(text) is None
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("text", "problem"),
     [
         ("env A=1", "an assignment before a command"),
@@ -106,7 +105,7 @@ def test_a_doubt_about_what_runs_is_said_and_never_allowed(text: str, problem: s
     assert verdict.decision == "ask", verdict
 
 
-@pytest.mark.parametrize(
+@each_row(
     "text",
     ["timeout $T rm x", "timeout --unheard-of 5 rm x", "bash -Zc 'rm x'", "bash -c -Z 'rm x'",
      "bash -\"$X\" -c 'rm x'", "uv run --with a rm x",

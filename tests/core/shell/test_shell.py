@@ -4,15 +4,16 @@ import pytest
 
 from supervisor.core.shell import shell, shell_outline
 from supervisor.core.shell.exec_scripts import is_plain_awk, is_plain_sed
-from supervisor.core.shell.shell import hidden_character, parse
+from supervisor.core.shell.shell import MAX_CHARS, contexts, hidden_character, parse
 from supervisor.core.shell.shell_words import resolve
+from tests.tables import each_row
 
 
 def words(text):
     return [[word.text for word in command.words] for command in parse(text).commands]
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("text", "expected"),
     [
         ("git log -3 2>&1 | head", [["git", "log", "-3"], ["head"]]),
@@ -49,7 +50,7 @@ def test_commands_are_read_as_the_shell_would_pass_them(text, expected):
     assert parse(text).constructs == ()
 
 
-@pytest.mark.parametrize(
+@each_row(
     "text",
     ["$(a)", "`a`", "a <(b)", "a >(b)", "a <<E\nE", "a <<E'F'\nEF", "a <<'E'", "A=1 b", "A=1",
      "A+=1", "a[0]=1", "A=(b)",
@@ -75,7 +76,7 @@ def test_what_no_rule_may_allow_is_a_construct(text):
     assert parse(text).constructs, words(text)
 
 
-@pytest.mark.parametrize(
+@each_row(
     "text",
     ["$(x a)", "b `x a`", "b <(x a)", "b <<E\n$(x a)\nE", "A=$(x a)", "A=1 x a", "f() { x a; }",
      "x a > f", "[[ $(x a) ]]",
@@ -104,7 +105,7 @@ def test_two_parsers_must_agree(monkeypatch):
     assert len(script.commands) == 2
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("raw", "is_literal", "prefix", "is_many"),
     [
         ("a'b'", True, "", False),
@@ -148,7 +149,7 @@ def test_hidden_characters_are_found_and_ordinary_ones_not():
     assert hidden_character("a\x00") == "U+0000"
 
 
-@pytest.mark.parametrize(
+@each_row(
     "text",
     ["p", "1,5p", "$d", "/a/,/b/p", "s/a/b/", "s/a/b/g;s|x|y|2p", "1!G;h;$!d", "/x/{p;d}", "{p}",
      "y/ab/cd/", "10q", "1~2d",
@@ -158,7 +159,7 @@ def test_plain_sed(text):
     assert is_plain_sed(text)
 
 
-@pytest.mark.parametrize(
+@each_row(
     "text",
     ["w f", "1w f", "s/a/b/w f", "s/a/b/e", "s/a/b/ge", "e", "1e id", "r /etc/passwd", "R f", "W f",
      "a x", "i\\\nx", "c x", "p;w f",
@@ -170,7 +171,7 @@ def test_sed_that_may_write_or_run(text):
     assert not is_plain_sed(text)
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("text", "is_plain"),
     [
         ("{print $1}", True),
@@ -243,3 +244,8 @@ def test_a_text_has_fewer_parts_than_characters(text):
         parts += 1
         stack.extend(child for child in stack.pop().children if child.is_named)
     assert parts < len(text) + 10
+
+
+def test_a_text_that_is_too_long_has_no_contexts():
+    assert contexts("ls") == {("ls",): [""]}
+    assert contexts("ls #" + "a" * MAX_CHARS) == {}

@@ -5,6 +5,7 @@ import pytest
 
 from supervisor.core.shell.shell_outline import GiveUp, outline, redirection_problem, spans
 from supervisor.core.shell.shell_words import Word
+from tests.tables import each_row
 
 
 def commands(source: str) -> list[list[str]]:
@@ -13,7 +14,7 @@ def commands(source: str) -> list[list[str]]:
     ]
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("source", "expected"),
     [
         ("a b; c", [["a", "b"], ["c"]]),
@@ -27,13 +28,14 @@ def commands(source: str) -> list[list[str]]:
         ("a &>> /dev/null b", [["a", "b"]]),
         ("a 2>&1 >|/dev/null <&- b", [["a", "b"]]),
         ("time -p a", [["time", "-p", "a"]]),
+        ("a 5$ $. $", [["a", "5$", "$.", "$"]]),
     ],
 )
 def test_words_are_read_to_the_letter(source: str, expected: list[list[str]]) -> None:
     assert commands(source) == expected
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("source", "reason"),
     [
         ('a "`b`"', "a command substitution"),
@@ -67,7 +69,7 @@ def test_what_it_does_not_read_is_named(source: str, reason: str) -> None:
     assert str(caught.value) == reason
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("operator", "target", "reason"),
     [
         (">&", Word("1"), None),

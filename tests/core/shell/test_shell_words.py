@@ -14,9 +14,10 @@ from supervisor.core.shell.shell_words import (
     resolve,
     to_bytes_text,
 )
+from tests.tables import each_row
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("raw", "text"),
     [
         ("abc", "abc"),
@@ -44,7 +45,7 @@ def test_a_literal_word_is_what_the_shell_would_pass(raw: str, text: str) -> Non
     assert word.text == text
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("raw", "prefix", "splits", "globs"),
     [
         ("$x", "", True, False),

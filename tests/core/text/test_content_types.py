@@ -14,6 +14,7 @@ from supervisor.core.text.content_types import (
     image_of,
     type_of,
 )
+from tests.tables import each_row
 
 PNG = b"\x89PNG\r\n\x1a\n"
 
@@ -75,7 +76,7 @@ def test_an_image_that_is_cut_off_is_none(data: bytes, _: Image) -> None:
         assert image_of(data[:length], length) is None
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("data", "size"),
     [
         (png(0, 10), 100),

@@ -6,9 +6,10 @@ from hypothesis import strategies as st
 
 from supervisor.core.text.display import MOST_STACKED, is_stacked, visible
 from supervisor.core.text.hidden import is_hidden
+from tests.tables import each_row
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("text", "shown"),
     [
         ("plain", "plain"),
@@ -64,7 +65,8 @@ def test_a_text_is_shown_as_its_characters_are(text: str, one_line: bool) -> Non
     assert visible(text, one_line=one_line) == one_by_one(text, one_line=one_line)
 
 
-@pytest.mark.parametrize("plane", range(17))
+@pytest.mark.untraced
+@each_row("plane", range(17))
 def test_every_character_is_shown_as_by_itself(plane: int) -> None:
     for first in range(plane << 16, plane + 1 << 16, 1 << 12):
         text = "a".join(map(chr, range(first, first + (1 << 12))))

@@ -4,6 +4,7 @@ import pytest
 
 from supervisor.core.text.duration import FORMS, format_duration, parse_duration
 from supervisor.errors import UserError
+from tests.tables import each_row
 
 
 @pytest.mark.parametrize(
@@ -24,7 +25,7 @@ def test_the_documented_forms(text: str, seconds: float) -> None:
     assert parse_duration(text) == pytest.approx(seconds)
 
 
-@pytest.mark.parametrize(
+@each_row(
     "text",
     [
         "",

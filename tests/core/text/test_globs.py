@@ -15,9 +15,10 @@ from supervisor.core.text.globs import (
     steps_fit,
 )
 from supervisor.errors import PolicyError
+from tests.tables import each_row
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("pattern", "path", "expected"),
     [
         ("src/*", "src/a.py", True),

@@ -12,6 +12,7 @@ from supervisor.core.policy.policy_text import parse_rule
 from supervisor.core.text.hidden import first_hidden, is_hidden
 from supervisor.errors import PolicyError
 from tests.fakes.ruled import ruled
+from tests.tables import each_row
 
 HIDDEN = [
     "\x00", "\x07", "\x1b", "\x7f", "\x85", "\u00ad", "\u034f", "\u0602", "\u061c", "\u115f",
@@ -36,7 +37,7 @@ SEEN = [
 ]
 
 
-@pytest.mark.parametrize("char", HIDDEN, ids=ascii)
+@each_row("char", HIDDEN, ids=ascii)
 def test_no_rule_allows_a_hidden_character_anywhere(char: str) -> None:
     actions: list[tuple[Action, str]] = [
         (Exec(command=f"ls a{char}b"), "exec(ls *)"),
@@ -59,7 +60,7 @@ def test_no_rule_allows_a_hidden_character_anywhere(char: str) -> None:
         parse_rule(f"filesystem(a{char}b)")
 
 
-@pytest.mark.parametrize("text", SEEN, ids=ascii)
+@each_row("text", SEEN, ids=ascii)
 def test_letters_and_signs_of_every_script_are_not_hidden(text: str) -> None:
     assert first_hidden(text) is None
     assert (

@@ -16,9 +16,10 @@ from supervisor.core.text.hosts import (
     public_suffix,
     registrable_domain,
 )
+from tests.tables import each_row
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("text", "host"),
     [
         ("example.com", "example.com"),
@@ -56,7 +57,7 @@ def test_a_host_has_one_spelling(text: str, host: str) -> None:
     assert canonical_host(text) == host
 
 
-@pytest.mark.parametrize(
+@each_row(
     "text",
     ["", ".", "..", "a..b", "a.b..", ".a", "-a.com", "a-.com", "a_b.com", "a b.com", "a\x00.com",
      "a/b", "a%2eb", "a@b", "a#b",
@@ -71,7 +72,7 @@ def test_what_is_no_host_is_refused(text: str) -> None:
         canonical_host(text)
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("address", "kind"),
     [
         ("93.184.216.34", "public"), ("2606:2800:220::1", "public"), ("192.0.2.1", "public"),

@@ -6,11 +6,12 @@ import pytest
 
 from supervisor.core.text.moments import parse_moment
 from supervisor.errors import UserError
+from tests.tables import each_row
 
 NOW = datetime(2026, 3, 4, 12, 0, 0, tzinfo=UTC).timestamp()
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("text", "wanted"),
     [
         ("11:59", "2026-03-04T11:59:00"),
@@ -34,7 +35,7 @@ def test_what_people_type(text: str, wanted: str) -> None:
     )
 
 
-@pytest.mark.parametrize(
+@each_row(
     "text", ["", "teatime", "25:00", "12:60", "12:00:60", "1:2", "2026-13-01", "2027-01-01", "-5m",
     "5m later", "0001-01-01"]
 )  # fmt: skip

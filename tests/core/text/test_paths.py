@@ -8,6 +8,7 @@ from supervisor.core.text.globs import Glob, escape, has_wildcard
 from supervisor.core.text.paths import canonical, fold, is_git_name, leaves
 from supervisor.core.text.urls import normalise_path, split_authority, split_url
 from supervisor.errors import PolicyError
+from tests.tables import each_row
 
 
 @pytest.mark.parametrize(
@@ -28,9 +29,7 @@ def test_a_path_has_one_spelling(path: str, text: str) -> None:
     assert not canonical(path).is_odd
 
 
-@pytest.mark.parametrize(
-    "path", ["", ".", "./", "/", "/a", "..", "a/..", "../a", "a/../b", "a\x00b", "x" * 5000]
-)
+@each_row("path", ["", ".", "./", "/", "/a", "..", "a/..", "../a", "a/../b", "a\x00b", "x" * 5000])
 def test_what_is_no_path_is_refused(path: str) -> None:
     with pytest.raises(ValueError):
         canonical(path)
@@ -51,7 +50,7 @@ def test_names_that_are_not_utf_8_come_in_base64() -> None:
             canonical("a", bad)
 
 
-@pytest.mark.parametrize(
+@each_row(
     "name",
     [
         ".git",
@@ -106,7 +105,7 @@ def test_a_link_leaves_or_stays(path: str, target: str, expected: bool) -> None:
     assert leaves(path, target) is expected
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("glob", "path", "expected"),
     [
         ("src/*", "src/a", True), ("src/*", "src/a/b", False), ("src/*", "src", False), ("src/**",
@@ -167,7 +166,7 @@ def test_a_pattern_that_would_surprise_is_refused(pattern: str) -> None:
 
 
 # -- paths of URLs --------------------------------------------------------------------------------
-@pytest.mark.parametrize(
+@each_row(
     ("target", "text"),
     [
         ("/a/b", "/a/b"), ("/a?x=%2f..", "/a"), ("/a/./b", "/a/b"), ("/a/../b", "/b"), ("/a/..",
@@ -183,7 +182,7 @@ def test_a_path_of_a_url_is_normalised_once(target: str, text: str) -> None:
     assert not path.ambiguous
 
 
-@pytest.mark.parametrize(
+@each_row(
     "target",
     ["/a%2fb", "/a%2Fb", "/a%5cb", "/a\\b", "/a%00b", "/a%252fb", "/%2561", "/a%zz", "/a%",
      "/%c0%ae", "/%ff", "/..", "/a/../..", "/%2e%2e",
@@ -240,3 +239,13 @@ def test_a_url_is_split_strictly() -> None:
 )
 def test_a_link_s_dots_and_empty_segments_lead_nowhere(target: str, expected: bool) -> None:
     assert leaves("a/link", target) is expected
+
+
+def test_a_path_is_judged_up_to_its_longest() -> None:
+    longest = "/" + "a" * 16_383
+    assert normalise_path(f"{longest}?more").text == longest
+    assert not normalise_path(longest).ambiguous
+    assert "too long" in normalise_path(f"{longest}a").ambiguous
+    assert canonical("a" * 4096).text == "a" * 4096
+    with pytest.raises(ValueError, match="too long"):
+        canonical("a" * 4097)

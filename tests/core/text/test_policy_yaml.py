@@ -10,6 +10,7 @@ import pytest
 from supervisor.core.text import policy_yaml
 from supervisor.core.text.policy_yaml import line_of, load
 from supervisor.errors import PolicyError
+from tests.tables import each_row
 
 
 def test_text_stays_text_and_only_nothing_is_none() -> None:
@@ -57,7 +58,7 @@ def test_nested_data_is_built_in_order() -> None:
     assert load("# nothing", "p") is None
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("text", "where", "said"),
     [
         ("a: [", "p:2", "did not find expected node content"),

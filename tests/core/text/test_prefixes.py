@@ -16,6 +16,7 @@ from supervisor.core.text.prefixes import MAX_PREFIX_CHARS, Prefixes
 from supervisor.core.text.urls import normalise_path
 from supervisor.errors import PolicyError
 from tests.fakes.ruled import NOW, ruled
+from tests.tables import each_row
 
 LONG = "a" * (MAX_PREFIX_CHARS + 5)
 
@@ -90,8 +91,8 @@ ACTIONS: dict[str, list[Action]] = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("effect", ["allow", "ask", "deny"])
-@pytest.mark.parametrize("category", FEW_OF_EACH)
+@each_row("effect", ["allow", "ask", "deny"])
+@each_row("category", FEW_OF_EACH)
 def test_a_crowd_of_rules_answers_as_each_rule_alone(category: str, effect: str) -> None:
     filler = {
         "exec": [f"git other{n} *" for n in range(40)] + [f"git *x{n}" for n in range(10)],

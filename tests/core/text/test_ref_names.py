@@ -16,6 +16,7 @@ from supervisor.core.text.ref_names import (
     listed_refs,
     own_refs,
 )
+from tests.tables import each_row
 
 ID = "a" * 40
 
@@ -31,7 +32,7 @@ def test_a_plain_name_is_one(name: str) -> None:
     assert is_spelled(f"heads/{name}")
 
 
-@pytest.mark.parametrize(
+@each_row(
     "name",
     [
         *("", "HEAD", "head", "@", "refs/heads/main", "heads/main", "tags/v1", "remotes/origin/x"),

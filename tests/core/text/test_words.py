@@ -6,6 +6,7 @@ import pytest
 
 from supervisor.core.text.words import MAX_CHARS, fits, is_star, split_command, split_pattern
 from supervisor.errors import PolicyError
+from tests.tables import each_row
 
 
 @pytest.mark.parametrize(
@@ -25,7 +26,7 @@ def test_words_are_what_a_shell_would_pass(text: str, expected: list[str]) -> No
     assert split_command(text) == expected
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("text", "said"),
     [
         ("a; b", "holds `;`"),
@@ -59,7 +60,7 @@ def test_a_pattern_is_the_words_of_one_command(text: str, said: str) -> None:
     assert caught.value.remedy
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("pattern", "word", "expected"),
     [
         ("a", "a", True),

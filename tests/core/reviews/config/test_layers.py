@@ -20,6 +20,7 @@ from supervisor.core.reviews.config.layers import (
 )
 from supervisor.core.reviews.config.reader import read_reviewerc
 from supervisor.core.reviews.config.shapes import CATEGORIES, OTHER_CATEGORIES, Reviewerc
+from tests.tables import each_row
 
 # Strongest first, as the service gives them.
 ORDER = ("operator", "inputs", "dashboard", "owner's dashboard", ".reviewerc", "central")
@@ -59,8 +60,8 @@ SCALARS = {
 }
 
 
-@pytest.mark.parametrize("key", SCALARS)
-@pytest.mark.parametrize("strong", range(len(ORDER)))
+@each_row("key", SCALARS)
+@each_row("strong", range(len(ORDER)))
 def test_a_scalar_is_the_first_that_is_set(key: str, strong: int) -> None:
     form, values = SCALARS[key]
     said: list[ConfigLayer] = [layer(name, "") for name in ORDER[:strong]]

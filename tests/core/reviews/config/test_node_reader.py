@@ -8,6 +8,7 @@ from msgspec import Meta, inspect
 
 from supervisor.core.reviews.config.node_reader import NodeReader
 from supervisor.core.reviews.config.yaml_nodes import read_nodes
+from tests.tables import each_row
 
 
 class Inner(msgspec.Struct, frozen=True, kw_only=True):
@@ -46,7 +47,7 @@ def read(text: str) -> tuple[dict[str, Any], NodeReader]:
     return reader.struct(root, wanted, ""), reader
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("text", "found"),
     [
         ("version: 1", {"version": 1}),
@@ -70,7 +71,7 @@ def test_values(text: str, found: dict[str, Any]) -> None:
     assert reader.faults == []
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("text", "message", "remedy"),
     [
         ("wrd: one", "unknown key `wrd`", "did you mean `word`?"),

@@ -8,6 +8,7 @@ are. A key that changes nothing is enforced by nothing.
 import copy
 import json
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +33,7 @@ from supervisor.core.reviews.prompts import (
     prompt_order,
     report_of,
 )
+from tests.tables import each_row
 
 SCHEMA = Path("docs/reviewerc.schema.json")
 COMMAND: dict[str, Any] = {
@@ -238,7 +240,12 @@ def effects(plans: list[PromptPlan]) -> list[Any]:
 
 def observed(document: Any) -> Any:
     """All that a file comes to; its faults where it can't be used."""
-    read = read_reviewerc(json.dumps(document).encode(), {"UTC", "Europe/Berlin"})
+    return read_as(json.dumps(document))
+
+
+@cache
+def read_as(text: str) -> Any:
+    read = read_reviewerc(text.encode(), {"UTC", "Europe/Berlin"})
     if read.config is None:
         return [one.message for one in read.faults]
     config = combine([ConfigLayer("file", read.config)])
@@ -254,7 +261,7 @@ def observed(document: Any) -> Any:
     )
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("shape", "path"),
     [
         (shape, path)

@@ -1,9 +1,8 @@
 """The subset of YAML that `.reviewerc` may use, with every fault of its form at once."""
 
-import pytest
-
 from supervisor.core.reviews.config.yaml_nodes import MOST_BYTES, Scalar, read_nodes
 from supervisor.core.text.policy_yaml import Fields, Items
+from tests.tables import each_row
 
 
 def messages(text: str) -> list[str]:
@@ -28,7 +27,7 @@ def test_a_quoted_word_is_never_nothing() -> None:
     assert not root.is_nothing
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("text", "found"),
     [
         ("a: &x 1\nb: *x\n", ["1: the anchor `&x`", "2: an alias"]),
