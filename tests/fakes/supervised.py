@@ -25,7 +25,9 @@ from supervisor.errors import UserError
 from supervisor.network import egress_process
 from supervisor.sessions.start_session import StartSession
 from supervisor.settings import Settings, from_environment
-from tests.fakes import warm_egress
+from tests.fakes import handlers_read_once, warm_egress
+
+handlers_read_once.install()
 
 # A bound for what should take milliseconds, on a machine that does ten other things.
 PATIENCE_S = 45.0

@@ -18,7 +18,10 @@ from supervisor.server.common.listening import listen
 from supervisor.server.common.request_guard import CSRF_HEADER
 from supervisor.server.common.serve import Serving, serve_agent, serve_operator
 from supervisor.server.operator.pages import pages
+from tests.fakes import handlers_read_once
 from tests.fakes.parts import PORT, FakeParts
+
+handlers_read_once.install()
 
 ORIGIN = f"http://127.0.0.1:{PORT}"
 # A bound for what should take milliseconds, on a machine that does ten other things.
