@@ -11,9 +11,15 @@ from collections.abc import AsyncIterator
 import pytest
 
 from supervisor.egress import redirected
+from supervisor.egress.admission.admission import NAMES_PORT
 from supervisor.egress.admission.names import Names
 from supervisor.egress.loop.relay import GoneError, HeldEnd
 from supervisor.egress.redirected import Destination, SpeechError, speech
+from supervisor.sandbox import base, redirect
+
+
+def test_names_are_asked_at_the_port_that_the_sandbox_sends_them_to() -> None:
+    assert NAMES_PORT == base.NAMES_PORT == redirect._NAMES_PORT == 53
 
 
 def held(data: bytes, *, is_gone: bool = False) -> HeldEnd:
