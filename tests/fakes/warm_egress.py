@@ -12,6 +12,7 @@ import functools
 import gc
 import os
 import selectors
+import shutil
 import signal
 import socket
 import subprocess
@@ -49,9 +50,9 @@ def command(code: str = "") -> tuple[str, ...]:
 
 @functools.cache
 def _parent() -> str:
-    """Start the process that forks, and return the path of its socket. It ends with this one."""
-    folder = tempfile.TemporaryDirectory(prefix="egress-")
-    path = str(Path(folder.name) / "socket")
+    """Start the process that forks, and return the path of its socket. It ends with this one, and
+    removes the folder."""
+    path = str(Path(tempfile.mkdtemp(prefix="egress-")) / "socket")
     with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as listener:
         listener.bind(path)
         listener.listen(64)
@@ -63,7 +64,6 @@ def _parent() -> str:
             pass_fds=[listener.fileno()],
             start_new_session=True,
         )
-    atexit.register(folder.cleanup)
     atexit.register(parent.communicate)
     return path
 
@@ -135,6 +135,7 @@ def main() -> None:
     gc.collect()
     gc.freeze()
     listener = socket.socket(fileno=int(sys.argv[1]))
+    folder = Path(listener.getsockname()).parent
     with selectors.DefaultSelector() as selector:
         selector.register(listener, selectors.EVENT_READ)
         selector.register(sys.stdin, selectors.EVENT_READ)
@@ -142,6 +143,7 @@ def main() -> None:
         for key in list(selector.get_map().values()):
             if key.data is not None:
                 signal.pidfd_send_signal(key.data.ended, signal.SIGKILL)
+    shutil.rmtree(folder)
 
 
 if __name__ == "__main__":
