@@ -228,7 +228,8 @@ class Serving:
                 close_listener(server)
             for connection in list(self._server.server_state.connections):
                 connection.transport.abort()
-            self._sock.close()
+            # After the listeners, which close a turn later and need it open until then.
+            asyncio.get_running_loop().call_soon(self._sock.close)
 
     async def stop(self, why: str = "Gatehouse is shutting down") -> None:
         """Say farewell to the pages, close the listener, let what runs end within `GRACE_S`.
