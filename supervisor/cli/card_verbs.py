@@ -61,6 +61,8 @@ def answer(client: "Client", any_id: str, options: argparse.Namespace, verb: str
     What is answered is printed first, and its fingerprint goes with the answer: what changed in
     between isn't answered. 2 where what was approved failed.
     """
+    if options.always and options.lasts:
+        raise UserError("--always and --for contradict each other", "say one of them")
     if options.changes:
         return answer_changes(client, any_id, options, verb)
     if options.below:

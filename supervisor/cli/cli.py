@@ -363,7 +363,9 @@ def _add_answering(verb: Callable[..., argparse.ArgumentParser]) -> None:
     taking = verb("take", verbs.take)
     taking.add_argument("id", metavar="ID", help="a session")
     taking.add_argument(
-        "--branch", metavar="NAME", help="a branch of the agent's (default: the checked-out one)"
+        "--branch",
+        metavar="NAME",
+        help="which branch of the agent's (default: the one it has checked out)",
     )
     verb("pause", verbs.pause).add_argument("id", metavar="ID", help="a session that runs")
     verb("unpause", verbs.unpause).add_argument("id", metavar="ID", help="a paused session")

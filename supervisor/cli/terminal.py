@@ -27,7 +27,7 @@ def approval_lines(
     request: dict[str, Any], left_s: Mapping[str, float] = NOBODYS, *, is_whole: bool = False
 ) -> str:
     """A waiting request: id, category, exact action, why, the agent's reason (or what was noticed),
-    and how long it waits. `left_s`: the time that sessions have left, by id.
+    its session, and how long it waits. `left_s`: the time that sessions have left, by id.
 
     What is long is folded, and says where all of it is; with `is_whole` nothing is.
     """
@@ -41,6 +41,7 @@ def approval_lines(
     if request["reason"]:
         whose = "the agent says" if request["origin"] == "agent_api" else "noticed"
         lines.append(f"    {whose}: {shown(request['reason'])}")
+    lines.append(f"    session: {request['session_id']}")
     if request["status"] == "pending" and (countdown := _countdown(request, left_s)):
         lines.append(f"    {countdown}")
     if not is_whole and has_folds(request):

@@ -3,7 +3,7 @@
 import subprocess
 
 from tests.conftest import ROOT
-from tests.doors.conftest import House, until
+from tests.doors.conftest import House, one_line, until
 
 STRICT = str(ROOT / "policy/examples/strict.yaml")
 
@@ -12,6 +12,10 @@ def test_under_a_shipped_policy_they_go_to_the_data_folder(house: House) -> None
     house.up()
     house.agent("echo x > notes.txt", "--policy", STRICT)
     (one,) = until(house.requests, "the change")
+    assert f"session: {one['session_id']}" in house.ok("approvals")
+    for verb in ("approve", "deny"):
+        twice = house.run(verb, one["id"], "--always", "--for", "1h")
+        one_line(twice, "--always and --for contradict each other")
     said = house.ok("approve", one["id"], "--for", "1h")
     saved = house.data / "saved-strict.yaml"
     assert str(saved) in said

@@ -128,3 +128,15 @@ def test_the_end_of_input_at_a_question_is_a_no(door: Door) -> None:
     assert "Traceback" not in undo.printed
     os.close(master)
     assert (door.workspace / "a.txt").read_text() == "after\n"
+
+
+def test_policy_check_at_a_terminal_says_what_it_waits_for(door: Door) -> None:
+    master, slave = pty.openpty()
+    try:
+        check = door.start("policy", "check", stdin=slave)
+        check.until_printed("reading actions from the terminal")
+        os.write(master, b"\x04")
+        assert check.ended() == 0
+    finally:
+        os.close(master)
+        os.close(slave)

@@ -14,6 +14,9 @@ def check(policy_file: str | None, workspace: str | None) -> int:
         from supervisor.cli.lab.inputs import read_policy
 
         policy = read_policy(policy_file)
+    if sys.stdin.isatty():
+        said = "reading actions from the terminal, a line of JSON each; ^D ends"
+        print(f"gatehouse: {said}", file=sys.stderr, flush=True)
     now = RealClock().now()
     for line in sys.stdin.buffer:
         # The engine is imported with the first line. A blank line isn't understood either: it is
