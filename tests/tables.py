@@ -1,4 +1,4 @@
-"""A table as one test: every row runs, and all that fail are told at once.
+"""A table as one test: every row runs, and all that fail are told at once. A share of a table.
 
 pytest makes an item of each row of `parametrize`, which costs more than most rows do.
 """
@@ -15,6 +15,14 @@ from _pytest.mark import ParameterSet
 _LONGEST_NAME = 100
 # What a row may fail with: `pytest.raises` that sees nothing raises what is no `Exception`.
 _FAILURES = (Exception, pytest.fail.Exception)
+
+
+def share(rows: Iterable[Any], *shared: Any) -> list[ParameterSet]:
+    """Return all rows, for `pytest.mark.parametrize`: those of `shared` run in `make test`, the
+    others in `make test-many` alone."""
+    table = list(rows)
+    assert all(one in table for one in shared), "a share is of its table"
+    return [pytest.param(one, marks=() if one in shared else pytest.mark.many) for one in table]
 
 
 def each_row(

@@ -15,6 +15,7 @@ from supervisor.gate.gate import Refused
 from supervisor.gate.repeats import MOST_CONNECTIONS
 from tests.browser.conftest import PATIENCE_S, opened
 from tests.browser.operator_site import Site
+from tests.tables import share
 
 LASTING = {
     "15 minutes": ("t", "Allow for 15 min…", "allow"),
@@ -47,11 +48,11 @@ async def answered(site: Site, request: Request) -> str:
 
 
 @pytest.mark.parametrize("key", [True, False], ids=["by key", "by mouse"])
-@pytest.mark.parametrize("case", LASTING.values(), ids=LASTING)
+@pytest.mark.parametrize("how_long", share(LASTING, "15 minutes", "never", "always"))
 async def test_an_answer_lasts_as_long_as_was_said(
-    site: Site, page: Page, case: tuple[str, str, str], key: bool
+    site: Site, page: Page, how_long: str, key: bool
 ) -> None:
-    pressed, name, effect = case
+    pressed, name, effect = LASTING[how_long]
     request = site.ask(connect("api.example.org"), origin="egress", hold_s=60)
     shown = page.locator(f"#request-{request.id}")
     button = shown.get_by_role("button", name=name, exact=True)

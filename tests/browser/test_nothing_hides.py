@@ -2,7 +2,6 @@
 says how much, and nothing is approved before all of it was shown. Measured in the browser, in a
 wide window and on a phone."""
 
-import os
 from collections.abc import Callable
 from typing import Any
 
@@ -16,6 +15,7 @@ from tests.browser.operator_site import Site
 from tests.browser.test_change_sets import ask as ask_many
 from tests.browser.test_change_sets import change
 from tests.fakes.waiting import settled
+from tests.tables import share
 
 # What pushes the end away. `{end}` is the end: another one in each field.
 HOSTILE = {
@@ -33,8 +33,6 @@ HOSTILE = {
     "widest letters": "\ufdfd" * 500 + "{end}",
     "marks of its own": "ls⟨2 spaces⟩" + " " * 500 + "{end}",
 }
-# What a short run tries of them on the other pages; `make test-many` tries all.
-SHARE = ("one long word", "blank lines", "wide characters", "stacked marks")
 WINDOWS = {"wide": {"width": 1300, "height": 900}, "phone": {"width": 390, "height": 800}}
 FIELDS: dict[str, Callable[[str], Action]] = {
     "command": lambda text: Exec(command=f"echo {text}"),
@@ -153,7 +151,9 @@ async def press_approve(site: Site, page: Page, request: Request) -> bool:
     return True
 
 
-@pytest.mark.parametrize("how", HOSTILE)
+@pytest.mark.parametrize(
+    "how", share(HOSTILE, "spaces", "blank lines", "wide characters", "one long word")
+)
 async def test_each_end_is_in_view_and_what_is_folded_is_unfolded_first(
     site: Site, context: BrowserContext, how: str
 ) -> None:
@@ -262,7 +262,7 @@ async def test_long_names_among_many_files_are_answered_on_their_own(
     assert status(await settled(site.parts.queue, hidden[1].id, PATIENCE_S)) == "used"
 
 
-@pytest.mark.parametrize("how", HOSTILE if os.environ.get("EVERYTHING") else SHARE)
+@pytest.mark.parametrize("how", share(HOSTILE, "blank lines", "stacked marks"))
 async def test_no_other_page_cuts_anything_off(
     site: Site, context: BrowserContext, how: str
 ) -> None:

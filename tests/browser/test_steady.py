@@ -11,6 +11,7 @@ from supervisor.core.approvals import Request, status
 from tests.browser.conftest import PATIENCE_S
 from tests.browser.operator_site import Site
 from tests.browser.test_page_keyboard import settled_on
+from tests.tables import share
 
 # Presses as soon as a card is there that wasn't, or has the focus that hadn't: in the turn of its
 # change, however slow the machine.
@@ -51,7 +52,7 @@ def is_pending(site: Site, request: Request) -> bool:
     return status(site.parts.queue.get(request.id)) == "pending"
 
 
-@pytest.mark.parametrize("how", ["key", "deny", "enter", "click"])
+@pytest.mark.parametrize("how", share(("key", "deny", "enter", "click"), "key", "click"))
 async def test_a_card_that_just_arrived(site: Site, page: Page, how: str) -> None:
     await pressed_at_once(page, '.card[data-status="pending"]', how)
     request = site.ask(Exec(command="make"))
@@ -64,7 +65,7 @@ async def test_a_card_that_just_arrived(site: Site, page: Page, how: str) -> Non
     assert status(await site.parts.gate.wait(request.id, PATIENCE_S)) in ("approved", "used")
 
 
-@pytest.mark.parametrize("how", ["key", "deny", "enter", "click", "tick"])
+@pytest.mark.parametrize("how", share(("key", "deny", "enter", "click", "tick"), "deny", "tick"))
 async def test_a_newer_version_in_the_place_of_the_selected_card(
     site: Site, page: Page, how: str
 ) -> None:

@@ -1,7 +1,7 @@
 """The real supervisor and egress under 64 busy clients for SOAK_S seconds: no memory that only
 grows, no descriptor that isn't given back.
 
-`make test` plays 20 seconds of it, `make soak` 30 minutes. The clients are in a real sandbox
+`make test` plays 10 seconds of it, `make soak` 30 minutes. The clients are in a real sandbox
 (`soak_load.py`): connections kept and new, tunnelled and looked into, denied, cut off half-way,
 read slowly, and asked, which a person answers by chance or not at all. Every sample is printed,
 and kept in SOAK_LOG where that is set.
@@ -27,7 +27,7 @@ from supervisor.settings import ROOT
 from tests.chaos.soak_measure import MIB, Held, growth, held_by, size_of
 from tests.scenarios.process import Gatehouse, descendants, until
 
-SOAK_S = float(os.environ.get("SOAK_S", "20"))
+SOAK_S = float(os.environ.get("SOAK_S", "10"))
 LOG = os.environ.get("SOAK_LOG", "")
 SAMPLE_S = min(5.0, SOAK_S / 20)
 # The network log and other bounded memories fill up first.

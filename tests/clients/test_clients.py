@@ -23,17 +23,24 @@ OPERATIONS = {"tunnelled": "connect", "looked-into": "request"}
 
 
 def cells() -> list[object]:
-    """Every client both ways. Each way is a group of its own, for one worker of pytest's."""
+    """Every client both ways, of which `make test` tries one, in turns. Each way is a group of its
+    own, for one worker of pytest's."""
     return [
-        pytest.param(client, way, id=f"{client.name} {way}", marks=_marks(client, way))
-        for way in WAYS
-        for client in CLIENTS
+        pytest.param(
+            client, way, id=f"{client.name} {way}", marks=_marks(client, way, (row + at) % 2 == 1)
+        )
+        for at, way in enumerate(WAYS)
+        for row, client in enumerate(CLIENTS)
     ]
 
 
-def _marks(client: Client, way: str) -> list[pytest.MarkDecorator]:
-    group = pytest.mark.xdist_group(f"clients-{way}")
-    return [group, pytest.mark.skip(reason=client.missing)] if client.missing else [group]
+def _marks(client: Client, way: str, is_one_of_many: bool) -> list[pytest.MarkDecorator]:
+    marks = [pytest.mark.xdist_group(f"clients-{way}")]
+    if client.missing:
+        marks.append(pytest.mark.skip(reason=client.missing))
+    if is_one_of_many:
+        marks.append(pytest.mark.many)
+    return marks
 
 
 def url(origin: Noting, verdict: str, way: str) -> str:

@@ -10,6 +10,7 @@ import subprocess
 import pytest
 
 from tests.doors.conftest import PATIENCE_S, Door, Started, until
+from tests.tables import share
 
 pytestmark = [pytest.mark.timeout(300)]
 
@@ -47,7 +48,10 @@ def asking(door: Door) -> Started:
     return run
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
+
+@pytest.mark.parametrize("number", share(SIGNALS, signal.SIGINT))
 def test_a_run_ends_in_order_and_keeps_what_waits(door: Door, number: signal.Signals) -> None:
     run = asking(door)
     run.signal(number)
@@ -58,7 +62,7 @@ def test_a_run_ends_in_order_and_keeps_what_waits(door: Door, number: signal.Sig
     assert set(TITLES) <= door.waiting().keys(), "kept, not denied"
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+@pytest.mark.parametrize("number", share(SIGNALS, signal.SIGTERM))
 def test_a_supervisor_ends_in_order(door: Door, number: signal.Signals) -> None:
     up, run = door.up(), asking(door)
     up.signal(number)
@@ -69,7 +73,7 @@ def test_a_supervisor_ends_in_order(door: Door, number: signal.Signals) -> None:
     assert run.printed.splitlines()[-1].startswith("gatehouse: the supervisor")
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+@pytest.mark.parametrize("number", share(SIGNALS, signal.SIGHUP))
 def test_a_run_beside_a_supervisor_takes_its_session_along(
     door: Door, number: signal.Signals
 ) -> None:

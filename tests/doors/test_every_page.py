@@ -16,7 +16,7 @@ from tests.doors.conftest import House, until
 
 POLICIES = (ROOT / "policy/default.yaml", *sorted((ROOT / "policy/examples").glob("*.yaml")))
 # Tried by `make test`; the others by `make test-many`.
-_SHARE = {"default", "strict"}
+_SHARE = {"default"}
 _GET = re.compile(r"^@get\(\s*\"([^\"]+)\"", re.MULTILINE)
 # Requests and sessions in a path. Of pages that differ in these alone a few are loaded.
 _HEX = re.compile(r"[0-9a-f]{32}")

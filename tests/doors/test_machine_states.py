@@ -15,6 +15,7 @@ from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import rsa
 
 from tests.doors.conftest import Door, no_bug, one_line
+from tests.tables import share
 
 pytestmark = [pytest.mark.timeout(300)]
 
@@ -40,7 +41,10 @@ def test_a_data_folder_that_can_not_be_ours(door: Door) -> None:
     one_line(door.run(*RUN, GATEHOUSE_DATA="/proc/self"), "can't be made private", "--data-dir")
 
 
-@pytest.mark.parametrize("name", ["lock", "ca/mitmproxy-ca.pem", "gatehouse.db", "audit.log"])
+NAMES = ("lock", "ca/mitmproxy-ca.pem", "gatehouse.db", "audit.log")
+
+
+@pytest.mark.parametrize("name", share(NAMES, "lock", "gatehouse.db"))
 def test_what_sudo_once_made_there(used: Door, name: str) -> None:
     shut(used.data / name)
     words = one_line(used.run(*RUN), str(used.data / name))

@@ -7,6 +7,7 @@ import pty
 import pytest
 
 from tests.doors.conftest import Door, no_bug, one_line
+from tests.tables import share
 
 pytestmark = [pytest.mark.timeout(300)]
 
@@ -34,7 +35,10 @@ def test_a_reader_that_has_enough_ends_a_verb_in_peace(door: Door) -> None:
     assert (done.returncode, done.stdout.count("\n"), done.stderr) == (0, 1, "")
 
 
-@pytest.mark.parametrize("closed", ["<&-", ">&-", "2>&-", "<&- >&- 2>&-", "| head -n 1"])
+CLOSED = ("<&-", ">&-", "2>&-", "<&- >&- 2>&-", "| head -n 1")
+
+
+@pytest.mark.parametrize("closed", share(CLOSED, "<&- >&- 2>&-", "| head -n 1"))
 def test_a_session_goes_on_without_its_terminal(door: Door, closed: str) -> None:
     """And the exit code is the agent's."""
     agent = "sh -c 'seq 30000; exit 7'"

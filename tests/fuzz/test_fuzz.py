@@ -15,8 +15,8 @@ from tests.fuzz.seeds import ROOT, dictionary, seeds
 needs_atheris = pytest.mark.skipif(missing() is not None, reason=missing() or "")
 # How many inputs the short search tries, the seeds among them: some seconds each.
 RUNS = {"exec": 1_500, "check": 4_000}
-# What decides about commands and rules is searched each time; the rest by `make test-many`.
-SHARE = ("exec", "policy", "hello")
+# What decides about commands is searched each time; the rest by `make test-many`.
+SHARE = ("exec",)
 
 
 def test_every_target_can_be_named() -> None:

@@ -225,8 +225,8 @@ class Named:
         )
 
 
-# The slowest of them has these only where everything is run (`make test-many`).
-EACH = ["claude", "codex", *(["opencode"] if os.environ.get("EVERYTHING") else [])]
+# The slower ones have these only where everything is run (`make test-many`).
+EACH = ["claude", *(["codex", "opencode"] if os.environ.get("EVERYTHING") else [])]
 
 
 @pytest.fixture(params=EACH)

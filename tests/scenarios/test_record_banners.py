@@ -54,7 +54,7 @@ async def told(capfd: pytest.CaptureFixture[str], text: str) -> None:
     said = ""
     async with asyncio.timeout(PATIENCE_S):
         while text not in said:
-            said += capfd.readouterr().out
+            said += capfd.readouterr().err
             await asyncio.sleep(0.05)
 
 
