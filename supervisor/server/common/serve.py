@@ -176,8 +176,6 @@ class _Uvicorn(uvicorn.Server):
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         """Let what runs end within `GRACE_S`, and cut off the rest."""
         timer = asyncio.get_running_loop().call_later(GRACE_S, self._cut_off)
-        for server in self.servers:
-            close_listener(server)
         # Whom uvicorn doesn't know yet, it waits for, and never says goodbye to.
         for _ in range(SETTING_UP_TURNS):
             await asyncio.sleep(0)
@@ -224,8 +222,7 @@ class Serving:
         finally:
             # After an orderly end there is nothing left to do here; a cancelled one leaves listener
             # and connections behind.
-            for server in getattr(self._server, "servers", ()):
-                close_listener(server)
+            self._take_no_more()
             for connection in list(self._server.server_state.connections):
                 connection.transport.abort()
             # After the listeners, which close a turn later and need it open until then.
@@ -233,11 +230,18 @@ class Serving:
 
     async def stop(self, why: str = "Gatehouse is shutting down") -> None:
         """Say farewell to the pages, close the listener, let what runs end within `GRACE_S`.
-        Returns when pages were told."""
+        Returns when pages were told and nobody new is let in."""
         live = self._app.state.get("live")
         if live is not None:
             await live.shutdown(why)
+        # Who made the socket may close it as soon as this returns, and its number be another's.
+        self._take_no_more()
+        await asyncio.sleep(0)
         self._server.leave.set()
+
+    def _take_no_more(self) -> None:
+        for server in getattr(self._server, "servers", ()):
+            close_listener(server)
 
 
 def serve_operator(app: Litestar, sock: socket.socket) -> Serving:
