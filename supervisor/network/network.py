@@ -169,7 +169,8 @@ class NetworkBroker:
         if self._run is not None:
             self._run.channel.cut()
         if self._task is not None:
-            await self._task
+            # Also where it was cancelled, since a task beside it failed: that one is told.
+            await asyncio.wait({self._task})
         for session_id in list(self._sessions):
             await self.close_session(session_id)
 
