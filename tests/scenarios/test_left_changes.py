@@ -13,7 +13,6 @@ from typing import Any
 import httpx
 import pytest
 
-from supervisor.core.actions import content_hash
 from tests.fakes.supervised import git, make_repository
 from tests.scenarios.process import Gatehouse, until
 
@@ -71,53 +70,6 @@ def approve_on_the_page(page: httpx.Client, request_id: str) -> None:
     assert fingerprint is not None
     form = {"fingerprint": fingerprint[1]}
     assert page.post(f"/requests/{request_id}/approved", data=form).status_code == 200
-
-
-def test_what_is_left_is_shown_and_answered_at_every_door(
-    product: Gatehouse, tmp_path: Path
-) -> None:
-    workspace = tmp_path / "workspace"
-    up(product, tmp_path)
-    run = ("run", "--workspace", str(workspace), "--", "sh", "-c", WORK)
-    product.launch(*run, log=tmp_path / "run.log")
-    left = product.until_all_wait("write a.txt", "write b.txt", "write c.txt", "write README.md")
-    session = product.events("session_started")[0]["session"]
-    product.ok("stop", session)
-    product.until_event("session_ended")
-    (workspace / "README.md").write_text("the person's\n")
-    (workspace / "a.txt").write_text("one\n")  # a new time, the same content
-
-    # By the page: the diff is there, and Approve applies it.
-    with Door(product) as page:
-        approve_on_the_page(page, left["write a.txt"])
-    until(lambda: (workspace / "a.txt").read_text() == "one\nnew\n", "the change on the host")
-
-    # By the command line, and what the person changed meanwhile stays.
-    shown = product.ok("show", left["write b.txt"])
-    assert "+of b" in shown
-    assert "approved; applied" in product.ok("approve", left["write b.txt"])
-    assert (workspace / "b.txt").read_text() == "of b\n"
-    stale = product.ok("show", left["write README.md"])
-    assert "out of date: approving it would change nothing" in stale
-    assert product.run("approve", left["write README.md"]).returncode == 2
-    assert (workspace / "README.md").read_text() == "the person's\n"
-
-    # By the API, across a restart.
-    product.end()
-    up(product, tmp_path)
-    with Door(product) as page:
-        detail = page.get(f"/api/requests/{left['write c.txt']}").json()
-        done = page.post(
-            f"/api/requests/{left['write c.txt']}/approve",
-            json={"fingerprint": detail["request"]["fingerprint"]},
-        )
-    assert detail["card"]["after"] == content_hash(b"of c\n")
-    assert "".join(
-        text for line in detail["card"]["diff"]["hunks"][0]["lines"] for text, _ in line["spans"]
-    ) == ("of c")
-    assert done.status_code == 200, done.text
-    until(lambda: (workspace / "c.txt").exists(), "the change on the host")
-    assert (workspace / "c.txt").read_text() == "of c\n"
 
 
 def test_what_comes_to_nothing_waits_again_though_nothing_watches_the_copy(

@@ -80,22 +80,6 @@ async def test_an_overnight_run_is_answered_in_the_morning(
     assert git(remote, "log", "-1", "--format=%s", "night").strip() == "Work at night"
 
 
-async def test_a_file_that_changed_meanwhile_is_not_overwritten(
-    tmp_path: Path, workspace: Path
-) -> None:
-    async with supervised(settings_in(tmp_path, POLICY)) as running:
-        call = ("/v1/exec", {"command": "echo agent > README.md; sleep 60"})
-        session = await running.start(workspace, *agent_command(call))
-        change = await running.asked("filesystem")
-        await running.parts.sessions.stop(session.id, reason="a person", by="the test")
-        await running.ended(session)
-        (workspace / "README.md").write_text("mine\n")
-        running.approve(change)
-        (done,) = await settled(running, [change])
-        assert not (done.outcome or {})["ok"]
-        assert (workspace / "README.md").read_text() == "mine\n"
-
-
 async def test_an_install_is_carried_out_after_the_end_and_its_files_are_asked(
     tmp_path: Path, workspace: Path
 ) -> None:
