@@ -1,6 +1,7 @@
 """Closes a listening socket of asyncio's."""
 
 import asyncio
+import contextlib
 
 
 def close_listener(server: asyncio.Server) -> None:
@@ -11,5 +12,12 @@ def close_listener(server: asyncio.Server) -> None:
     traceback when it is collected (CPython issue 109564)."""
     loop = asyncio.get_running_loop()
     for sock in server.sockets:
-        loop.remove_reader(sock)
-    loop.call_soon(server.close)
+        if sock.fileno() >= 0:
+            loop.remove_reader(sock)
+    loop.call_soon(_close, server)
+
+
+def _close(server: asyncio.Server) -> None:
+    # Whoever made a socket may have closed it, as of a sandbox whose start failed.
+    with contextlib.suppress(ValueError):
+        server.close()

@@ -241,6 +241,7 @@ class _Start:
             self._running.limits_in_force = self._bound(init_pid)
             if on_listeners is not None:
                 await on_listeners(self._listeners)
+                self._listeners = {}  # theirs to close from now on
             self._pump(on_output, on_error)
             await asyncio.get_running_loop().sock_sendall(gate, b"go\n")
         return self._running

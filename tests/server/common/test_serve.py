@@ -250,13 +250,17 @@ async def test_who_comes_as_a_door_closes_is_no_error(
 
 
 async def test_a_door_whose_socket_was_closed_meanwhile_ends_in_order(running: FakeParts) -> None:
-    """A session's end closes its sockets without waiting for its door."""
+    """A sandbox whose start fails closes its sockets, and a session's end doesn't wait for its
+    door."""
     errors: list[object] = []
     asyncio.get_running_loop().set_exception_handler(lambda _, context: errors.append(context))
-    sock = listen(0)
-    async with on_socket(serve_agent(build_agent_app(running, "one"), sock)) as door:
-        await door.stop()
-        sock.close()
+    for is_closed_before in (True, False):
+        sock = listen(0)
+        async with on_socket(serve_agent(build_agent_app(running, "one"), sock)) as door:
+            if is_closed_before:
+                sock.close()
+            await door.stop()
+            sock.close()
     assert errors == []
 
 
