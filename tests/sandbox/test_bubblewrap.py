@@ -275,7 +275,7 @@ async def test_terminate_reaches_the_command_and_its_children(
 
     script = (
         "trap 'echo outer; exit 5' TERM; sh -c 'trap \"echo inner; exit\" TERM; echo ready; while"
-        " :; do sleep 0.1; done' & wait; wait"
+        " :; do sleep 0.1; done' & while :; do sleep 0.1; done"
     )
     running = await sandbox.start(place.spec("sh", "-c", script), on_output=heard)
     await ready.wait()
