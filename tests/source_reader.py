@@ -1,12 +1,20 @@
 """Read the product's sources: modules, the names that each imports and uses."""
 
 import ast
+import re
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
 ROOT = Path(__file__).resolve().parents[1]
+
+
+def run_as_root(name: str) -> tuple[str, ...]:
+    """What the Makefile lists in `ROOT_SHARE` or `ROOT_TOO`: folders and files of tests."""
+    makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
+    (listed,) = re.findall(rf"^{name} := (.+)$", makefile, re.MULTILINE)
+    return tuple(listed.split())
 
 
 class Module(NamedTuple):

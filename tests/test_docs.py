@@ -19,6 +19,7 @@ from supervisor.server.agent import mcp_tools
 from supervisor.server.app import build_agent_app, build_operator_app
 from supervisor.settings import SETTINGS
 from tests.fakes.parts import FakeParts
+from tests.source_reader import run_as_root
 
 ROOT = Path(__file__).resolve().parents[1]
 DOCUMENTS = [
@@ -42,10 +43,9 @@ def text_of(document: str) -> str:
 def names_that_run(path: str) -> set[str]:
     """The tests of a file that `make test` runs, some rows of each at least: as root only those of
     its share."""
-    (share,) = re.findall(r"^ROOT_SHARE := (.+)$", text_of("Makefile"), re.MULTILINE)
     is_left_out = re.compile(
         r"mark\.many|EVERYTHING"
-        if path.startswith(tuple(share.split()))
+        if path.startswith(run_as_root("ROOT_SHARE"))
         else r"mark\.many|EVERYTHING|geteuid\(\) != 0"
     )
     body = ast.parse(text_of(path))

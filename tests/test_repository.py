@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.source_reader import ROOT, imported, sources
+from tests.source_reader import ROOT, imported, run_as_root, sources
 
 
 def tracked_files() -> list[Path]:
@@ -115,9 +115,7 @@ def test_nothing_unexpected_lies_at_the_top_level() -> None:
 def test_what_only_root_can_do_is_run_as_root_too() -> None:
     """`make test` runs everything without root's rights: elsewhere such a test would be skipped
     for good."""
-    (share,) = re.findall(
-        r"^ROOT_SHARE := (.+)$", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE
-    )
+    share = run_as_root("ROOT_SHARE")
     needs = re.compile(r"geteuid\(\) == 0|geteuid\(\) != 0, reason|only root|folding_files")
     names = (
         str(path.relative_to(ROOT)) for path in tracked_files() if path.match("tests/**/test_*.py")
@@ -128,14 +126,12 @@ def test_what_only_root_can_do_is_run_as_root_too() -> None:
         if name != "tests/test_repository.py" and needs.search((ROOT / name).read_text("utf-8"))
     }
     assert only_root
-    assert {name for name in only_root if not name.startswith(tuple(share.split()))} == set()
+    assert {name for name in only_root if not name.startswith(share)} == set()
 
 
 def test_what_a_person_does_is_tried_as_root_too() -> None:
-    (too,) = re.findall(
-        r"^ROOT_TOO := (.+)$", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE
-    )
-    assert "tests/doors" in too.split()
+    too = run_as_root("ROOT_TOO")
+    assert "tests/doors" in too
 
 
 def test_web_holds_no_python() -> None:
