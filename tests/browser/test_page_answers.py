@@ -48,6 +48,29 @@ async def test_approve_lets_the_waiting_agent_go_on(site: Site, page: Page) -> N
     assert site.parts.queue.get(asked["id"]).answered_by == "operator (browser)"
 
 
+@pytest.mark.parametrize("name", ["Approve", "Approve all"])
+async def test_news_that_comes_before_the_answer_returns_is_shown(
+    site: Site, page: Page, name: str
+) -> None:
+    asked = [site.ask(Exec(command=f"make {one}")) for one in ("first", "second")]
+    section = page.locator('section[data-category="exec"]')
+
+    async def slow(route: Route) -> None:
+        back = await route.fetch()
+        while status(site.parts.queue.get(asked[0].id)) != "used":
+            await asyncio.sleep(0.01)
+        last = site.ask(Git(operation="push", remote="origin", refspecs=("main",)))
+        await expect(page.locator(f"#request-{last.id}")).to_be_visible()
+        await route.fulfill(response=back)
+
+    await page.route("**/approved", slow)
+    await section.get_by_role("button", name=name, exact=True).first.click()
+    if name == "Approve all":
+        await page.locator("#confirm-yes").click()
+    done = section.locator("[data-role=delivery]").get_by_text("done, exit code 0")
+    await expect(done).to_have_count(2 if name == "Approve all" else 1)
+
+
 async def test_deny_tells_the_agent_why(site: Site, page: Page) -> None:
     request = site.ask(Exec(command="npm publish"))
     shown = page.locator(f"#request-{request.id}")

@@ -23,6 +23,8 @@ let inFlight = new Set();
 let isFetching = false;
 // A newer request's id -> the id of the card whose place it takes.
 const replaces = new Map();
+// A request's id -> the status it was told to have while an answer was under way: what comes back with the answer may be older.
+const toldMeanwhile = new Map();
 
 export const cardOf = (id) => $(`request-${id}`);
 export const waitingCards = (root = document) => [...root.querySelectorAll('.card[data-request][data-status="pending"]')];
@@ -34,6 +36,7 @@ const isHere = (session) => !ownSession() || !session || session === ownSession(
 export function requestChanged(request) {
   if (isInSet(request) && !cardOf(request.id)) return;
   const card = cardOf(request.id);
+  if (card && card.dataset.busy) toldMeanwhile.set(request.id, request.status);
   if (request.status !== "pending") {
     pending.delete(request.id);
     if (card && !card.dataset.busy && request.superseded_by) superseded(request.id, request.superseded_by);
@@ -275,6 +278,31 @@ function goOn(card, byPointer) {
   if (next && !byPointer) next.scrollIntoView({ block: "nearest" });
 }
 
+function answered(old, byPointer) {
+  const { request: id } = old.dataset;
+  const card = cardOf(id) || document.querySelector(`.card[data-takes-place-of="${CSS.escape(id)}"]`);
+  if (card && card.dataset.status !== "pending") {
+    pending.delete(id);
+    goOn(card, byPointer);
+  } else if (card) {
+    looksNew(card);
+    if (card !== old) takePlace(old, card); // the answer didn't count: what was ticked and typed stays
+    if (!card.contains(document.activeElement)) card.focus({ preventScroll: true });
+  }
+}
+
+// What was told while the answer was under way: the action is carried out by now, or what came back was lost.
+function hearAgain(id) {
+  const [told, card] = [toldMeanwhile.get(id), cardOf(id)];
+  if (toldMeanwhile.delete(id) && card && (told === "used" || told !== card.dataset.status)) want(id);
+}
+
+// The cards that a button answers: all that its question named, or its own.
+function answeredBy(button) {
+  if (!("bulk" in button.dataset)) return [button.closest(".card")].filter(Boolean);
+  return button.dataset.shown.split(",").map((one) => cardOf(one.split(":")[0])).filter(Boolean);
+}
+
 export function watchCards() {
   let byPointer = false;
   document.addEventListener("pointermove", (event) => {
@@ -286,27 +314,17 @@ export function watchCards() {
 
   // By the request, not by its button or form: the answer may have taken these off the page.
   const answering = new WeakMap();
-  document.addEventListener("htmx:beforeRequest", (event) => {
-    const card = event.detail.elt.closest(".card");
-    if (!card || event.detail.requestConfig.verb !== "post") return;
-    answering.set(event.detail.requestConfig, card);
-    card.dataset.busy = "1";
+  document.addEventListener("htmx:beforeRequest", ({ detail: { elt, requestConfig } }) => {
+    if (requestConfig.verb !== "post") return;
+    const cards = answeredBy(elt);
+    answering.set(requestConfig, cards);
+    for (const card of cards) card.dataset.busy = "1";
   });
-  document.addEventListener("htmx:afterRequest", (event) => {
-    const old = answering.get(event.detail.requestConfig);
-    if (!old) return;
-    delete old.dataset.busy;
-    const { request: id } = old.dataset;
-    const card = cardOf(id) || document.querySelector(`.card[data-takes-place-of="${CSS.escape(id)}"]`);
-    if (card && card.dataset.status !== "pending") {
-      pending.delete(id);
-      goOn(card, byPointer);
-    } else if (card) {
-      looksNew(card);
-      if (card !== old) takePlace(old, card); // the answer didn't count: what was ticked and typed stays
-      else if (!pending.has(id)) want(id); // what came back was lost, and news told meanwhile that it counted
-      if (!card.contains(document.activeElement)) card.focus({ preventScroll: true });
-    }
+  document.addEventListener("htmx:afterRequest", ({ detail: { elt, requestConfig } }) => {
+    const cards = answering.get(requestConfig) ?? [];
+    for (const card of cards) delete card.dataset.busy;
+    if (cards.length && !("bulk" in elt.dataset)) answered(cards[0], byPointer);
+    for (const card of cards) hearAgain(card.dataset.request);
     changed();
   });
   // The form of a new rule takes the focus, and gives it back. Only when htmx has taken it over: until then it submits by itself.
