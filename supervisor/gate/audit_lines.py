@@ -4,20 +4,26 @@ docs/record.md says what the fields mean to a reader. A line whose fields were e
 given these instead.
 """
 
+import contextlib
 from collections.abc import Mapping
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import msgspec
 
 from supervisor.core.actions import Action, Effect, Network, category_of, fingerprint
 from supervisor.core.approvals import Request, last_printed
 from supervisor.core.secrets import command_secrets
-from supervisor.core.secrets.redact import hidden
+from supervisor.core.secrets.redact import Redactor, hidden
 from supervisor.core.verdicts import Rule, Verdict
+from supervisor.errors import StorageError
 from supervisor.gate.grants import Grant
-from supervisor.records.audit import Encoded, Event
+from supervisor.records.audit import Audit, Encoded, Event
 
 LONG_CHARS = 500
+# Verdicts on connections whose encoded fields are kept. What is longer is encoded anew each time:
+# what agents send must not fill the memory.
+MOST_KEPT = 256
+MOST_BYTES = 4096
 
 type LineFields = Mapping[str, Any] | Encoded
 
@@ -175,3 +181,59 @@ def effect_settled(
         }
         | ({} if facts["ok"] or not (said := last_printed(facts)) else {"printed": said}),
     }
+
+
+def record_refusal(audit: Audit, action: Action, session_id: str, why: str) -> None:
+    """Record that a channel refused by itself, before any rule. Never raises."""
+    with contextlib.suppress(StorageError):
+        audit.record_all([refused(action, session_id, why, by="gatehouse")])
+
+
+class _Judged(NamedTuple):
+    action: Network
+    verdict: Verdict
+    session_id: str
+
+
+class VerdictLines:
+    """Writes the verdicts of one gate, each by itself and at once.
+
+    Programs connect again and again, so the fields of a connection's verdict are encoded and
+    redacted once for the same action, verdict and session.
+    """
+
+    def __init__(self, audit: Audit, redactor: Redactor) -> None:
+        self._audit = audit
+        self._redactor = redactor
+        self._known_secrets = redactor.changes
+        self._kept: dict[_Judged, Encoded] = {}
+
+    def write(self, action: Action, verdict: Verdict, session_id: str) -> None:
+        """Put a verdict on record. `StorageError` where it can't be written."""
+        if isinstance(action, Network) and action.operation == "connect":
+            fields: LineFields = self._fields(_Judged(action, verdict, session_id))
+        else:
+            fields = judged(action, verdict, session_id)
+        self._audit.record_all([verdict_given(fields)])
+
+    def _fields(self, one: _Judged) -> Encoded | dict[str, object]:
+        if self._known_secrets != self._redactor.changes:
+            # INVARIANT: what was clean is looked through anew once there is another secret to look
+            # for.
+            self._kept.clear()
+            self._known_secrets = self._redactor.changes
+        try:
+            kept = self._kept.get(one)
+        except TypeError:  # an action with something in it that can still change
+            return judged(*one)
+        return self._made(one) if kept is None else kept
+
+    def _made(self, one: _Judged) -> Encoded | dict[str, object]:
+        fields = judged(*one)
+        encoded = self._audit.encoded(fields)
+        if encoded is None or len(encoded.text) > MOST_BYTES:
+            return fields
+        if len(self._kept) >= MOST_KEPT:
+            self._kept.clear()
+        self._kept[one] = encoded
+        return encoded

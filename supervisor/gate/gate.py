@@ -18,31 +18,40 @@ nothing out itself: what became ready goes to the `handlers` that channels regis
     repeats   what is asked again           pending_writes  facts not in the database yet
 """
 
+import secrets
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any
+from typing import Any, Literal, NamedTuple
 
 import msgspec
 
 from supervisor.base import log
 from supervisor.base.clock import Clock
 from supervisor.base.slices import slices
-from supervisor.core.actions import Action, fingerprint
-from supervisor.core.approvals import SUPERSEDED, Answer, Origin, Request, explanation, status
+from supervisor.core.actions import Action, fingerprint, subject
+from supervisor.core.approvals import (
+    SUPERSEDED,
+    Answer,
+    Origin,
+    Request,
+    RequestId,
+    explanation,
+    status,
+)
 from supervisor.core.policy.refusals import INBOX_FULL, SESSION_ENDED
 from supervisor.core.policy.rules import Verdict
-from supervisor.core.secrets.redact import Redactor
+from supervisor.core.secrets import command_secrets
+from supervisor.core.secrets.redact import Redactor, redacted
 from supervisor.errors import ChangedError, StorageError
 from supervisor.gate import audit_lines
 from supervisor.gate.answering import PREPARED, Answering, Answers
+from supervisor.gate.audit_lines import VerdictLines, record_refusal
 from supervisor.gate.grants import Grant, Lease, Refused, refused_by, taken, unanswered
 from supervisor.gate.handlers import Handlers
 from supervisor.gate.judging import Rulings
-from supervisor.gate.pending_writes import Outcome, PendingWrites, outcome_of
 from supervisor.gate.repeats import Repeats
-from supervisor.gate.request_terms import RequestTerms
-from supervisor.gate.verdict_lines import VerdictLines, record_refusal
 from supervisor.records.approval_queue import ApprovalQueue
 from supervisor.records.audit import Audit, Encoded
 from supervisor.records.kill_switch import KillSwitch
@@ -50,9 +59,96 @@ from supervisor.records.policy_files import PolicyFiles
 
 __all__ = ["Gate", "Grant", "Lease", "Outcome", "Refused"]
 
-
 NO_LINES: Mapping[str, Encoded | None] = MappingProxyType({})
 FULL = Verdict(decision="deny", why=INBOX_FULL, remedy="wait for answers", by_policy=False)
+MOST_REASON_CHARS = 2000
+
+type Outcome = Literal["done", "failed"]
+
+
+class PendingWrites:
+    """Facts that the database doesn't hold yet: how often rules matched, counted in memory so
+    that a verdict costs no write, and outcomes that a full disk kept out of it.
+
+    `uses` is how often each rule matched, by its id, ever.
+    """
+
+    def __init__(self, queue: ApprovalQueue, clock: Clock) -> None:
+        self._queue = queue
+        self._clock = clock
+        self._hits: Counter[str] = Counter()
+        self._owed: dict[str, dict[str, Any]] = {}
+        self.uses = {rule: hits for rule, (hits, _) in queue.rule_hits().items()}
+
+    def count(self, rule_id: str) -> None:
+        """A rule matched."""
+        self._hits[rule_id] += 1
+        self.uses[rule_id] = self.uses.get(rule_id, 0) + 1
+
+    def settle(self, outcomes: Mapping[str, dict[str, Any]]) -> None:
+        """Keep outcomes by request id, each once; where the database can't be written now,
+        `write` does it later."""
+        new = {
+            request_id: facts
+            for request_id, facts in outcomes.items()
+            if request_id not in self._owed
+        }
+        if not new:
+            return  # what rules alone allowed is no request
+        try:
+            self._queue.settle_all(new, self._clock.now())
+        except StorageError as error:
+            self._owed |= new
+            log.error("outcomes not stored", error=str(error), requests=list(new))
+
+    def note_taken_back(self, whys: Mapping[str, str | None]) -> None:
+        """Say with requests, by id, that the operator took back what they did; None: it is in
+        force again."""
+        self.write()
+        self._queue.note_taken_back(whys)
+
+    def write(self) -> None:
+        """Write all of it, now and then and at the end. `StorageError` where that still can't be;
+        nothing of it is lost then."""
+        self._queue.settle_all(self._owed, self._clock.now())
+        self._owed.clear()
+        if self._hits:
+            self._queue.add_rule_hits(self._hits, self._clock.now())
+            self._hits.clear()
+
+
+class _RequestTerms(NamedTuple):
+    """The common terms of requests that are asked for together. With `claims` those that rules
+    allow begin at once. `held_up`: as in `Request`."""
+
+    session_id: str
+    reason: str
+    origin: Origin
+    hold_until: float | None = None
+    claims: bool = False
+    held_up: bool = False
+
+    def request(self, action: Action, verdict: Verdict, redactor: Redactor, now: float) -> Request:
+        """The request for one action, with the verdict on it."""
+        return Request(
+            id=RequestId(secrets.token_hex(16)),
+            session_id=self.session_id,
+            origin=self.origin,
+            action=redacted(action, redactor),
+            fingerprint=fingerprint(action),
+            subject=subject(action),
+            asked_at=now,
+            decision=verdict.decision,
+            why=redactor.said(verdict.why, action),
+            reason=redactor.said(self.reason, action)[:MOST_REASON_CHARS],
+            rule=verdict.rule,
+            remedy=verdict.remedy,
+            sticky=verdict.sticky,
+            by_policy=verdict.by_policy,
+            held_up=self.held_up,
+            hold_until=self.hold_until,
+            used_at=now if self.claims and verdict.decision == "allow" else None,
+        )
 
 
 class Gate:
@@ -120,7 +216,7 @@ class Gate:
     ) -> list[Request]:
         """`ask` for each, in one write to the record and one to the database. Where either
         fails, all are denied."""
-        terms = RequestTerms(
+        terms = _RequestTerms(
             session_id, reason, origin, None if hold_s is None else self._clock.now() + hold_s
         )
         requests, _ = self._ask_all(actions, terms, superseding)
@@ -141,11 +237,11 @@ class Gate:
         """`ask_all`, and in the same two writes `claim` of what rules allow now: these
         requests are used, and their grants are given by id. The caller carries out what is
         ready, these and others. `held_up`: as in `Request`."""
-        terms = RequestTerms(session_id, reason, origin, claims=True, held_up=held_up)
+        terms = _RequestTerms(session_id, reason, origin, claims=True, held_up=held_up)
         return self._ask_all(actions, terms, SUPERSEDED)
 
     def _ask_all(
-        self, actions: Sequence[Action], terms: RequestTerms, superseding: str
+        self, actions: Sequence[Action], terms: _RequestTerms, superseding: str
     ) -> tuple[list[Request], dict[str, Grant]]:
         session_id = terms.session_id
         found: dict[int, Request] = {}
@@ -412,7 +508,10 @@ class Gate:
         """`settle` for each, in one write to the record and one to the database."""
         redactor = self.redactor
         facts = [
-            (grant, outcome_of(self.queue.as_asked(grant.request_id or ""), said, detail, redactor))
+            (
+                grant,
+                _outcome_of(self.queue.as_asked(grant.request_id or ""), said, detail, redactor),
+            )
             for grant, said, detail in settled
         ]
         self.pending_writes.settle(
@@ -521,3 +620,19 @@ class Gate:
         if verdict.rule_id is not None and is_use:
             self.pending_writes.count(verdict.rule_id)
         return verdict
+
+
+def _outcome_of(
+    action: Action | None, said: Outcome, detail: Mapping[str, Any], redactor: Redactor
+) -> dict[str, Any]:
+    """Return what came of an effect, without secrets: programs print those of their own command,
+    too."""
+    known = () if action is None else command_secrets.secrets_in(action)
+    texts = {
+        name: command_secrets.without(one, known)
+        for name, one in detail.items()
+        if isinstance(one, str)
+    }
+    shown = {name: redactor.printed(one) for name, one in texts.items()}
+    facts: dict[str, Any] = redactor.data({"ok": said == "done", **detail, **shown})
+    return facts

@@ -4,6 +4,7 @@ Apart from `gate`, which records and grants: nothing here is recorded, and nothi
 from here lets a channel act. Whatever goes wrong in here is a denial (law 3).
 """
 
+import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 
@@ -27,8 +28,8 @@ from supervisor.core.policy.refusals import (
 )
 from supervisor.core.policy.rules import InForce, Policy, Verdict, allowing_near
 from supervisor.core.sessions import Session
+from supervisor.core.text.paths import canonical, fold
 from supervisor.core.verdicts import Context, Passing
-from supervisor.gate.own_files import own_paths, touches
 from supervisor.records.kill_switch import KillSwitch
 from supervisor.records.policy_files import PolicyFiles
 from supervisor.records.policy_sets import PolicySets
@@ -278,3 +279,40 @@ class Rulings:
 
 def _own_denial(why: str, remedy: str = "") -> Verdict:
     return Verdict(decision="deny", why=why, remedy=remedy, by_policy=False)
+
+
+def own_paths(workspace: Path, own_files: Iterable[Path]) -> frozenset[str]:
+    """Those of the files and folders that lie in the workspace, relative to it, in folded spelling.
+
+    A path that leads through links counts in each spelling: whoever replaces a link on the way
+    replaces the file.
+    """
+    root = _real(workspace)
+    found = set()
+    for path in own_files:
+        absolute = Path(os.path.normpath(path.absolute()))
+        for above in (absolute, *absolute.parents):
+            inside = _real(above) / absolute.relative_to(above)
+            if inside.is_relative_to(root):
+                found.add(fold(inside.relative_to(root).as_posix()))
+    return frozenset(found)
+
+
+def touches(action: FileChange, own: frozenset[str]) -> bool:
+    """Return whether the change is of an own path, of something below one, or of a folder above
+    one. `ValueError` for what is no path."""
+    named = [canonical(action.path, action.path_b64).folded]
+    if action.to is not None:
+        named.append(canonical(action.to, action.to_b64).folded)
+    return any(_overlap(one, mine) for one in named for mine in own)
+
+
+def _overlap(path: str, mine: str) -> bool:
+    return mine == "." or path == mine or path.startswith(f"{mine}/") or mine.startswith(f"{path}/")
+
+
+def _real(path: Path) -> Path:
+    try:
+        return path.resolve()
+    except (OSError, RuntimeError):  # a loop of links
+        return path

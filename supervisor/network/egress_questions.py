@@ -35,8 +35,8 @@ from supervisor.core.policy.rules import InForce, Verdict
 from supervisor.core.verdicts import Passing
 from supervisor.errors import StorageError
 from supervisor.gate import audit_lines
+from supervisor.gate.audit_lines import record_refusal
 from supervisor.gate.gate import Gate, Grant, Lease, Refused
-from supervisor.gate.verdict_lines import record_refusal
 from supervisor.network.reach import Reach
 
 # Each takes some 0.1 ms.

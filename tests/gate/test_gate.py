@@ -13,8 +13,8 @@ from supervisor.core.actions import Exec, FileChange, Git, Network, Proposal, fi
 from supervisor.core.approvals import Request, status
 from supervisor.core.lab.history import read_history
 from supervisor.errors import NotFoundError, RefusedError, StorageError, UserError
+from supervisor.gate.audit_lines import record_refusal
 from supervisor.gate.gate import Grant, Refused
-from supervisor.gate.verdict_lines import record_refusal
 from supervisor.records.approval_queue import MOST_PENDING_PER_SESSION
 from supervisor.store import requests as store
 from tests.fakes.gated import World, answer_all, connect, granted, refused, session

@@ -25,7 +25,7 @@ from supervisor.core.secrets.redact import Redactor
 from supervisor.core.sessions import State, is_quarantined, remaining_s, state
 from supervisor.core.verdicts import Verdict
 from supervisor.errors import NotFoundError, RefusedError, UserError
-from supervisor.gate.verdict_lines import record_refusal
+from supervisor.gate.audit_lines import record_refusal
 from supervisor.server.agent.agent_bodies import (
     DeleteBody,
     EditBody,

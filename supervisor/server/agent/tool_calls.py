@@ -24,8 +24,8 @@ from supervisor.core.actions import WORKSPACE, Action, Exec, FileChange, Network
 from supervisor.core.approvals import Request, failure, is_settled, last_printed, status
 from supervisor.core.text.urls import DEFAULT_PORTS
 from supervisor.errors import RefusedError, UserError
+from supervisor.gate.audit_lines import record_refusal
 from supervisor.gate.gate import Refused
-from supervisor.gate.verdict_lines import record_refusal
 from supervisor.server.agent import quarantine_calls
 from supervisor.server.agent.agent_bodies import (
     CommandTool,

@@ -29,8 +29,8 @@ from supervisor.core.files.changes import (
 from supervisor.core.files.new_folders import with_way
 from supervisor.core.policy.repositories import has_piece
 from supervisor.errors import RefusedError, UserError
+from supervisor.gate.audit_lines import record_refusal
 from supervisor.gate.gate import Gate
-from supervisor.gate.verdict_lines import record_refusal
 from supervisor.workspace.apply.agent_edits import Edits
 from supervisor.workspace.apply.effects import Effects
 from supervisor.workspace.disk.beneath import PathError

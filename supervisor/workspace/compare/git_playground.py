@@ -8,8 +8,8 @@ import asyncio
 import os
 
 from supervisor.core.files.changes import Signature, Want, signature_of, to_action
+from supervisor.gate.audit_lines import record_refusal
 from supervisor.gate.gate import Gate
-from supervisor.gate.verdict_lines import record_refusal
 from supervisor.workspace.disk.beneath import DIRECTORY, Root
 
 MOST_ATTEMPTS = 50

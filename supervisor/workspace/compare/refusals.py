@@ -7,8 +7,8 @@ from typing import NamedTuple
 
 from supervisor.core.actions import FileChange
 from supervisor.core.files.changes import Signature
+from supervisor.gate.audit_lines import record_refusal
 from supervisor.gate.gate import Gate
-from supervisor.gate.verdict_lines import record_refusal
 from supervisor.workspace.disk.beneath import Root
 from supervisor.workspace.disk.scan import signature_at
 

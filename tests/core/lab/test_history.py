@@ -26,8 +26,8 @@ from supervisor.core.lab.history import (
 from supervisor.core.network.egress_wire import EgressRefused as RefusedByEgress
 from supervisor.core.network.egress_wire import Question
 from supervisor.core.secrets.token_shapes import MARK
+from supervisor.gate.audit_lines import record_refusal
 from supervisor.gate.gate import Gate, Refused
-from supervisor.gate.verdict_lines import record_refusal
 from supervisor.network.egress_questions import EgressQuestions
 from supervisor.records import approval_queue
 from supervisor.server.operator import decisions

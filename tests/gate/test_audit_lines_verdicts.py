@@ -11,8 +11,8 @@ from supervisor.core.actions import Action, Exec, Network
 from supervisor.core.secrets.redact import Redactor
 from supervisor.core.verdicts import Verdict
 from supervisor.errors import StorageError
-from supervisor.gate import audit_lines, verdict_lines
-from supervisor.gate.verdict_lines import VerdictLines
+from supervisor.gate import audit_lines
+from supervisor.gate.audit_lines import VerdictLines
 from supervisor.records.audit import Audit, verify
 from tests.fakes.clock import FakeClock
 
@@ -106,9 +106,9 @@ def test_a_line_that_is_kept_is_written_each_time_or_the_verdict_is_not_on_recor
 
 
 def test_what_is_kept_is_bounded(recorder: Recorder) -> None:
-    for number in range(verdict_lines.MOST_KEPT + 10):
+    for number in range(audit_lines.MOST_KEPT + 10):
         recorder.lines.write(connect(f"h{number}.example.org"), ALLOWED, "s1")
-    recorder.lines.write(connect("a" * verdict_lines.MOST_BYTES), ALLOWED, "s1")
+    recorder.lines.write(connect("a" * audit_lines.MOST_BYTES), ALLOWED, "s1")
     assert len(recorder.lines._kept) == 10
 
 
