@@ -69,9 +69,11 @@ endif
 
 AS_ROOT = $(if $(filter tests,$(TESTS)),$(if $(EVERYTHING),$(ROOT_TOO),$(ROOT_SHARE)),$(filter $(addsuffix %,$(ROOT_TOO)),$(TESTS)))
 
+CORE_TESTS := tests/core tests/reviews/core
+
 pytest-once: setup-dev
 ifeq ($(TESTS),tests)
-	$(PYTEST) -n $(WORKERS) --dist loadgroup --ignore tests/core tests
+	$(PYTEST) -n $(WORKERS) --dist loadgroup $(addprefix --ignore ,$(CORE_TESTS)) tests
 	@$(MAKE) --no-print-directory coverage
 else
 	$(PYTEST) -n $(WORKERS) --dist loadgroup $(TESTS)
@@ -79,7 +81,7 @@ endif
 
 # What is measured and how much of it must be: [tool.coverage] in pyproject.toml.
 coverage: setup-dev ## the core's own tests, which must cover every branch of it; part of `make test`
-	$(PYTEST) -n $(WORKERS) --dist load --cov --cov-report term-missing:skip-covered tests/core
+	$(PYTEST) -n $(WORKERS) --dist load --cov --cov-report term-missing:skip-covered $(CORE_TESTS)
 
 format: setup-dev ## format and repair what the linter can repair by itself
 	$(BIN)/ruff check --fix-only --quiet

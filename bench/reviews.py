@@ -28,11 +28,11 @@ from bench import Figure
 from supervisor.app.app import Supervisor
 from supervisor.app.reviewing import reviewing
 from supervisor.core.act import Act, InlineComment
-from supervisor.demo.stage import NAME, Stage, staged
 from supervisor.reviews.clones import Clones, WantedCode
+from supervisor.reviews.demo.stage import NAME, Stage, staged
 from supervisor.reviews.service import ReviewService
+from supervisor.reviews.store import queries
 from supervisor.settings import from_environment
-from supervisor.store.reviews import queries
 
 A_SECOND, SECONDS = 200, 10
 MOST_MS = 50.0

@@ -3,7 +3,7 @@
 import json
 from pathlib import Path
 
-from supervisor.core.reviews.config.shapes import json_schema
+from supervisor.reviews.core.config.shapes import json_schema
 
 if __name__ == "__main__":
     path = Path(__file__).parents[1] / "docs/reviewerc.schema.json"

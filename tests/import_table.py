@@ -14,12 +14,8 @@ MAY_IMPORT: dict[str, set[str]] = {
     "core.secrets": {"errors", "core", "core.text"},
     "core.shell": {"errors", "core", "core.text"},
     "core.packages": {"errors", "core", "core.text"},
-    "core.reviews": {"errors", "core", "core.text", "core.secrets", "core.reviews.config"},
-    "core.reviews.config": {"errors", "core.text"},
-    "core.policy": {
-        *{"errors", "core", "core.text", "core.shell", "core.packages"},
-        "core.reviews",
-    },
+    "core.quarantine": {"errors", "core", "core.text"},
+    "core.policy": {"errors", "core", "core.text", "core.secrets", "core.shell", "core.packages"},
     "core.files": {"errors", "core", "core.text", "core.secrets", "core.policy"},
     "core.git": {"errors", "core", "core.text", "core.secrets", "core.policy", "core.files"},
     "core.agents": {"errors", "core"},
@@ -27,13 +23,11 @@ MAY_IMPORT: dict[str, set[str]] = {
     "core.network": {"errors", "core", "core.text", "core.models"},
     "core.lab": {
         *{"errors", "core", "core.text", "core.secrets", "core.shell"},
-        *{"core.packages", "core.policy", "core.reviews"},
+        *{"core.packages", "core.policy"},
     },
     "git": BASE | {"core.text"},
     "store": BASE | {"core.*"},
     "store.migrations": {"store"},
-    "store.reviews": BASE | {"core.*", "store"},
-    "store.reviews.migrations": {"store.reviews"},
     "records": BASE | {"core.*", "store"},
     "gate": BASE | {"core.*", "records"},
     "ledger": BASE | {"core.*", "store", "records"},
@@ -63,7 +57,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "server.operator": (
         GATE
         | {"store", "records", "ledger", "sessions", "network", "workspace.*", "server.common"}
-        | {"reviews", "store.reviews"}
+        | {"reviews", "reviews.core.*", "reviews.store"}
     ),
     "server.operator.pages": (
         GATE
@@ -77,25 +71,32 @@ MAY_IMPORT: dict[str, set[str]] = {
             "server.common",
             "server.operator",
             "reviews",
-            "store.reviews",
+            "reviews.core.*",
+            "reviews.store",
         }
     ),
     "server": {"settings", "server.*"},
-    "forges": BASE | {"core.*"},
-    "queue": BASE,
+    # The review service: a product of its own on the gate's API.
+    "reviews.core": {"errors", "core", "core.text", "core.secrets", "reviews.core.config"},
+    "reviews.core.config": {"errors", "core.text"},
+    "reviews.store": BASE | {"core.*", "store", "reviews.core.*"},
+    "reviews.store.migrations": {"reviews.store"},
+    "reviews.forges": BASE | {"core.*"},
+    "reviews.queue": BASE,
     # It holds what `app` gives it; a channel, as those above are.
-    "reviews": GATE | {"records", "store", "store.reviews", "forges", "queue"},
-    "demo": GIT | {"demo.forge"},
-    "demo.forge": GIT,
-    "server.webhooks": BASE | {"core.*", "reviews"},
+    "reviews": (
+        GATE
+        | {"records", "store"}
+        | {"reviews.core.*", "reviews.store", "reviews.forges", "reviews.queue"}
+    ),
+    "reviews.demo": GIT | {"reviews.demo.forge"},
+    "reviews.demo.forge": GIT,
+    "server.webhooks": BASE | {"core.*", "reviews", "reviews.core"},
     "app": (
         GATE
         | {
-            "forges",
-            "queue",
-            "reviews",
+            "reviews.*",
             "store",
-            "store.reviews",
             "records",
             "ledger",
             "sandbox",
@@ -119,8 +120,9 @@ MAY_IMPORT: dict[str, set[str]] = {
             "server.*",
             "app",
             "cli.lab",
-            "demo",
-            "forges",
+            "reviews.core.*",
+            "reviews.demo",
+            "reviews.forges",
         }
     ),
 }

@@ -16,14 +16,14 @@ from supervisor.core.actions import WORKSPACE, Exec, FileChange, Git, Network, P
 from supervisor.core.models.call_bodies import read_call
 from supervisor.core.policy.evaluate import evaluate
 from supervisor.core.policy.policy_text import parse_policy, policy_from_data
+from supervisor.core.quarantine.quarantine_answers import BadAnswerError, inert, read_answer
 from supervisor.core.review_markdown import fenced, plain
-from supervisor.core.reviews.config.reader import read_reviewerc
-from supervisor.core.reviews.quarantine_answers import BadAnswerError, inert, read_answer
 from supervisor.core.secrets.command_secrets import without_secrets
 from supervisor.core.secrets.url_secrets import in_headers, in_target
 from supervisor.core.text.globs import ignore_step, steps_fit, steps_of
 from supervisor.egress.protocols.codings import Decoder
 from supervisor.errors import PolicyError
+from supervisor.reviews.core.config.reader import read_reviewerc
 from tests.fuzz import seeds
 from tests.hostile_readers import found, listed, slowest_of
 from tests.worst_cases import LARGE, MOST_GROWTH, Case, of_tokens, slowest, taken_s

@@ -1,6 +1,6 @@
 """The order of a review: what the supervisor says of a pull request besides its code.
 
-Written by the supervisor (`core.reviews.orders` there). No secret is in it. Its texts are data,
+Written by the supervisor (`core.orders` there). No secret is in it. Its texts are data,
 whoever wrote them; only that the supervisor chose them says that they are told at all.
 """
 

@@ -12,8 +12,8 @@ from typing import Any
 
 import msgspec
 
-from supervisor.core.reviews.orders import Order
-from supervisor.core.reviews.quarantine_answers import BadAnswerError, inert, read_answer
+from supervisor.core.orders import Order
+from supervisor.core.quarantine.quarantine_answers import BadAnswerError, inert, read_answer
 from supervisor.core.sessions import Session
 from supervisor.errors import GatehouseError
 from supervisor.sandbox.base import Spec

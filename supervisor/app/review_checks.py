@@ -15,11 +15,11 @@ from supervisor.app.reviewing import GitHubApp, read_app
 from supervisor.base.clock import Clock, RealClock
 from supervisor.core.text.duration import format_duration
 from supervisor.errors import GatehouseError
-from supervisor.forges.github import GitHub
+from supervisor.reviews.forges.github import GitHub
+from supervisor.reviews.store.figures import OLDEST_S, backlog
 from supervisor.sandbox.findings import CheckResult, bad
 from supervisor.settings import Settings
 from supervisor.store.engine import open_read_only
-from supervisor.store.reviews.figures import OLDEST_S, backlog
 
 # Above it a secret is no word that is guessed.
 GOOD_SECRET_BYTES = 20

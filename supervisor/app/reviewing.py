@@ -17,12 +17,12 @@ from supervisor.app.app import Supervisor, SupervisorParts
 from supervisor.app.model_hosts import check_is_elsewhere, model_hosts_of
 from supervisor.app.session_plans import DEFAULT_POLICY
 from supervisor.core.models.model_calls import is_model_host
-from supervisor.core.reviews.retries import ProviderTrouble, provider_trouble
 from supervisor.core.sessions import QUARANTINED, Session
 from supervisor.errors import UserError
-from supervisor.forges.github import GitHub
-from supervisor.queue.embedded import EmbeddedQueue
 from supervisor.reviews.budgets import read_caps
+from supervisor.reviews.core.retries import ProviderTrouble, provider_trouble
+from supervisor.reviews.forges.github import GitHub
+from supervisor.reviews.queue.embedded import EmbeddedQueue
 from supervisor.reviews.service import ReviewService, ReviewSettings
 from supervisor.server.common.listening import listen
 from supervisor.server.common.serve import Serving, serve_webhooks

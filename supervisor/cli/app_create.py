@@ -16,9 +16,9 @@ from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
 from supervisor.cli.telling import say
-from supervisor.core.reviews.deliveries import is_full_name
 from supervisor.errors import UserError
-from supervisor.forges.github_calls import NewApp, convert_manifest
+from supervisor.reviews.core.deliveries import is_full_name
+from supervisor.reviews.forges.github_calls import NewApp, convert_manifest
 from supervisor.settings import Settings
 
 PATIENCE_S = 600.0

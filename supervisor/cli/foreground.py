@@ -44,7 +44,7 @@ def keep_running(settings: Settings, *, open_browser: bool, reviews: bool = Fals
 
 def demo(settings: Settings, *, open_browser: bool) -> int:
     """`gatehouse demo`: all of it in a folder that goes with it."""
-    from supervisor.demo.stage import staged
+    from supervisor.reviews.demo.stage import staged
 
     with tempfile.TemporaryDirectory(prefix="gatehouse-demo-") as name:
         folder = Path(name)

@@ -7,11 +7,11 @@ import sys
 import zoneinfo
 from pathlib import Path
 
-from supervisor.core.reviews.config.layers import ConfigLayer, combine, config_rows
-from supervisor.core.reviews.config.reader import fault_words, read_refinery, read_reviewerc
-from supervisor.core.reviews.config.yaml_nodes import MOST_BYTES
 from supervisor.core.text.display import visible
 from supervisor.errors import UserError
+from supervisor.reviews.core.config.layers import ConfigLayer, combine, config_rows
+from supervisor.reviews.core.config.reader import fault_words, read_refinery, read_reviewerc
+from supervisor.reviews.core.config.yaml_nodes import MOST_BYTES
 
 
 def check(name: str) -> int:

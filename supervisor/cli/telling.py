@@ -12,7 +12,7 @@ from typing import Any
 from supervisor.base.clock import Clock
 from supervisor.cli import streams
 from supervisor.core.files.copy_progress import left
-from supervisor.core.reviews.quarantine_answers import dropped_words
+from supervisor.core.quarantine.quarantine_answers import dropped_words
 from supervisor.core.text.folding import TERMINAL, line
 from supervisor.errors import RefusedError
 from supervisor.settings import inherited, keep_absolute_path

@@ -76,7 +76,7 @@ def quarantine(options: argparse.Namespace) -> int:
     """Have an agent review a folder that it only reads by reference; print what stands of its
     answer."""
     from supervisor.core.agents.agents import AGENTS, agent_named
-    from supervisor.core.reviews.quarantine import PROMPT
+    from supervisor.core.quarantine.quarantine import PROMPT
 
     words = options.command[1:] if options.command[:1] == ["--"] else options.command
     if not words:

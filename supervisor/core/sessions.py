@@ -51,7 +51,7 @@ class Session(msgspec.Struct, frozen=True, kw_only=True):
     `policy_file` is the policy that it is judged by, and `saved_rules_file` where rules made of
     its requests are saved; "" means the installation's.
     `policy_text` are rules that only this session has. `order` is what the reader of a pull request
-    is told besides its command (`core.reviews.orders`, JSON), "" for any other session.
+    is told besides its command (`core.orders`, JSON), "" for any other session.
     """
 
     id: SessionId

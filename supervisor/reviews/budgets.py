@@ -1,6 +1,6 @@
 """The money of reviews: reserved before a run starts, shared by its sessions, given back after it.
 
-`core.reviews.allowances` says how much a run may have; egress holds each session to its budget, and
+`reviews.core.allowances` says how much a run may have; egress holds each session to its budget, and
 the ledger knows what it really used. Facts are compared with the books again and again rather than
 counted along: an attempt whose slot has it running no more is settled as soon as its sessions have
 ended and the last of their calls is in the ledger.
@@ -18,8 +18,9 @@ from supervisor.base.clock import Clock
 from supervisor.core.act import Act
 from supervisor.core.budget import Limits, format_budget, parse_budget
 from supervisor.core.money import dollars
-from supervisor.core.reviews import posts
-from supervisor.core.reviews.allowances import (
+from supervisor.errors import GatehouseError, NotFoundError, UserError
+from supervisor.reviews.core import posts
+from supervisor.reviews.core.allowances import (
     NOTICE_PERCENTS,
     Caps,
     Layer,
@@ -36,11 +37,10 @@ from supervisor.core.reviews.allowances import (
     reservable,
     share,
 )
-from supervisor.core.reviews.receipts import NO_BUDGET
-from supervisor.errors import GatehouseError, NotFoundError, UserError
+from supervisor.reviews.core.receipts import NO_BUDGET
+from supervisor.reviews.store import allowances, queries
+from supervisor.reviews.store.allowances import Attempt, HeldSlot
 from supervisor.reviews.targets import target_of
-from supervisor.store.reviews import allowances, queries
-from supervisor.store.reviews.allowances import Attempt, HeldSlot
 
 # How often it is looked whether what waits for money may go on.
 LOOK_EVERY_S = 60.0

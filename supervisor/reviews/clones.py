@@ -18,13 +18,13 @@ from pathlib import Path
 from typing import NamedTuple
 
 from supervisor.base.process import Completed
-from supervisor.core.reviews.deliveries import is_branch, is_sha
-from supervisor.core.reviews.diffs import ChangedFile, changed_files
-from supervisor.core.reviews.tree_sizes import tree_size
 from supervisor.core.secrets.token_shapes import without_tokens
 from supervisor.errors import GatehouseError
 from supervisor.git.run_git import SAFE_DIFF, GitPlace, run_git, without_attributes
 from supervisor.reviews import clone_room
+from supervisor.reviews.core.deliveries import is_branch, is_sha
+from supervisor.reviews.core.diffs import ChangedFile, changed_files
+from supervisor.reviews.core.tree_sizes import tree_size
 
 DEPTH, DEEPEN_BY, MOST_DEPTH = 50, 500, 5_000
 FETCH_S, GIT_S = 600.0, 120.0

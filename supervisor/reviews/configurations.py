@@ -1,6 +1,6 @@
 """The configuration that holds for a repository: its settings, its files, and its owner's.
 
-`core.reviews.config` says what holds of several; this reads them. Of a file with a mistake in it
+`reviews.core.config` says what holds of several; this reads them. Of a file with a mistake in it
 nothing is used, and that is said.
 """
 
@@ -11,21 +11,21 @@ from collections.abc import Mapping
 from sqlalchemy import Engine
 
 from supervisor.base import log
-from supervisor.core.reviews import prompts
-from supervisor.core.reviews.config.layers import ConfigLayer, EffectiveConfig, combine
-from supervisor.core.reviews.config.reader import (
+from supervisor.errors import GatehouseError, UserError
+from supervisor.reviews.clones import BranchFiles, Checkout, Clones, WantedBranch
+from supervisor.reviews.core import prompts
+from supervisor.reviews.core.config.layers import ConfigLayer, EffectiveConfig, combine
+from supervisor.reviews.core.config.reader import (
     ReadConfig,
     fault_words,
     read_refinery,
     read_reviewerc,
     read_settings,
 )
-from supervisor.core.reviews.config.shapes import RefineryFile
-from supervisor.errors import GatehouseError, UserError
-from supervisor.forges.base import Forge
-from supervisor.reviews.clones import BranchFiles, Checkout, Clones, WantedBranch
+from supervisor.reviews.core.config.shapes import RefineryFile
+from supervisor.reviews.forges.base import Forge
 from supervisor.reviews.reconcile import facts_of
-from supervisor.store.reviews import queries
+from supervisor.reviews.store import queries
 
 REVIEWERC, REFINERY = ".reviewerc", ".code-refinery.yml"
 # The repositories of an owner that may hold a `.reviewerc` for all of them, the first that has one.

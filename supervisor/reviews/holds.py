@@ -14,8 +14,8 @@ from supervisor.base.clock import Clock
 from supervisor.core.act import Act, Forge
 from supervisor.errors import NotFoundError, UserError
 from supervisor.records.audit import Audit
-from supervisor.store.reviews import holds, queries
-from supervisor.store.reviews.holds import Hold
+from supervisor.reviews.store import holds, queries
+from supervisor.reviews.store.holds import Hold
 
 HoldScope = Literal["all", "forge", "repository", "pull"]
 _PULL = re.compile(

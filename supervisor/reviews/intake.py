@@ -11,9 +11,9 @@ import zstandard
 from sqlalchemy import Engine
 
 from supervisor.base.clock import Clock
-from supervisor.core.reviews import deliveries
 from supervisor.errors import UserError
-from supervisor.store.reviews import queries
+from supervisor.reviews.core import deliveries
+from supervisor.reviews.store import queries
 
 IGNORED = "ignored"
 HANDLED_EVENTS = frozenset(

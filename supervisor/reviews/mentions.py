@@ -12,20 +12,20 @@ from sqlalchemy import Connection, Engine
 
 from supervisor.base.clock import Clock
 from supervisor.core.act import Act
-from supervisor.core.reviews import deliveries, mentions, slots
-from supervisor.core.reviews.config.layers import EffectiveConfig
-from supervisor.core.reviews.config.shapes import MENTIONS
-from supervisor.core.reviews.mentions import Mention
-from supervisor.core.reviews.receipts import CALLED_OFF
-from supervisor.core.reviews.trust import WRITERS
 from supervisor.errors import NotFoundError, UserError
-from supervisor.forges.base import Forge, ForgeError, PostedComment
+from supervisor.reviews.core import deliveries, mentions, slots
+from supervisor.reviews.core.config.layers import EffectiveConfig
+from supervisor.reviews.core.config.shapes import MENTIONS
+from supervisor.reviews.core.mentions import Mention
+from supervisor.reviews.core.receipts import CALLED_OFF
+from supervisor.reviews.core.trust import WRITERS
+from supervisor.reviews.forges.base import Forge, ForgeError, PostedComment
 from supervisor.reviews.intake import payload_of
 from supervisor.reviews.reconcile import Reconcile, facts_of
 from supervisor.reviews.rounds import Rounds
 from supervisor.reviews.slots import Slots
+from supervisor.reviews.store import findings, queries
 from supervisor.reviews.targets import act_on
-from supervisor.store.reviews import findings, queries
 
 IGNORED, NOT_PERMITTED = "ignored", "not-permitted"
 HEARD, DONE, UNCLEAR = "eyes", "+1", "confused"

@@ -12,10 +12,10 @@ from typing import Any
 from supervisor.base.clock import Clock
 from supervisor.core.act import Act
 from supervisor.core.approvals import Request
-from supervisor.core.reviews import posts, prompt_posts
 from supervisor.errors import GatehouseError
-from supervisor.forges.base import Forge, ForgeError, Posted, RepositoryFacts, ReviewFacts
 from supervisor.gate.gate import Gate, Grant, Refused
+from supervisor.reviews.core import posts, prompt_posts
+from supervisor.reviews.forges.base import Forge, ForgeError, Posted, RepositoryFacts, ReviewFacts
 
 FIRST_WAIT_S, LONGEST_WAIT_S = 15.0, 300.0
 # A forge that is down so long is a failure.

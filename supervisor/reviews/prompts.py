@@ -14,24 +14,24 @@ from sqlalchemy import Engine
 
 from supervisor.base import log
 from supervisor.core.act import Act
-from supervisor.core.reviews import prompts
-from supervisor.core.reviews.config.layers import EffectiveConfig
-from supervisor.core.reviews.mentions import split_words
-from supervisor.core.reviews.orders import Order, Told
-from supervisor.core.reviews.prompt_posts import prompt_act, run_of_prompt
-from supervisor.core.reviews.prompts import (
+from supervisor.core.orders import Order, Told
+from supervisor.core.sessions import Session
+from supervisor.errors import GatehouseError
+from supervisor.reviews.budgets import NoAllowanceError
+from supervisor.reviews.clones import Checkout
+from supervisor.reviews.core import prompts
+from supervisor.reviews.core.config.layers import EffectiveConfig
+from supervisor.reviews.core.mentions import split_words
+from supervisor.reviews.core.prompt_posts import prompt_act, run_of_prompt
+from supervisor.reviews.core.prompts import (
     ChosenPrompt,
     PromptOutcome,
     PromptReport,
     PromptSubject,
 )
-from supervisor.core.sessions import Session
-from supervisor.errors import GatehouseError
-from supervisor.reviews.budgets import NoAllowanceError
-from supervisor.reviews.clones import Checkout
 from supervisor.reviews.rounds import Rounds
+from supervisor.reviews.store import queries
 from supervisor.reviews.targets import target_of
-from supervisor.store.reviews import queries
 
 MOST_AT_ONCE = 4
 

@@ -12,9 +12,9 @@ from sqlalchemy import Engine
 from supervisor.base.clock import Clock
 from supervisor.core.act import Act, Forge
 from supervisor.core.approvals import Request
-from supervisor.core.reviews import prompts, receipts
-from supervisor.core.reviews.receipts import Outcome, ReceiptFacts
-from supervisor.store.reviews import queries
+from supervisor.reviews.core import prompts, receipts
+from supervisor.reviews.core.receipts import Outcome, ReceiptFacts
+from supervisor.reviews.store import queries
 
 # Nobody on the forge is told of these: the repository's people switched us off, or it is our own.
 LOCAL = frozenset({"disabled", "own"})

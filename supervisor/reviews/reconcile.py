@@ -11,20 +11,20 @@ from sqlalchemy import Engine
 
 from supervisor.base import log
 from supervisor.base.clock import Clock
-from supervisor.core.reviews import deliveries, slots
-from supervisor.core.reviews.receipts import (
+from supervisor.reviews.core import deliveries, slots
+from supervisor.reviews.core.receipts import (
     BASE_CHANGED,
     CALLED_OFF,
     LABEL,
     Outcome,
     reason_words,
 )
-from supervisor.core.reviews.slots import dead_wait_s
-from supervisor.core.reviews.trust import WRITERS, Trust, trusted
-from supervisor.forges.base import Forge, ForgeError, PullFacts, RepositoryFacts
+from supervisor.reviews.core.slots import dead_wait_s
+from supervisor.reviews.core.trust import WRITERS, Trust, trusted
+from supervisor.reviews.forges.base import Forge, ForgeError, PullFacts, RepositoryFacts
 from supervisor.reviews.receipts import Receipts
 from supervisor.reviews.slots import Slots
-from supervisor.store.reviews import queries
+from supervisor.reviews.store import queries
 
 # How long the bodies of deliveries that were handled are kept, and what else is known of them. A
 # forge sends none again after three days.

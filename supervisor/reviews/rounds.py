@@ -1,6 +1,6 @@
 """The rounds of a pull request: what is known of it before a review, and what is after it.
 
-`core.reviews.rounds` says what becomes of a finding; this reads the code and the database for it.
+`reviews.core.rounds` says what becomes of a finding; this reads the code and the database for it.
 """
 
 import asyncio
@@ -11,15 +11,15 @@ from sqlalchemy import Engine
 
 from supervisor.base.clock import Clock
 from supervisor.core.act import Severity
-from supervisor.core.reviews import rounds, trust
-from supervisor.core.reviews.diffs import ChangedFile, unseen, with_unseen
-from supervisor.core.reviews.findings import PlacedFinding
-from supervisor.core.reviews.orders import KnownRemark, Told
-from supervisor.core.reviews.rounds import HeadCode, RoundOutcome, Said, SaidScope, TrackedFinding
+from supervisor.core.orders import KnownRemark, Told
 from supervisor.core.text.globs import Glob
 from supervisor.errors import NotFoundError, PolicyError, UserError
 from supervisor.reviews.clones import Checkout, Clones
-from supervisor.store.reviews import findings, queries
+from supervisor.reviews.core import rounds, trust
+from supervisor.reviews.core.diffs import ChangedFile, unseen, with_unseen
+from supervisor.reviews.core.findings import PlacedFinding
+from supervisor.reviews.core.rounds import HeadCode, RoundOutcome, Said, SaidScope, TrackedFinding
+from supervisor.reviews.store import findings, queries
 
 
 class ReviewRound(NamedTuple):

@@ -17,33 +17,33 @@ from sqlalchemy import Engine
 from supervisor.base import log
 from supervisor.base.clock import Clock
 from supervisor.core.act import SEVERITIES, Act, ReviewVerdict, Severity
-from supervisor.core.reviews import findings, posts, slots
-from supervisor.core.reviews.config.layers import config_digest, review_model
-from supervisor.core.reviews.config.shapes import Strictness
-from supervisor.core.reviews.diffs import skipped_words
-from supervisor.core.reviews.findings import Finding, PlacedFinding
-from supervisor.core.reviews.orders import Order, order_text
-from supervisor.core.reviews.prompts import ignored
-from supervisor.core.reviews.receipts import Outcome, partial_words
-from supervisor.core.reviews.retries import ProviderTrouble
-from supervisor.core.reviews.round_text import round_sections
-from supervisor.core.reviews.rounds import RoundOutcome, TrackedFinding
+from supervisor.core.orders import Order, order_text
 from supervisor.core.secrets.token_shapes import without_tokens
 from supervisor.core.sessions import Session
 from supervisor.errors import GatehouseError
-from supervisor.forges.base import Forge, ForgeError
 from supervisor.reviews.budgets import Budgets
 from supervisor.reviews.clones import Checkout, CloneError, Clones, WantedCode
 from supervisor.reviews.configurations import Configurations
+from supervisor.reviews.core import findings, posts, slots
+from supervisor.reviews.core.config.layers import config_digest, review_model
+from supervisor.reviews.core.config.shapes import Strictness
+from supervisor.reviews.core.diffs import skipped_words
+from supervisor.reviews.core.findings import Finding, PlacedFinding
+from supervisor.reviews.core.prompts import ignored
+from supervisor.reviews.core.receipts import Outcome, partial_words
+from supervisor.reviews.core.retries import ProviderTrouble
+from supervisor.reviews.core.round_text import round_sections
+from supervisor.reviews.core.rounds import RoundOutcome, TrackedFinding
+from supervisor.reviews.forges.base import Forge, ForgeError
 from supervisor.reviews.mentions import Mentions
 from supervisor.reviews.prompts import Prompts, PromptSession
 from supervisor.reviews.receipts import Receipts
 from supervisor.reviews.reconcile import facts_of, trust_of
 from supervisor.reviews.rounds import ReviewRound, Rounds
 from supervisor.reviews.slots import Slots
+from supervisor.reviews.store import queries
 from supervisor.reviews.targets import target_of
 from supervisor.reviews.tidying import Tidying
-from supervisor.store.reviews import queries
 
 BEAT_S = 20.0
 NOTHING_NEW = "Nothing that can be reviewed changed since the last round."

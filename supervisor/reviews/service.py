@@ -17,32 +17,32 @@ from supervisor.core.actions import Git
 from supervisor.core.approvals import Request, status
 from supervisor.core.budget import Limits
 from supervisor.core.money import PICOUSD
-from supervisor.core.reviews import posts, prompt_posts, slots
-from supervisor.core.reviews.allowances import Caps
-from supervisor.core.reviews.receipts import Neutral, Outcome
 from supervisor.core.sessions import Session
 from supervisor.errors import ChangedError, GatehouseError, NotFoundError, UserError
-from supervisor.forges.base import Forge, ForgeError, RepositoryFacts
 from supervisor.gate.gate import Gate, Refused
-from supervisor.queue.base import Queue
 from supervisor.reviews.budgets import Budgets
 from supervisor.reviews.clones import Clones
 from supervisor.reviews.configurations import Configurations
+from supervisor.reviews.core import posts, prompt_posts, slots
+from supervisor.reviews.core.allowances import Caps
+from supervisor.reviews.core.receipts import Neutral, Outcome
+from supervisor.reviews.forges.base import Forge, ForgeError, RepositoryFacts
 from supervisor.reviews.holds import Holds, HoldScope
 from supervisor.reviews.intake import Intake
 from supervisor.reviews.mentions import Mentions
 from supervisor.reviews.poster import Poster
 from supervisor.reviews.prompts import Prompts
+from supervisor.reviews.queue.base import Queue
 from supervisor.reviews.receipts import Receipts
 from supervisor.reviews.reconcile import Reconcile, facts_of
 from supervisor.reviews.rounds import Rounds
 from supervisor.reviews.runs import Readers, Runs
 from supervisor.reviews.slots import Slots
+from supervisor.reviews.store import queries
+from supervisor.reviews.store.holds import Hold
 from supervisor.reviews.take_back import TakeBack
 from supervisor.reviews.tidying import Tidying
 from supervisor.store.engine import open_database
-from supervisor.store.reviews import queries
-from supervisor.store.reviews.holds import Hold
 
 # How long runs under way may take once the supervisor is told to end.
 DRAIN_S = 60.0

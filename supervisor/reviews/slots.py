@@ -1,6 +1,6 @@
 """The slots in the database: an event changes one row, and what is to be done is done after it.
 
-The only place that starts runs. `core.reviews.slots` says what an event makes of a slot.
+The only place that starts runs. `reviews.core.slots` says what an event makes of a slot.
 """
 
 import secrets
@@ -10,14 +10,14 @@ from msgspec.structs import replace
 from sqlalchemy import Connection, Engine
 
 from supervisor.base.clock import Clock
-from supervisor.core.reviews import slots
-from supervisor.core.reviews.slots import AbortRun, LeaveReceipt, StartRun
-from supervisor.queue.base import Queue
 from supervisor.reviews.budgets import WAIT, Budgets
+from supervisor.reviews.core import slots
+from supervisor.reviews.core.slots import AbortRun, LeaveReceipt, StartRun
 from supervisor.reviews.holds import Holds, words
+from supervisor.reviews.queue.base import Queue
 from supervisor.reviews.receipts import Receipts
-from supervisor.store.reviews import allowances, holds, queries
-from supervisor.store.reviews.holds import Hold
+from supervisor.reviews.store import allowances, holds, queries
+from supervisor.reviews.store.holds import Hold
 
 
 class Slots:

@@ -10,13 +10,13 @@ from sqlalchemy import Engine
 
 from supervisor.core.act import Act
 from supervisor.core.approvals import Request, failure, status
-from supervisor.core.reviews import posts
 from supervisor.errors import GatehouseError, NotFoundError, UserError
-from supervisor.forges.base import Forge
 from supervisor.gate.gate import Gate
+from supervisor.reviews.core import posts
+from supervisor.reviews.forges.base import Forge
 from supervisor.reviews.reconcile import facts_of
+from supervisor.reviews.store import queries
 from supervisor.reviews.targets import target_of
-from supervisor.store.reviews import queries
 
 WAIT_S = 60.0
 # All the acts of a repository that are looked through.

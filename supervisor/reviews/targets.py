@@ -3,8 +3,8 @@
 from typing import Any, cast
 
 from supervisor.core.act import Act, Forge, Operation
-from supervisor.core.reviews.posts import PullTarget
-from supervisor.store.reviews import queries
+from supervisor.reviews.core.posts import PullTarget
+from supervisor.reviews.store import queries
 
 
 def target_of(repository: queries.Repository, pull: queries.PullRequest, head: str) -> PullTarget:

@@ -6,12 +6,12 @@ An approval of ours at another head, and the threads of findings that are gone.
 from collections.abc import Callable, Sequence
 
 from supervisor.core.act import Act
-from supervisor.core.reviews.mentions import finding_of
-from supervisor.core.reviews.rounds import TrackedFinding
-from supervisor.forges.base import Forge
+from supervisor.reviews.core.mentions import finding_of
+from supervisor.reviews.core.rounds import TrackedFinding
+from supervisor.reviews.forges.base import Forge
 from supervisor.reviews.reconcile import facts_of
+from supervisor.reviews.store import queries
 from supervisor.reviews.targets import act_on
-from supervisor.store.reviews import queries
 
 
 class Tidying:

@@ -8,7 +8,7 @@ import msgspec
 
 from supervisor.core.agents.agents import AgentName
 from supervisor.core.jobs import Job
-from supervisor.core.reviews.quarantine import LIFE_S
+from supervisor.core.quarantine.quarantine import LIFE_S
 from supervisor.core.secrets.loose_words import HIDDEN
 from supervisor.core.sessions import Kind, NetworkMode, OwnLimits, Session, is_quarantined
 from supervisor.core.text.utf8 import is_text
@@ -30,7 +30,7 @@ class StartSession(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     `resume`: the id of a session that has ended. This one goes on with its copy and, but for what
     is said here, as that one was: on the same folder, by the same agent, policy and limits.
 
-    `order`: what the reader of a pull request is told besides (`core.reviews.orders`).
+    `order`: what the reader of a pull request is told besides (`core.orders`).
 
     `binds`: tools of the person's home that its sandboxes show (`sandbox.toolchains`).
     `exec_rules`: `enforce` has deny and ask rules hold for every program that starts in them.

@@ -1,4 +1,4 @@
-"""Quarantines of sessions: keys, manifests, and the calls that `core.reviews.quarantine` allows.
+"""Quarantines of sessions: keys, manifests, and the calls that `core.quarantine.quarantine` allows.
 
 A session in quarantine sees no file: its workspace is empty, and what it reads comes from here. The
 copy lies outside of its sandbox. A file is opened below it, name by name, without following a link;
@@ -23,7 +23,7 @@ import msgspec
 
 from supervisor.base.clock import Clock
 from supervisor.base.process import run
-from supervisor.core.reviews.quarantine import (
+from supervisor.core.quarantine.quarantine import (
     MOST_AT_ONCE,
     WINDOW_S,
     GlobCall,
@@ -37,13 +37,13 @@ from supervisor.core.reviews.quarantine import (
     decide,
     glob_of,
 )
-from supervisor.core.reviews.quarantine_answers import (
+from supervisor.core.quarantine.quarantine_answers import (
     QuarantineAnswer,
     ReadAnswer,
     checked_answer,
     dropped_words,
 )
-from supervisor.core.reviews.references import Reference, is_plain, written
+from supervisor.core.quarantine.references import Reference, is_plain, written
 from supervisor.core.secrets.redact import Redactor
 from supervisor.core.text.globs import Glob
 from supervisor.errors import GatehouseError, UserError

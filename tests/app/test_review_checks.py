@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from supervisor.app import review_checks
+from supervisor.reviews.store import queries
 from supervisor.store.engine import open_database
-from supervisor.store.reviews import queries
 from tests.fakes.reviewed import forge_with_people, settings_of
 from tests.fakes.supervised import settings_in
 

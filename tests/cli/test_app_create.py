@@ -13,8 +13,8 @@ import pytest
 
 from supervisor.cli import app_create
 from supervisor.cli.app_create import create
-from supervisor.demo.stage import staged
 from supervisor.errors import UserError
+from supervisor.reviews.demo.stage import staged
 from supervisor.settings import Settings
 from tests.fakes.supervised import settings_in
 

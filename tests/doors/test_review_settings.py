@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import trustme
 
-from supervisor.demo.stage import NAME, Stage
+from supervisor.reviews.demo.stage import NAME, Stage
 from tests.doors.conftest import House, until
 from tests.fakes.messages_server import MessagesServer, Step
 from tests.fakes.paid_reader import HOST, KEY, look, written

@@ -10,10 +10,10 @@ from typing import Any
 
 from supervisor.app.reviewing import Reviewing, reviewing
 from supervisor.core.approvals import Request
-from supervisor.demo.forge.forge import DemoForge, DemoPull
-from supervisor.demo.stage import FILES, NAME, Stage, staged
+from supervisor.reviews.demo.forge.forge import DemoForge, DemoPull
+from supervisor.reviews.demo.stage import FILES, NAME, Stage, staged
+from supervisor.reviews.store import queries
 from supervisor.settings import Settings
-from supervisor.store.reviews import queries
 from tests.fakes.messages_server import MessagesServer, Step
 from tests.fakes.supervised import Supervised, settings_in, supervised
 

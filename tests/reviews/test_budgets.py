@@ -11,16 +11,16 @@ import pytest
 
 from supervisor.core.act import Act
 from supervisor.core.budget import Limits, parse_budget
-from supervisor.core.reviews.allowances import Caps, LayerUse, day_of
-from supervisor.core.reviews.slots import Closed, Due, Ended, Wanted, state
 from supervisor.errors import NotFoundError, UserError
 from supervisor.records.audit import Audit
 from supervisor.reviews.budgets import Budgets, NoAllowanceError, read_caps
+from supervisor.reviews.core.allowances import Caps, LayerUse, day_of
+from supervisor.reviews.core.slots import Closed, Due, Ended, Wanted, state
 from supervisor.reviews.holds import Holds
 from supervisor.reviews.receipts import Receipts
 from supervisor.reviews.slots import Slots
+from supervisor.reviews.store import allowances, queries
 from supervisor.store.engine import open_database
-from supervisor.store.reviews import allowances, queries
 from tests.fakes.clock import FakeClock
 
 USD = 10**12

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from supervisor.demo.stage import NAME, Stage, staged
 from supervisor.reviews import clones as clones_module
 from supervisor.reviews.clones import CloneError, Clones, WantedCode
+from supervisor.reviews.demo.stage import NAME, Stage, staged
 
 
 @pytest.fixture

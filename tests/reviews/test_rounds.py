@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from supervisor.base.clock import RealClock
-from supervisor.core.reviews.trust import MOST_SKILLS
-from supervisor.demo.stage import NAME, Stage, staged
 from supervisor.reviews.clones import Clones, WantedCode
+from supervisor.reviews.core.trust import MOST_SKILLS
+from supervisor.reviews.demo.stage import NAME, Stage, staged
 from supervisor.reviews.rounds import Rounds
 from supervisor.store.engine import open_database
 

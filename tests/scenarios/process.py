@@ -11,7 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from supervisor.demo.stage import Stage
+from supervisor.reviews.demo.stage import Stage
 
 # A bound for what should take a second, on a machine that does ten other things.
 PATIENCE_S = 90.0

@@ -17,10 +17,10 @@ from alembic.migration import MigrationContext
 from sqlalchemy import Engine, create_engine, event
 
 from supervisor.core.models.model_calls import Tokens
+from supervisor.reviews.store import tables as reviews
 from supervisor.settings import ROOT
 from supervisor.store import requests, spending
 from supervisor.store.engine import open_database
-from supervisor.store.reviews import tables as reviews
 from supervisor.store.tables import metadata
 
 OLD_CALLS = [
@@ -34,7 +34,7 @@ OLD_CALLS = [
 
 FOLDERS = {
     "supervisor/store/migrations": metadata,
-    "supervisor/store/reviews/migrations": reviews.metadata,
+    "supervisor/reviews/store/migrations": reviews.metadata,
 }
 
 

@@ -10,8 +10,8 @@ from urllib.parse import quote
 
 import pytest
 
-from supervisor.core.reviews.quarantine import MOST_AT_ONCE, MOST_CALLS
-from supervisor.core.reviews.quarantine_answers import read_answer
+from supervisor.core.quarantine.quarantine import MOST_AT_ONCE, MOST_CALLS
+from supervisor.core.quarantine.quarantine_answers import read_answer
 from supervisor.core.secrets.redact import Redactor
 from supervisor.errors import UserError
 from supervisor.workspace import quarantines

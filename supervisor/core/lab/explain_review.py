@@ -6,7 +6,7 @@ Decides nothing (see `explain`): whether a rule fits is told by `review_rules`.
 from supervisor.core.act import Act
 from supervisor.core.actions import Action, title
 from supervisor.core.lab.explanation import FAR, NEAR, RuleLook, Topic, excepted, miss
-from supervisor.core.reviews.review_rules import ReviewJudge, SeenAct, compile_pattern, forced
+from supervisor.core.policy.review_rules import ReviewJudge, SeenAct, compile_pattern, forced
 from supervisor.core.verdicts import Forced, Rule
 
 

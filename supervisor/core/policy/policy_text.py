@@ -515,7 +515,7 @@ def _checker(category: Category) -> Callable[[str, Effect], str]:
 
             return package_rules.check_pattern
         case "review":
-            from supervisor.core.reviews import review_rules
+            from supervisor.core.policy import review_rules
 
             return review_rules.check_pattern
     raise PolicyError(f"no rules speak of `{category}`", nearest(category, RULE_CATEGORIES))

@@ -16,13 +16,12 @@ from typing import Any, NamedTuple
 
 from supervisor.core.actions import Packages
 from supervisor.core.packages.package_commands import items_of
-from supervisor.core.policy import git_rules, network_patterns, package_rules
+from supervisor.core.policy import git_rules, network_patterns, package_rules, review_rules
 from supervisor.core.policy.file_rules import tidy
 from supervisor.core.policy.git_refs import REACHES, READS, harmless
 from supervisor.core.policy.git_rules import GitPattern
 from supervisor.core.policy.network_patterns import WEB_PORTS, NetworkPattern, is_nowhere_public
 from supervisor.core.policy.package_rules import PackagePattern
-from supervisor.core.reviews import review_rules
 from supervisor.core.shell import exec_containment, exec_patterns
 from supervisor.core.text.globs import Glob
 from supervisor.core.text.paths import fold

@@ -76,7 +76,7 @@ def action_of(category: Category, example: str) -> Action:
         case "network":
             return _network(example)
         case "review":
-            from supervisor.core.reviews.review_rules import example_act
+            from supervisor.core.policy.review_rules import example_act
 
             return example_act(example)
     raise PolicyError(f"no example can be given for `{category}`", "leave it out")

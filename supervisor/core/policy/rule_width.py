@@ -12,9 +12,9 @@ from collections.abc import Callable
 from supervisor.core.policy.git_rules import GitPattern
 from supervisor.core.policy.network_patterns import NetworkPattern
 from supervisor.core.policy.package_rules import PackagePattern
+from supervisor.core.policy.review_rules import ReviewPattern
 from supervisor.core.policy.rule_containment import compiled
 from supervisor.core.policy.rule_forms import wide
-from supervisor.core.reviews.review_rules import ReviewPattern
 from supervisor.core.shell.exec_patterns import ExecPattern
 from supervisor.core.text.globs import Glob
 from supervisor.core.text.words import is_star

@@ -221,7 +221,7 @@ def judge_of(category: Category, rules: Sequence[Rule], protection: Protection) 
 
             return CommandJudge(rules)
         case "review":
-            from supervisor.core.reviews.review_rules import ReviewJudge
+            from supervisor.core.policy.review_rules import ReviewJudge
 
             return ReviewJudge(rules)
     raise ValueError(f"no rules speak of `{category}`")

@@ -26,7 +26,7 @@ from supervisor.core.packages import package_commands
 from supervisor.core.policy import git_refs
 from supervisor.core.policy.evaluate import evaluate
 from supervisor.core.policy.policy_text import policy_from_data
-from supervisor.core.reviews.review_rules import special
+from supervisor.core.policy.review_rules import special
 from supervisor.core.text import globs
 from supervisor.core.text.hosts import (
     as_address,

@@ -13,7 +13,7 @@ import msgspec
 
 from supervisor.core import approvals
 from supervisor.core.approvals import is_settled
-from supervisor.core.reviews.quarantine import CALLS
+from supervisor.core.quarantine.quarantine import CALLS
 from supervisor.server.agent import quarantine_calls
 from supervisor.server.agent.agent_bodies import (
     DeleteBody,

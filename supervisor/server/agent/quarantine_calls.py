@@ -3,7 +3,7 @@
     POST /v1/quarantine   a call by the tool's name; MCP has the three as tools of theirs
     guard                 every other route of the agent's door is closed, and on record
 
-What is allowed is `core.reviews.quarantine`'s, and `workspace.quarantines` carries it out.
+What is allowed is `core.quarantine.quarantine`'s, and `workspace.quarantines` carries it out.
 """
 
 from collections.abc import Awaitable, Callable
@@ -15,8 +15,8 @@ from litestar.handlers import HTTPRouteHandler
 from litestar.openapi.datastructures import ResponseSpec
 from litestar.params import JSONBody
 
-from supervisor.core.reviews.quarantine import CALLS, Risk
-from supervisor.core.reviews.quarantine_answers import (
+from supervisor.core.quarantine.quarantine import CALLS, Risk
+from supervisor.core.quarantine.quarantine_answers import (
     QuarantinedFinding,
     ReadAnswer,
     dropped_words,

@@ -6,18 +6,18 @@ from typing import Any
 
 import msgspec
 
-from supervisor.core.reviews.config.layers import ConfigRow, config_rows
-from supervisor.core.reviews.receipts import reason_words
-from supervisor.core.reviews.slots import state
 from supervisor.core.text.duration import format_duration
 from supervisor.core.text.numbers import whole_number
 from supervisor.errors import GatehouseError, NotFoundError, UserError
 from supervisor.reviews.configurations import SETTINGS
+from supervisor.reviews.core.config.layers import ConfigRow, config_rows
+from supervisor.reviews.core.receipts import reason_words
+from supervisor.reviews.core.slots import state
 from supervisor.reviews.service import ReviewService
+from supervisor.reviews.store import findings, queries
+from supervisor.reviews.store.figures import OLDEST_S, backlog
+from supervisor.reviews.store.holds import Hold
 from supervisor.server.common.parts import Parts
-from supervisor.store.reviews import findings, queries
-from supervisor.store.reviews.figures import OLDEST_S, backlog
-from supervisor.store.reviews.holds import Hold
 
 _OF_FINDING = (
     *("state", "severity", "title", "path", "line"),

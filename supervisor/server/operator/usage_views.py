@@ -6,10 +6,10 @@ from collections.abc import Callable, Sequence
 import msgspec
 
 from supervisor.core.money import dollars, microusd
-from supervisor.core.reviews.allowances import LayerUse, day_of, refills_at
 from supervisor.errors import UserError
+from supervisor.reviews.core.allowances import LayerUse, day_of, refills_at
 from supervisor.reviews.service import ReviewService
-from supervisor.store.reviews.allowances import AttemptCost
+from supervisor.reviews.store.allowances import AttemptCost
 
 LONGEST_S = 400 * 86_400.0
 _PERIODS = {"pull": "over its life", "repository": "this day", "owner": "this month"}

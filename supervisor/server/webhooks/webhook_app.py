@@ -10,9 +10,9 @@ from typing import Any
 import msgspec
 
 from supervisor.base import log
-from supervisor.core.reviews.deliveries import MOST_BYTES, UNSIGNED, is_signature
 from supervisor.core.text.numbers import whole_number
 from supervisor.errors import GatehouseError
+from supervisor.reviews.core.deliveries import MOST_BYTES, UNSIGNED, is_signature
 from supervisor.reviews.intake import WebhookAnswer
 
 # How long the whole of a webhook may take to arrive.

@@ -14,11 +14,11 @@ import pytest
 
 from supervisor.core.act import Act
 from supervisor.core.money import microusd
-from supervisor.demo.stage import NAME, Stage
 from supervisor.ledger.spending import read_prices
+from supervisor.reviews.demo.stage import NAME, Stage
+from supervisor.reviews.store import allowances, queries
 from supervisor.settings import ROOT
 from supervisor.store.engine import open_database
-from supervisor.store.reviews import allowances, queries
 from tests.fakes.messages_server import MessagesServer
 from tests.fakes.paid_reader import (
     INPUT,

@@ -10,11 +10,11 @@ import pytest
 
 from supervisor.core.act import Act, InlineComment
 from supervisor.core.approvals import Request, failure
-from supervisor.core.reviews.posts import mark, note_mark
-from supervisor.demo.forge.forge import DemoPull
 from supervisor.errors import GatehouseError, NotFoundError, UserError
+from supervisor.reviews.core.posts import mark, note_mark
+from supervisor.reviews.demo.forge.forge import DemoPull
 from supervisor.reviews.reconcile import facts_of
-from supervisor.store.reviews import queries
+from supervisor.reviews.store import queries
 from tests.fakes.reviewed import NAME, Reviewed, reviewed
 
 pytestmark = pytest.mark.xdist_group("reviews-acts")

@@ -13,7 +13,7 @@ from supervisor.core.act import Act
 from supervisor.core.actions import Exec, Git, RefUpdate
 from supervisor.core.approvals import Request, RequestId, status
 from supervisor.errors import ChangedError, GatehouseError, UserError
-from supervisor.forges.base import ForgeError, RepositoryFacts
+from supervisor.reviews.forges.base import ForgeError, RepositoryFacts
 from tests.fakes.reviewed import NAME, forge_with_people, reviewed, reviewing_at
 
 pytestmark = pytest.mark.xdist_group("reviews")

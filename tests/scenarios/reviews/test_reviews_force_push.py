@@ -8,7 +8,7 @@ import pytest
 from sqlalchemy import text
 
 from supervisor.core.approvals import status
-from supervisor.forges.base import RepositoryFacts
+from supervisor.reviews.forges.base import RepositoryFacts
 from tests.fakes.messages_server import text as said
 from tests.fakes.reviewed import CHANGE, CLEAN, NAME, Reviewed, reviewed, reviewed_by_model
 

@@ -13,9 +13,9 @@ from sqlalchemy import text
 from supervisor.core.act import Act
 from supervisor.core.approvals import status
 from supervisor.errors import GatehouseError, NotFoundError
-from supervisor.forges.base import RepositoryFacts
+from supervisor.reviews.forges.base import RepositoryFacts
+from supervisor.reviews.store import queries
 from supervisor.server.operator import decisions
-from supervisor.store.reviews import queries
 from tests.fakes.messages_server import Json, Turn
 from tests.fakes.messages_server import text as said
 from tests.fakes.reviewed import (

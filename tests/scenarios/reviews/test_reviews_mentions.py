@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from sqlalchemy import event
 
-from supervisor.demo.forge.forge import DemoPull
-from supervisor.store.reviews import findings, queries
+from supervisor.reviews.demo.forge.forge import DemoPull
+from supervisor.reviews.store import findings, queries
 from tests.fakes.reviewed import CHANGE, NAME, Reviewed, reviewed
 
 pytestmark = pytest.mark.xdist_group("reviews-more")

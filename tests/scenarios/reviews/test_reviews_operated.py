@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from supervisor.demo.forge import git_backend
-from supervisor.demo.stage import NAME
+from supervisor.reviews.demo.forge import git_backend
+from supervisor.reviews.demo.stage import NAME
 from tests.fakes.reviewed import CHANGE, forge_with_people
 from tests.scenarios.process import Gatehouse, start_reviews, until
 

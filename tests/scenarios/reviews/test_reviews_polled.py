@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from supervisor.forges.base import ForgeError
-from supervisor.store.reviews import queries
+from supervisor.reviews.forges.base import ForgeError
+from supervisor.reviews.store import queries
 from tests.fakes.reviewed import CHANGE, NAME, Reviewed, reviewed
 from tests.scenarios.reviews.test_reviews_mentions import policy, reacted, said
 

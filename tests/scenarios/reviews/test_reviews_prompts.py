@@ -13,10 +13,10 @@ import pytest
 
 from supervisor.core.act import Act
 from supervisor.core.approvals import Request
-from supervisor.core.reviews.config.layers import config_rows
-from supervisor.demo.forge.forge import DemoPull
 from supervisor.errors import UserError
-from supervisor.store.reviews import queries
+from supervisor.reviews.core.config.layers import config_rows
+from supervisor.reviews.demo.forge.forge import DemoPull
+from supervisor.reviews.store import queries
 from tests.fakes.messages_server import MessagesServer, Turn, text
 from tests.fakes.reviewed import CHANGE, NAME, Reviewed, reviewed
 from tests.fakes.supervised import Supervised

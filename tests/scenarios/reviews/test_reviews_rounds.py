@@ -8,9 +8,9 @@ import pytest
 
 from supervisor.core.act import Act
 from supervisor.core.approvals import Request, status
-from supervisor.demo.forge.forge import DemoPull
-from supervisor.demo.forge.state import run_git
-from supervisor.store.reviews import findings
+from supervisor.reviews.demo.forge.forge import DemoPull
+from supervisor.reviews.demo.forge.state import run_git
+from supervisor.reviews.store import findings
 from tests.fakes.readers import SaidReader, read_by, remark, said
 from tests.fakes.reviewed import CHANGE, NAME, Reviewed, reviewed
 

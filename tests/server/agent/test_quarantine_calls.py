@@ -7,7 +7,7 @@ from typing import Any
 import httpx
 import pytest
 
-from supervisor.core.reviews.quarantine_answers import QuarantinedFinding
+from supervisor.core.quarantine.quarantine_answers import QuarantinedFinding
 from supervisor.server.agent.agent_bodies import ReviewFinding
 from supervisor.server.app import build_agent_app
 from supervisor.server.common.listening import listen

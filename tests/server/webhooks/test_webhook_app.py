@@ -6,7 +6,7 @@ import contextlib
 import json
 from collections.abc import AsyncIterator
 
-from supervisor.core.reviews.deliveries import MOST_BYTES
+from supervisor.reviews.core.deliveries import MOST_BYTES
 from supervisor.reviews.intake import WebhookAnswer
 from supervisor.server.common.listening import listen
 from supervisor.server.common.serve import serve_webhooks

@@ -14,6 +14,7 @@ from supervisor.core.approvals import Request
 from supervisor.core.money import dollars
 from supervisor.errors import GatehouseError, NotFoundError, UserError
 from supervisor.reviews.holds import HoldScope
+from supervisor.reviews.store.holds import Hold
 from supervisor.server.common.parts import Parts
 from supervisor.server.common.time_words import clock_text
 from supervisor.server.operator import review_views
@@ -23,7 +24,6 @@ from supervisor.server.operator.pages import page_values
 from supervisor.server.operator.pages.page_views import card, card_with
 from supervisor.server.operator.review_views import ReviewView, service_of
 from supervisor.server.operator.usage_views import usage
-from supervisor.store.reviews.holds import Hold
 
 # What the page of all reviews shows the cost of.
 USAGE_S = 30 * 86_400.0

@@ -13,7 +13,7 @@ import msgspec
 
 from supervisor.core.files.changes import name_fields
 from supervisor.core.files.copy_progress import left
-from supervisor.core.reviews.quarantine_answers import dropped_words
+from supervisor.core.quarantine.quarantine_answers import dropped_words
 from supervisor.core.sessions import Session, job_words, own_limits, remaining_s, state
 from supervisor.core.text.duration import format_duration
 from supervisor.server.common.parts import Parts

@@ -8,7 +8,7 @@ import pytest
 from sqlalchemy import text
 
 from supervisor.errors import UserError
-from supervisor.forges.base import ForgeError, RepositoryFacts
+from supervisor.reviews.forges.base import ForgeError, RepositoryFacts
 from tests.fakes.messages_server import Failure, Step
 from tests.fakes.messages_server import text as said
 from tests.fakes.reviewed import (

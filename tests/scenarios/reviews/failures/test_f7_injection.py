@@ -16,7 +16,7 @@ import pytest
 from supervisor.app import session_plans
 from supervisor.app.reviewing import reviewing
 from supervisor.core.act import Act
-from supervisor.demo.stage import Stage
+from supervisor.reviews.demo.stage import Stage
 from tests.fakes.messages_server import MessagesServer, Turn, calls, text, tool_use
 from tests.fakes.reviewed import LOOK_EVERY_S, NAME, Reviewed, forge_with_people, settings_of
 from tests.fakes.supervised import supervised

@@ -1,0 +1,111 @@
+"""Mentions: comments on a pull request that call us.
+
+    mention = ("@" APP | "!") id [SP arguments]     at the start of the first line that isn't blank
+
+Pure. Who wrote one, and whether they may, the caller asks the forge. Arguments are a stranger's
+words until then and data for ever: they never become instructions of a reader.
+"""
+
+import re
+from typing import NamedTuple
+
+from supervisor.core.review_markdown import fenced, plain
+from supervisor.reviews.core.rounds import TrackedFinding
+
+MOST_ARGUMENT_CHARS = 2_000
+# `ignore ID --repository REASON`: not only here.
+EVERYWHERE = "--repository"
+_ID = re.compile(r"[a-z0-9][a-z0-9-]{0,63}\Z")
+_FINDING = re.compile(r"[0-9a-f]{6,64}\Z")
+_SHOWN = re.compile(r"`([0-9a-f]{8})`")
+
+
+class Mention(NamedTuple):
+    """`command`: a built-in one, or the id of a prompt. `argv`: its arguments as words."""
+
+    command: str
+    arguments: str
+    argv: tuple[str, ...]
+
+    @property
+    def is_too_long(self) -> bool:
+        """Whether its arguments are more than anybody reads."""
+        return len(self.arguments) > MOST_ARGUMENT_CHARS
+
+
+class Ignored(NamedTuple):
+    """What `ignore` says: of which finding ("" in a thread: its own), why, and where it holds."""
+
+    finding: str
+    why: str
+    everywhere: bool
+
+
+def parse_mention(body: str, app: str, *, takes_bang: bool = False) -> Mention | None:
+    """Return what a comment asks for; None where it calls nobody, or not us. `app` is our name, in
+    any letter case; `takes_bang`: `!` calls us, too."""
+    line = next((one for one in body.replace("\r\n", "\n").split("\n") if one.strip()), "")
+    name, _, rest = line.partition(" ")
+    if name.casefold() == f"@{app}".casefold():
+        command, _, arguments = rest.strip().partition(" ")
+    elif takes_bang and name.startswith("!"):
+        command, arguments = name[1:], rest
+    else:
+        return None
+    if not _ID.match(command):
+        return None
+    text = arguments.strip()
+    return Mention(command, text, split_words(text))
+
+
+def split_words(text: str) -> tuple[str, ...]:
+    """Return a text's words, split at blanks; `"..."` and `'...'` are one word, and one that is
+    never closed goes to the end."""
+    words: list[str] = []
+    at = 0
+    while at < len(text):
+        if text[at].isspace():
+            at += 1
+        elif text[at] in "\"'":
+            end = text.find(text[at], at + 1)
+            end = len(text) if end < 0 else end
+            words.append(text[at + 1 : end])
+            at = end + 1
+        else:
+            end = next((n for n in range(at, len(text)) if text[n].isspace()), len(text))
+            words.append(text[at:end])
+            at = end
+    return tuple(words)
+
+
+def read_ignore(mention: Mention) -> Ignored:
+    """Return what an `ignore` says."""
+    words = [one for one in mention.argv if one != EVERYWHERE]
+    finding = words[0].strip("`") if words and _FINDING.match(words[0].strip("`")) else ""
+    return Ignored(finding, " ".join(words[bool(finding) :]), EVERYWHERE in mention.argv)
+
+
+def finding_of(comment: str) -> str:
+    """Return the short id of the finding that a comment of ours is about; "" where it is about
+    none."""
+    found = _SHOWN.search(comment.split("\n", 1)[0])
+    return found[1] if found else ""
+
+
+def why_text(one: TrackedFinding) -> str:
+    """Return what `why` answers: what a finding rests on."""
+    finding = one.finding
+    lines = [
+        f"**{finding.severity}: {plain(finding.title, one_line=True)}** `{one.id[:8]}`",
+        "",
+        plain(finding.body[:2_000]),
+        "",
+        f"- state: {one.state}; confidence: {finding.confidence}",
+    ]
+    if finding.skill:
+        lines.append(f"- found by: {plain(finding.skill, one_line=True)}")
+    where = f"{finding.path}:{one.line}" if one.line else finding.path
+    lines.append(f"- where: {plain(where, one_line=True)}")
+    if finding.quote:
+        lines += ["", fenced("\n".join(finding.quote.splitlines()[:10])[:2_000])]
+    return "\n".join(lines)

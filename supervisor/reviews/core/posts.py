@@ -1,0 +1,309 @@
+"""What is said on a forge: a review's text and its remarks, composed from findings by templates.
+
+Pure. A model's words are shown as these words and nothing else (`review_markdown.plain`): no link,
+no mention, no markup. Only what this module writes itself is markdown.
+"""
+
+import hashlib
+import re
+from collections.abc import Collection, Mapping, Sequence
+from datetime import UTC, datetime
+from typing import Literal
+
+import msgspec
+
+from supervisor.core.act import (
+    CONFIDENCES,
+    SEVERITIES,
+    Act,
+    Confidence,
+    Forge,
+    InlineComment,
+    ReviewVerdict,
+    Severity,
+)
+from supervisor.core.review_markdown import fenced, plain
+from supervisor.reviews.core.findings import MOST_INLINE, PlacedFinding
+from supervisor.reviews.core.receipts import reason_words
+
+MOST_COMMENT_CHARS = 1_000
+# GitHub takes 65,536 characters.
+MOST_BODY_CHARS = 60_000
+_SUMMARY_CHARS = 4_000
+_ADDRESS = re.compile(r"\b(?:https?|ftp)://|\bwww\.", re.IGNORECASE)
+
+
+class PullTarget(msgspec.Struct, frozen=True, kw_only=True):
+    """The pull request that is spoken of, at one head."""
+
+    forge: Forge
+    repository: str
+    number: int
+    head: str
+    fork: bool = False
+
+
+_MARK = re.compile(r"<!-- gatehouse:(note:)?([0-9a-f]+) -->")
+_COUNTS = re.compile(r"^(?:Findings: ([a-z0-9, ]+)\.|No (?:new )?findings\.)$", re.MULTILINE)
+
+
+def mark(run_id: str) -> str:
+    """Return the line that our own posts are known by; nobody sees it."""
+    return f"<!-- gatehouse:{run_id} -->"
+
+
+def note_mark(run_id: str) -> str:
+    """Return the line that a review is known by whose summary stands in an earlier one."""
+    return f"<!-- gatehouse:note:{run_id} -->"
+
+
+def act_mark(request_id: str) -> str:
+    """Return the line that a comment or reply is known by, whatever it says: one for each."""
+    return f"<!-- gatehouse:act:{request_id} -->"
+
+
+def review_act(
+    target: PullTarget,
+    verdict: ReviewVerdict,
+    summary: str,
+    findings: Sequence[PlacedFinding],
+    *,
+    run_id: str,
+    sections: Sequence[str] = (),
+    notes: Sequence[str] = (),
+) -> Act:
+    """Return the act that posts a review: what can stand beside the code does, up to
+    `MOST_INLINE`, and the rest is in its text. `sections` are lines of ours about earlier rounds,
+    `notes` lines of ours at its end."""
+    inline = [one for one in findings if one.line][:MOST_INLINE]
+    rest = [one for one in findings if one not in inline]
+    comments = [comment_of(one) for one in inline]
+    severities = [*(one.severity for one in comments), *(one.finding.severity for one in rest)]
+    said = [summary, *(text for one in findings for text in words_of(one))]
+    lines = [
+        "## Review",
+        "",
+        plain(summary[:_SUMMARY_CHARS]),
+        "",
+        _counts(severities, later=bool(sections)),
+        "",
+    ]
+    for one in rest:
+        lines += whole(one)
+    lines += sections
+    lines += [*(f"<sub>{plain(note, one_line=True)}</sub>" for note in notes), "", mark(run_id)]
+    body = "\n".join(lines)
+    if len(body) > MOST_BODY_CHARS:
+        cut = "\n\n(cut here: see the receipt for the rest)\n"
+        body = body[: MOST_BODY_CHARS - len(cut) - 100] + cut + mark(run_id)
+    return Act(
+        operation="post",
+        forge=target.forge,
+        repository=target.repository,
+        number=target.number,
+        head=target.head,
+        verdict=verdict,
+        body=body,
+        comments=tuple(comments),
+        severity=_gravest(severities),
+        confidence=_least_sure(
+            [*(one.confidence for one in comments), *(one.finding.confidence for one in rest)]
+        ),
+        fork=target.fork,
+        links=any(_ADDRESS.search(text) for text in said),
+    )
+
+
+def words_of(placed: PlacedFinding) -> tuple[str, ...]:
+    """Return what a reader said in a finding, as it was said."""
+    finding = placed.finding
+    return finding.path, finding.title, finding.body, finding.suggestion or ""
+
+
+def has_address(text: str) -> bool:
+    """Return whether a text names an address that a forge may make a link of."""
+    return bool(_ADDRESS.search(text))
+
+
+def held_comment(
+    target: PullTarget, reason: str, cap: str, refills_at: float | None, *, day: str
+) -> Act:
+    """Return the comment that a review waits for money. `reason` is a code of `receipts`, `cap` the
+    limit in words. Its mark is the same all day: it is posted once."""
+    when = "When the limit is raised"
+    if refills_at is not None:
+        when = f"On {datetime.fromtimestamp(refills_at, UTC):%Y-%m-%d at %H:%M} UTC"
+    parts = (target.forge, target.repository.lower(), target.number, day)
+    digest = hashlib.blake2b(msgspec.msgpack.encode(parts), digest_size=8).hexdigest()
+    lines = (
+        "## Review",
+        "",
+        f"The review waits: {reason_words(reason).removeprefix('held: ')}.",
+        "",
+        f"The limit is {cap}. {when} the newest head is reviewed by itself; nobody has to do"
+        " anything.",
+        "",
+        mark(digest),
+    )
+    return Act(
+        operation="comment",
+        forge=target.forge,
+        repository=target.repository,
+        number=target.number,
+        head=target.head,
+        body="\n".join(lines),
+        fork=target.fork,
+    )
+
+
+def run_of(body: str) -> str:
+    """Return the run that a post of ours is of; "" where it has no mark."""
+    found = _last_mark(body)
+    return found[2] if found and not found[1] else ""
+
+
+def reviewed_by(body: str) -> str:
+    """Return the run that a review on the forge is of, also where its summary stands in an earlier
+    one; "" where it is none of ours."""
+    found = _last_mark(body)
+    return found[2] if found else ""
+
+
+def _last_mark(body: str) -> re.Match[str] | None:
+    """Return the mark of a post: ours stands last, an earlier one is quoted from the code."""
+    found = None
+    for found in _MARK.finditer(body):  # noqa: B007
+        pass
+    return found
+
+
+def note_act(act: Act) -> Act:
+    """Return the review of a later round: its comments and verdict, with a line for a text. The
+    summary takes the place of the one that stands on the pull request already."""
+    count = len(act.comments)
+    said = f"{count} new finding{'' if count == 1 else 's'}"
+    if not count:
+        said = "Approved" if act.verdict == "approve" else "Changes are requested"
+    body = f"{said}; the summary above is up to date.\n\n{note_mark(run_of(act.body))}"
+    return msgspec.structs.replace(act, body=body)
+
+
+def marked(act: Act, request_id: str) -> Act:
+    """Return a comment or reply with the line that it is found again by."""
+    return msgspec.structs.replace(act, body=f"{act.body.rstrip()}\n\n{act_mark(request_id)}")
+
+
+def undo_act(
+    target: PullTarget,
+    review_ids: Sequence[str],
+    comment_ids: Sequence[str],
+    *,
+    by: str,
+    run_id: str,
+) -> Act:
+    """Return the act that takes back what a run posted: the text of its review says who took it
+    back, `comment_ids` are removed, and `review_ids` dismissed, which gave a verdict."""
+    line = f"This review was taken back by {plain(by, one_line=True)}."
+    return Act(
+        operation="undo",
+        forge=target.forge,
+        repository=target.repository,
+        number=target.number,
+        head=target.head,
+        body=line,
+        title=run_id,
+        fork=target.fork,
+        targets=(*review_ids, *(f"review:{one}" for one in comment_ids)),
+    )
+
+
+def taken(act: Act, kept: Collection[str], texts: Mapping[str, str]) -> Act:
+    """Return what a person took of a review: the comments of these findings, each in their words,
+    and the text of `body`. Its mark stays, and its counts say what is left."""
+    comments = [
+        msgspec.structs.replace(one, body=texts.get(one.finding, one.body)[:MOST_BODY_CHARS])
+        for one in act.comments
+        if one.finding in kept
+    ]
+    dropped = [one.severity for one in act.comments if one.finding not in kept]
+    body = texts.get("body", act.body)[:MOST_BODY_CHARS]
+    found = _COUNTS.search(body)
+    if dropped and found:
+        parts = [one.split(" ") for one in (found[1] or "").split(", ") if one]
+        said = {name: int(count) for count, name in parts}
+        left = {name: said.get(name, 0) - dropped.count(name) for name in SEVERITIES}
+        severities = [name for name, count in left.items() for _ in range(count)]
+        body = body[: found.start()] + _counts(severities) + body[found.end() :]
+    if run_of(act.body) and run_of(body) != run_of(act.body):
+        body = f"{_MARK.sub('', body).rstrip()}\n\n{mark(run_of(act.body))}"
+    levels = [one.severity for one in comments] if len(dropped) < len(act.comments) else []
+    return msgspec.structs.replace(
+        act,
+        comments=tuple(comments),
+        body=body,
+        severity=_gravest(levels) or act.severity,
+        links=act.links or any(_ADDRESS.search(text) for text in texts.values()),
+    )
+
+
+def without_places(act: Act) -> Act:
+    """Return the same review with what stood beside the code in its text."""
+    parts = [
+        f"{plain(f'{one.path}:{one.line}', one_line=True)}\n\n{one.body}" for one in act.comments
+    ]
+    found = _last_mark(act.body)
+    line = found[0] if found else ""
+    text = "\n\n".join([act.body.replace(line, "").rstrip(), *parts])[:MOST_BODY_CHARS]
+    return msgspec.structs.replace(act, comments=(), body=f"{text}\n\n{line}")
+
+
+def comment_of(placed: PlacedFinding) -> InlineComment:
+    """Return the remark that a finding makes beside its code."""
+    finding = placed.finding
+    head = f"**{finding.severity}: {plain(finding.title, one_line=True)}** `{placed.id[:8]}`"
+    body = plain(finding.body)
+    suggestion = ""
+    if finding.suggestion is not None and len(finding.suggestion) <= MOST_COMMENT_CHARS:
+        suggestion = "\n\n" + fenced(finding.suggestion, "suggestion")
+    room = max(100, MOST_COMMENT_CHARS - len(head) - len(suggestion) - 2)
+    if len(body) > room:
+        body = body[: room - 1] + "…"
+    start = placed.start_line if placed.start_line < placed.line else 0
+    return InlineComment(
+        finding=placed.id,
+        path=finding.path,
+        line=placed.line,
+        start_line=start,
+        body=f"{head}\n\n{body}{suggestion}",
+        severity=finding.severity,
+        confidence=finding.confidence,
+    )
+
+
+def whole(placed: PlacedFinding) -> list[str]:
+    """Return the lines of a finding that stands in a text."""
+    finding = placed.finding
+    where = finding.path if finding.line is None else f"{finding.path}:{finding.line}"
+    title = plain(finding.title, one_line=True)
+    return [
+        f"**{finding.severity}: {title}** `{placed.id[:8]}`",
+        "",
+        f"{plain(where, one_line=True)}: {plain(finding.body[:MOST_COMMENT_CHARS])}",
+        "",
+    ]
+
+
+def _counts(severities: Sequence[Severity], *, later: bool = False) -> str:
+    found = [f"{severities.count(one)} {one}" for one in SEVERITIES if one in severities]
+    if found:
+        return f"Findings: {', '.join(found)}."
+    # What is open from earlier rounds stands below.
+    return "No new findings." if later else "No findings."
+
+
+def _gravest(severities: Sequence[Severity]) -> Severity | Literal[""]:
+    return min(severities, key=SEVERITIES.index, default="")
+
+
+def _least_sure(confidences: Sequence[Confidence]) -> Confidence | Literal[""]:
+    return max(confidences, key=CONFIDENCES.index, default="")

@@ -1,0 +1,131 @@
+"""What a prompt says on a forge: a comment on the pull request, or a review beside its code.
+
+Pure, and by templates, as `posts` is: a model's words are shown as these words and nothing else.
+"""
+
+import re
+
+from supervisor.core.act import CONFIDENCES, SEVERITIES, Act
+from supervisor.core.review_markdown import plain
+from supervisor.reviews.core import posts
+from supervisor.reviews.core.findings import MOST_INLINE, PlacedFinding
+from supervisor.reviews.core.posts import PullTarget
+from supervisor.reviews.core.prompts import PromptReport
+
+_SUMMARY_CHARS, _DETAILS_CHARS, _NOTE_CHARS = 4_000, 1_000, 500
+_MARK = re.compile(r"<!-- gatehouse:prompt:([a-z0-9-]+):([0-9a-f]+) -->")
+
+
+def prompt_mark(prompt_id: str, run_id: str) -> str:
+    """Return the line that what a prompt said is known by; nobody sees it."""
+    return f"<!-- gatehouse:prompt:{prompt_id}:{run_id} -->"
+
+
+def mark_of(body: str) -> str:
+    """Return the whole mark of what a prompt said; "" where there is none. It stands at the end:
+    what stands elsewhere is quoted from the code."""
+    found = _own_mark(body)
+    return found[0] if found else ""
+
+
+def run_of_prompt(body: str) -> str:
+    """Return the run that what a prompt said is of; "" where there is no mark of one."""
+    found = _own_mark(body)
+    return found[2] if found else ""
+
+
+def _own_mark(body: str) -> re.Match[str] | None:
+    start = body.rfind("<!--")
+    return _MARK.fullmatch(body[start:].rstrip()) if start >= 0 else None
+
+
+def prompt_act(target: PullTarget, report: PromptReport, *, run_id: str, recorded: bool) -> Act:
+    """Return the act that says a report: of the type `review` what can stand beside the code does,
+    and the rest is in its text; of the type `issue` all is. `recorded`: no model made it."""
+    plan = report.plan
+    is_review = plan.comment == "review"
+    beside = [one for one in report.findings if one.line][:MOST_INLINE] if is_review else []
+    rest = [one for one in report.findings if one not in beside]
+    comments = [posts.comment_of(one) for one in beside]
+    found = [text for one in report.findings for text in posts.words_of(one)]
+    said = [report.summary, *report.notes, *found]
+    severities = [one.finding.severity for one in report.findings]
+    return Act(
+        operation="post" if is_review else "comment",
+        forge=target.forge,
+        repository=target.repository,
+        number=target.number,
+        head=target.head,
+        verdict="comment" if is_review else "",
+        title=plan.id,
+        body=_body(report, rest, run_id=run_id, recorded=recorded),
+        comments=tuple(comments),
+        severity=min(severities, key=SEVERITIES.index, default=""),
+        confidence=max(
+            [report.confidence, *(one.finding.confidence for one in report.findings)],
+            key=CONFIDENCES.index,
+        ),
+        fork=target.fork,
+        links=any(posts.has_address(text) for text in said),
+    )
+
+
+def _body(report: PromptReport, rest: list[PlacedFinding], *, run_id: str, recorded: bool) -> str:
+    plan = report.plan
+    lines = [f"## {plain(plan.title, one_line=True)}", "", plain(report.summary[:_SUMMARY_CHARS])]
+    lines += ["", *_FORMATS[plan.format](rest)]
+    if report.notes:
+        notes = [plain(one[:_NOTE_CHARS], one_line=True) for one in report.notes]
+        lines += ["Notes:", "", *(f"- {one}" for one in notes), ""]
+    lines += [f"<sub>{one}</sub>" for one in _small(report, recorded=recorded)]
+    mark = prompt_mark(plan.id, run_id)
+    body = "\n".join(lines)
+    if len(body) > posts.MOST_BODY_CHARS:
+        body = f"{body[: posts.MOST_BODY_CHARS]}\n\n(cut here)"
+    return f"{body}\n\n{mark}"
+
+
+def _small(report: PromptReport, *, recorded: bool) -> list[str]:
+    said = [f"Prompt `{report.plan.id}` of `.reviewerc`; confidence {report.confidence}."]
+    if report.below_floor:
+        floor = report.plan.severity_floor
+        said.append(f"Left out below the floor {floor}: {report.below_floor}.")
+    if report.beyond_limit:
+        said.append(f"Left out beyond maxFindings: {report.beyond_limit}.")
+    if report.outside:
+        said.append(f"Left out outside of its files: {report.outside}.")
+    if recorded:
+        said.append("A recorded model played this prompt: no model looked at the code.")
+    return said
+
+
+def _findings(rest: list[PlacedFinding]) -> list[str]:
+    return [line for one in rest for line in posts.whole(one)]
+
+
+def _narrative(rest: list[PlacedFinding]) -> list[str]:
+    lines: list[str] = []
+    for one in rest:
+        title = plain(one.finding.title, one_line=True)
+        details = plain(one.finding.body[:_DETAILS_CHARS])
+        lines += [f"{title} ({_where(one)}): {details}", ""]
+    return lines
+
+
+def _checklist(rest: list[PlacedFinding]) -> list[str]:
+    lines = []
+    for one in rest:
+        title = plain(one.finding.title, one_line=True)
+        details = plain(one.finding.body[:_DETAILS_CHARS], one_line=True)
+        lines.append(f"- [ ] **{one.finding.severity}** {title} ({_where(one)}): {details}")
+    return [*lines, ""] if lines else []
+
+
+def _where(one: PlacedFinding) -> str:
+    path = plain(one.finding.path, one_line=True)
+    if one.finding.path == ".":
+        return "the whole change"
+    return path if one.finding.line is None else f"{path}:{one.finding.line}"
+
+
+_FORMATS = {"findings": _findings, "narrative": _narrative, "checklist": _checklist}

@@ -1,0 +1,75 @@
+"""Whose words a review follows: at which revision a pull request's configuration is read.
+
+Pure. What a stranger wrote is data: its configuration, guidance and skills are those of the branch
+that it would be merged into, and it gets no commands. Whether its author may write is what the
+forge says of them each time, never what a webhook says.
+"""
+
+from collections.abc import Iterable, Sequence
+from typing import Literal
+
+from supervisor.reviews.core.diffs import ChangedFile, plain_text
+
+Trust = Literal["head", "base"]
+
+WRITERS = frozenset({"admin", "maintain", "write"})
+CONFIGURATION = (".reviewerc", ".code-refinery.yml")
+GUIDANCE = ("CLAUDE.md", "AGENTS.md")
+SKILLS = ".claude/skills"
+# Guidance of so many folders, and so many skills, are told at most; of so many it is looked whether
+# they are for a change, each by so many globs.
+MOST_FOLDERS, MOST_SKILLS = 10, 20
+MOST_SKILLS_READ, MOST_GLOBS = 200, 50
+
+
+def trusted(*, fork: bool, permission: str) -> Trust:
+    """Return which commit's configuration holds: the head's where its author may write to the
+    repository, else the base's."""
+    return "head" if not fork and permission in WRITERS else "base"
+
+
+def guidance_paths(files: Iterable[str]) -> list[str]:
+    """Return where guidance for these files may stand: the root's, and that of the folders above
+    them, the outermost first."""
+    folders = {""}
+    for path in files:
+        # Each has those above it before it: deeper ones are never among the nearest.
+        parts = path.split("/", MOST_FOLDERS)[:-1]
+        folders.update("/".join(parts[:count]) for count in range(1, len(parts) + 1))
+    nearest = sorted(folders, key=lambda one: (one.count("/") + bool(one), one))[:MOST_FOLDERS]
+    return [f"{folder}/{name}".lstrip("/") for folder in nearest for name in GUIDANCE]
+
+
+def is_skill(path: str) -> bool:
+    """Return whether a path is that of a repository's own skill."""
+    return path.startswith(f"{SKILLS}/") and path.endswith("/SKILL.md") and path.count("/") == 3
+
+
+def changed_configuration(files: Sequence[ChangedFile]) -> list[str]:
+    """Return which of the files that steer reviews a pull request changes, for its receipt."""
+    return sorted(
+        {
+            plain_text(path)
+            for one in files
+            for path in (one.path, one.old_path)
+            if path in CONFIGURATION
+            or path.rpartition("/")[2] in GUIDANCE
+            or path.startswith(f"{SKILLS}/")
+        }
+    )
+
+
+def skill_text(source: str) -> tuple[str, tuple[str, ...]]:
+    """Return a skill's text without its head, and the globs of the files that it is for, the first
+    of so many, empty for all (`globs:` in its head, with commas)."""
+    lines = source.replace("\r\n", "\n").split("\n")
+    if lines[0].strip() != "---" or "---" not in [one.strip() for one in lines[1:]]:
+        return source.strip(), ()
+    end = next(n for n, one in enumerate(lines) if n and one.strip() == "---")
+    globs: tuple[str, ...] = ()
+    for line in lines[1:end]:
+        name, _, value = line.partition(":")
+        if name.strip() == "globs":
+            said = [one.strip().strip("\"'") for one in value.split(",") if one.strip()]
+            globs = tuple(said[:MOST_GLOBS])
+    return "\n".join(lines[end + 1 :]).strip(), globs

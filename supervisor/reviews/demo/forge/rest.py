@@ -1,0 +1,331 @@
+"""What an App sees of the forge: GitHub's REST API, and git over HTTP, on loopback.
+
+It refuses as the real one does: a remark outside of the diff fails the whole review (422), a diff
+of more than 300 files isn't given (406), a token reaches what it was minted for and no more (403,
+404), and not for longer than it is good for (401).
+"""
+
+import base64
+import contextlib
+import json
+import re
+import threading
+import time
+from collections.abc import Callable, Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+from urllib.parse import unquote, urlsplit
+
+from supervisor.reviews.demo.forge import conversation_routes, git_backend
+from supervisor.reviews.demo.forge.api_call import Call, Refusal, page, pull_of, refuse
+from supervisor.reviews.demo.forge.forge import DemoForge
+
+MOST_DIFF_FILES, MOST_DIFF_LINES = 300, 20_000
+_API = "/api"
+
+
+def _tokens(call: Call, installation: str) -> tuple[int, Any]:
+    call.as_app()
+    if int(installation) != call.forge.installation:
+        refuse(404, "Not Found")
+    wanted = call.json
+    token = call.forge.mint(
+        int(installation), wanted.get("repositories", []), wanted.get("permissions", {})
+    )
+    if token is None:
+        refuse(422, "The permissions requested are not granted to this installation.")
+    expires = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(token.expires_at))
+    body = {"token": token.value, "expires_at": expires, "permissions": token.permissions}
+    return 201, body
+
+
+def _convert(call: Call, code: str) -> tuple[int, Any]:
+    made = call.forge.manifests.pop(code, None)
+    if made is None:
+        refuse(404, "Not Found")
+    return 201, made
+
+
+def _app(call: Call) -> tuple[int, Any]:
+    call.as_app()
+    slug = call.forge.app_login.removesuffix("[bot]")
+    return 200, {"id": int(call.forge.app_id), "slug": slug, "name": slug}
+
+
+def _installations(call: Call) -> tuple[int, Any]:
+    call.as_app()
+    account = {"login": "acme", "type": "Organization"}
+    found = [
+        {
+            "id": number,
+            "account": account,
+            "permissions": call.forge.permissions,
+            "suspended_at": None,
+        }
+        for number in (*call.forge.lost_installations, call.forge.installation)
+    ]
+    return 200, page(call, found)
+
+
+def _installed(call: Call) -> tuple[int, Any]:
+    token = call.forge.tokens.get(call.authorization.partition(" ")[2])
+    if token is None:
+        refuse(401, "Bad credentials")
+    found = [
+        call.forge.repository_json(call.forge.repositories[one])
+        for one in sorted(token.repositories)
+    ]
+    return 200, {"total_count": len(found), "repositories": page(call, found)}
+
+
+def _deliveries(call: Call) -> tuple[int, Any]:
+    call.as_app()
+    with call.forge.lock:
+        sent = list(reversed(call.forge.sent))
+    return 200, [
+        {
+            "id": one.id,
+            "guid": one.guid,
+            "event": one.event,
+            "redelivery": one.redelivery,
+            "status": "OK" if 200 <= one.status < 300 else "failed",
+            "status_code": one.status,
+        }
+        for one in sent[: int(call.query.get("per_page", 30))]
+    ]
+
+
+def _redeliver(call: Call, delivery: str) -> tuple[int, Any]:
+    call.as_app()
+    if not call.forge.redeliver(int(delivery)):
+        refuse(404, "Not Found")
+    return 202, {}
+
+
+def _pulls(call: Call, name: str) -> tuple[int, Any]:
+    repository = call.repository(name, "pull_requests")
+    wanted = call.query.get("state", "open")
+    head = call.query.get("head", "")
+    found = [
+        call.forge.pull_json(repository, one)
+        for one in repository.pulls.values()
+        if wanted == "all" or one.is_open == (wanted == "open")
+        if not head or head == f"{one.head_repository.partition('/')[0]}:{one.head_ref}"
+    ]
+    return 200, page(call, found)
+
+
+def _one_pull(call: Call, name: str, number: str) -> tuple[int, Any]:
+    repository = call.repository(name, "pull_requests")
+    pull = pull_of(repository, number)
+    if "diff" not in call.accept:
+        return 200, call.forge.pull_json(repository, pull)
+    patch = call.forge.patch(repository, pull)
+    files = patch.count("\ndiff --git ") + patch.startswith("diff --git ")
+    if files > MOST_DIFF_FILES or patch.count("\n") > MOST_DIFF_LINES:
+        errors = {"resource": "PullRequest", "field": "diff", "code": "too_large"}
+        refuse(406, "Sorry, the diff exceeded the maximum number of files (300)", errors)
+    return 200, patch
+
+
+def _open_pull(call: Call, name: str) -> tuple[int, Any]:
+    repository = call.repository(name, "pull_requests", level="write")
+    wanted = call.json
+    try:
+        call.forge.sha(name, wanted["head"])
+    except RuntimeError:
+        refuse(422, "Validation Failed", {"field": "head", "code": "invalid"})
+    for one in repository.pulls.values():
+        if one.is_open and (one.head_ref, one.base_ref) == (wanted["head"], wanted["base"]):
+            refuse(422, "Validation Failed", {"message": "A pull request already exists"})
+    pull = call.forge.open_pull(
+        name,
+        wanted["head"],
+        title=wanted["title"],
+        author=call.forge.app_login,
+        body=wanted.get("body", ""),
+        base=wanted["base"],
+    )
+    return 201, call.forge.pull_json(repository, pull)
+
+
+def _events(call: Call, name: str, number: str) -> tuple[int, Any]:
+    repository = call.repository(name, "pull_requests", "issues")
+    return 200, page(call, pull_of(repository, number).events)
+
+
+def _permission(call: Call, name: str, login: str) -> tuple[int, Any]:
+    repository = call.repository(name, "metadata")
+    held = repository.collaborators.get(unquote(login))
+    if held is None:
+        refuse(404, f"{login} is not a user")
+    return 200, {"permission": held, "user": {"login": login}}
+
+
+def _checks(call: Call, name: str, ref: str) -> tuple[int, Any]:
+    repository = call.repository(name, "checks")
+    found = [
+        one
+        for one in repository.checks
+        if one["head_sha"] == ref and call.query.get("check_name") in (None, one["name"])
+    ]
+    return 200, {"total_count": len(found), "check_runs": page(call, found)}
+
+
+def _add_check(call: Call, name: str) -> tuple[int, Any]:
+    repository = call.repository(name, "checks", level="write")
+    wanted = call.json
+    if not re.fullmatch("[0-9a-f]{40}", wanted.get("head_sha", "")):
+        refuse(422, "No commit found for SHA")
+    one = {**wanted, "id": next(call.forge.ids), "html_url": f"{call.forge.url}/{name}/checks"}
+    repository.checks.append(one)
+    return 201, one
+
+
+def _change_check(call: Call, name: str, number: str) -> tuple[int, Any]:
+    repository = call.repository(name, "checks", level="write")
+    for one in repository.checks:
+        if one["id"] == int(number):
+            one |= call.json
+            return 200, one
+    raise Refusal(404, "Not Found")
+
+
+_NAME = r"([^/]+/[^/]+)"
+_ROUTES: list[tuple[str, str, Callable[..., tuple[int, Any]]]] = [
+    ("POST", r"/app/installations/(\d+)/access_tokens", _tokens),
+    ("POST", r"/app-manifests/([^/]+)/conversions", _convert),
+    ("GET", r"/app", _app),
+    ("GET", r"/app/installations", _installations),
+    ("GET", r"/app/hook/deliveries", _deliveries),
+    ("POST", r"/app/hook/deliveries/(\d+)/attempts", _redeliver),
+    ("GET", r"/installation/repositories", _installed),
+    ("GET", rf"/repos/{_NAME}/pulls", _pulls),
+    ("POST", rf"/repos/{_NAME}/pulls", _open_pull),
+    ("GET", rf"/repos/{_NAME}/pulls/(\d+)", _one_pull),
+    ("GET", rf"/repos/{_NAME}/issues/(\d+)/events", _events),
+    ("GET", rf"/repos/{_NAME}/collaborators/([^/]+)/permission", _permission),
+    ("GET", rf"/repos/{_NAME}/commits/([^/]+)/check-runs", _checks),
+    ("POST", rf"/repos/{_NAME}/check-runs", _add_check),
+    ("PATCH", rf"/repos/{_NAME}/check-runs/(\d+)", _change_check),
+    *conversation_routes.ROUTES,
+]
+
+
+class _Handler(BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+    server: "_Server"
+    body: bytes
+
+    def _any(self) -> None:
+        forge = self.server.forge
+        self.body = self._read()
+        where = urlsplit(self.path)
+        with forge.lock:
+            forge.calls.append((self.command, where.path))
+        if forge.is_down:
+            self._answer(503, {"message": "No server is currently available"})
+            return
+        if where.path.startswith(f"{_API}/"):
+            self._rest(forge, where.path.removeprefix(_API), where.query)
+        else:
+            self._git(forge, where.path, where.query)
+
+    do_GET = do_POST = do_PATCH = do_PUT = do_DELETE = _any  # noqa: N815
+
+    def _rest(self, forge: DemoForge, path: str, query: str) -> None:
+        for (method, part), status in list(forge.refuses.items()):
+            if method == self.command and part in path:
+                self._answer(status, {"message": "refused by the test"})
+                return
+        for method, pattern, answer in _ROUTES:
+            found = re.fullmatch(pattern, path)
+            if found and method == self.command:
+                try:
+                    status, body = answer(
+                        Call(forge, dict(self.headers.items()), self.body, query), *found.groups()
+                    )
+                    for (verb, part), done in list(forge.after.items()):
+                        if verb == self.command and part in path:
+                            done()
+                    self._answer(status, body)
+                except ConnectionError:  # of an `after`: it is done, and the answer is lost
+                    self.close_connection = True
+                except Refusal as refusal:
+                    self._answer(refusal.status, refusal.body)
+                return
+        self._answer(404, {"message": "Not Found"})
+
+    def _git(self, forge: DemoForge, path: str, query: str) -> None:
+        name = path.lstrip("/").partition(".git/")[0]
+        token = None
+        scheme, _, given = self.headers.get("authorization", "").partition(" ")
+        if scheme.lower() == "basic":
+            with contextlib.suppress(ValueError):
+                value = base64.b64decode(given).decode("latin-1").partition(":")[2]
+                token = forge.tokens.get(value)
+        may = token is not None and token.expires_at > time.time() and name in token.repositories
+        writes = "git-receive-pack" in path + query
+        wanted = ("write",) if writes else ("read", "write")
+        if token is None or not may or token.permissions.get("contents") not in wanted:
+            self.send_response(401)
+            self.send_header("WWW-Authenticate", 'Basic realm="GitHub"')
+            self.send_header("Content-Length", "0")
+            self.end_headers()
+            return
+        headers = {key.lower(): value for key, value in self.headers.items()}
+        found = git_backend.answer(forge.folder, self.command, path, query, headers, self.body)
+        self.send_response(found.status)
+        for key, value in found.headers:
+            self.send_header(key, value)
+        self.send_header("Content-Length", str(len(found.body)))
+        self.end_headers()
+        self.wfile.write(found.body)
+
+    def _read(self) -> bytes:
+        if self.headers.get("transfer-encoding", "").lower() == "chunked":
+            found = b""
+            while size := int(self.rfile.readline().split(b";")[0], 16):
+                found += self.rfile.read(size)
+                self.rfile.readline()
+            self.rfile.readline()
+            return found
+        return self.rfile.read(int(self.headers.get("content-length") or 0))
+
+    def _answer(self, status: int, body: Any) -> None:
+        data = body.encode() if isinstance(body, str) else json.dumps(body).encode()
+        if status == 204:
+            data = b""
+        self.send_response(status)
+        self.send_header("Content-Type", "application/json; charset=utf-8")
+        self.send_header("Content-Length", str(len(data)))
+        self.end_headers()
+        self.wfile.write(data)
+
+    def log_message(self, format: str, *args: Any) -> None:  # noqa: A002
+        """Quiet."""
+
+
+class _Server(ThreadingHTTPServer):
+    daemon_threads = True
+
+    def __init__(self, forge: DemoForge, port: int) -> None:
+        self.forge = forge
+        super().__init__(("127.0.0.1", port), _Handler)
+
+
+@contextlib.contextmanager
+def serving(forge: DemoForge, port: int = 0) -> Iterator[str]:
+    """Serve the forge; the base of its REST API."""
+    with _Server(forge, port) as server:
+        forge.url = f"http://127.0.0.1:{server.server_address[1]}"
+        thread = threading.Thread(
+            target=server.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True
+        )
+        thread.start()
+        try:
+            yield forge.url + _API
+        finally:
+            forge.stop()
+            server.shutdown()
+            thread.join()

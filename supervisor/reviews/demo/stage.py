@@ -1,0 +1,80 @@
+"""The repository and the pull request of `gatehouse demo`, and the forge that they lie on.
+
+The bugs in the change are planted: agent_image/reviewer/recorded/pull_request.json knows them.
+"""
+
+import contextlib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+from cryptography.hazmat.primitives import serialization
+from cryptography.hazmat.primitives.asymmetric import rsa
+
+from supervisor.reviews.demo.forge.forge import DemoForge, DemoPull
+from supervisor.reviews.demo.forge.rest import serving
+
+NAME = "acme/shop"
+TITLE = "Look orders up by their number, and show the average"
+FILES = {
+    "README.md": "# Shop\n\nA small shop, to try reviews on.\n",
+    "shop/cart.py": "def total(items):\n    return sum(item.price for item in items)\n",
+    "shop/orders.py": (
+        "import sqlite3\n\n\n"
+        "def all_orders(database):\n"
+        "    with sqlite3.connect(database) as connection:\n"
+        '        return connection.execute("select * from orders").fetchall()\n'
+    ),
+}
+_AFTER = {
+    "shop/cart.py": (
+        FILES["shop/cart.py"] + "\n\ndef average(items):\n    return total(items) / len(items)\n"
+    ),
+    "shop/orders.py": (
+        FILES["shop/orders.py"] + "\n\n"
+        "def find_order(database, number):\n"
+        "    with sqlite3.connect(database) as connection:\n"
+        '        found = connection.execute(f"select * from orders where number = {number}")\n'
+        "        return found.fetchone()\n"
+    ),
+}
+
+
+class Stage(NamedTuple):
+    """A forge that is served: the base of its API, and the files with its App's secrets."""
+
+    forge: DemoForge
+    api: str
+    app_id: str
+    key_file: Path
+    secret_file: Path
+
+    def open_pull(self, webhooks: str) -> DemoPull:
+        """Have webhooks sent there, and open the pull request with the planted bugs."""
+        self.forge.hook = (webhooks, self.secret_file.read_bytes())
+        self.forge.commit(NAME, "find-orders", _AFTER, TITLE, base="main")
+        return self.forge.open_pull(NAME, "find-orders", title=TITLE)
+
+
+@contextlib.contextmanager
+def staged(folder: Path) -> Iterator[Stage]:
+    """Make the forge in a folder, and serve it until the block ends."""
+    forge = DemoForge(folder / "forge")
+    forge.folder.mkdir(parents=True)
+    key = rsa.generate_private_key(public_exponent=65537, key_size=2048)
+    forge.app_key = key.public_key().public_bytes(
+        serialization.Encoding.PEM, serialization.PublicFormat.SubjectPublicKeyInfo
+    )
+    key_file, secret_file = folder / "app.pem", folder / "webhook.secret"
+    key_file.write_bytes(
+        key.private_bytes(
+            serialization.Encoding.PEM,
+            serialization.PrivateFormat.PKCS8,
+            serialization.NoEncryption(),
+        )
+    )
+    secret_file.write_bytes(b"a secret that only this demo knows")
+    forge.add_repository(NAME, FILES)
+    forge.repositories[NAME].collaborators = {"ada": "write"}
+    with serving(forge) as api:
+        yield Stage(forge, api, forge.app_id, key_file, secret_file)

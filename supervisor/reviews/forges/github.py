@@ -1,0 +1,355 @@
+"""GitHub, and GitHub Enterprise Server, as an App: what the port's calls are there.
+
+Sources: docs.github.com/rest (apps, pulls, issues, checks, reactions, collaborators), version
+2022-11-28, and docs.github.com/graphql for threads. What each needs is in docs/reviews.md.
+"""
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+from urllib.parse import quote
+
+from supervisor.base import log
+from supervisor.core.act import Act
+from supervisor.reviews.forges.base import (
+    CommentFacts,
+    FailedDelivery,
+    ForgeError,
+    Installed,
+    Posted,
+    PostedComment,
+    PullFacts,
+    RepositoryFacts,
+    ReviewFacts,
+    ThreadFacts,
+)
+from supervisor.reviews.forges.github_calls import GitHubCalls, read
+from supervisor.reviews.forges.github_facts import (
+    author,
+    comment_facts,
+    failed_deliveries,
+    last_labelled,
+    opened,
+    posted,
+    posted_comment,
+    pull_facts,
+    repository_facts,
+    review_facts,
+    thread_page,
+)
+
+NOT_FOUND = 404
+REACTIONS = ("+1", "-1", "laugh", "confused", "heart", "hooray", "rocket", "eyes")
+_EVENTS = {"approve": "APPROVE", "request_changes": "REQUEST_CHANGES", "comment": "COMMENT"}
+_READ, _WRITE = {"pull_requests": "read"}, {"pull_requests": "write"}
+THREADS = """
+query($owner: String!, $name: String!, $number: Int!, $after: String) {
+  repository(owner: $owner, name: $name) {
+    pullRequest(number: $number) {
+      reviewThreads(first: 100, after: $after) {
+        pageInfo { hasNextPage endCursor }
+        nodes { id isResolved isOutdated comments(first: 100) { nodes { fullDatabaseId } } }
+      }
+    }
+  }
+}
+"""
+RESOLVE = """
+mutation($thread: ID!) {
+  resolveReviewThread(input: {threadId: $thread}) { thread { id isResolved } }
+}
+"""
+
+
+class GitHub:
+    """Implements `base.Forge`. `api` is the base of the REST API, `private_key` the App's, PEM."""
+
+    def __init__(
+        self, *, api: str, app_id: str, private_key: str, now: Callable[[], float]
+    ) -> None:
+        self._calls = GitHubCalls(api=api, app_id=app_id, private_key=private_key, now=now)
+        self._login = ""
+
+    async def close(self) -> None:
+        """See `base.Forge.close`."""
+        await self._calls.close()
+
+    async def own_login(self) -> str:
+        """See `base.Forge.own_login`."""
+        if not self._login:
+            app = await self._calls.call("GET", "/app", jwt=self._calls.jwt())
+            self._login = f"{read(_slug, app)}[bot]"
+        return self._login
+
+    async def installed(self) -> Installed:
+        """See `base.Forge.installed`."""
+        found: list[RepositoryFacts] = []
+        unread = set()
+        for installation in await self._calls.all("/app/installations", jwt=self._calls.jwt()):
+            if installation.get("suspended_at"):
+                continue
+            number = read(_id, installation)
+            try:
+                token = await self._calls.token(number, {"metadata": "read"})
+                path = "/installation/repositories"
+                found += [
+                    read(partial(repository_facts, installation), one)
+                    for one in await self._calls.all(path, key="repositories", token=token)
+                ]
+            except ForgeError as error:
+                log.warning("an installation can't be read", id=number, error=str(error))
+                unread.add(number)
+        return Installed(repositories=tuple(found), unread=frozenset(unread))
+
+    async def pull(self, repository: RepositoryFacts, number: int) -> PullFacts:
+        """See `base.Forge.pull`."""
+        token = await self._calls.token_for(repository, _READ)
+        return read(
+            pull_facts, await self._calls.call("GET", _pull(repository, number), token=token)
+        )
+
+    async def open_pulls(self, repository: RepositoryFacts) -> list[PullFacts]:
+        """See `base.Forge.open_pulls`."""
+        token = await self._calls.token_for(repository, _READ)
+        path = f"{_at(repository)}/pulls?state=open"
+        found = []
+        for one in await self._calls.all(path, token=token):
+            try:
+                found.append(read(pull_facts, one))
+            except ForgeError as error:
+                log.warning("a pull request can't be read", repo=path, error=str(error))
+        return found
+
+    async def permission(self, repository: RepositoryFacts, login: str) -> str:
+        """See `base.Forge.permission`."""
+        token = await self._calls.token_for(repository, {"metadata": "read"})
+        path = f"{_at(repository)}/collaborators/{quote(login, safe='')}/permission"
+        try:
+            return read(_permission, await self._calls.call("GET", path, token=token))
+        except ForgeError as error:
+            if error.status == NOT_FOUND:
+                return "none"
+            raise
+
+    async def labelled_by(self, repository: RepositoryFacts, number: int, label: str) -> str:
+        """See `base.Forge.labelled_by`."""
+        token = await self._calls.token_for(repository, _READ)
+        path = f"{_at(repository)}/issues/{number}/events"
+        return read(partial(last_labelled, label), await self._calls.all(path, token=token))
+
+    async def clone_token(self, repository: RepositoryFacts) -> str:
+        """See `base.Forge.clone_token`."""
+        return await self._calls.token_for(repository, {"contents": "read"})
+
+    # -- reviews ----------------------------------------------------------------------------------
+
+    async def post_review(self, repository: RepositoryFacts, act: Act) -> Posted:
+        """See `base.Forge.post_review`."""
+        comments = [
+            {"path": one.path, "line": one.line, "side": "RIGHT", "body": one.body}
+            | ({"start_line": one.start_line, "start_side": "RIGHT"} if one.start_line else {})
+            for one in act.comments
+        ]
+        data = {
+            "commit_id": act.head,
+            "event": _EVENTS[act.verdict or "comment"],
+            "body": act.body,
+            "comments": comments,
+        }
+        return await self._post(repository, f"{_pull(repository, act.number)}/reviews", data)
+
+    async def own_reviews(self, repository: RepositoryFacts, number: int) -> list[ReviewFacts]:
+        """See `base.Forge.own_reviews`."""
+        found = await self._own(repository, f"{_pull(repository, number)}/reviews")
+        return [read(review_facts, one) for one in found]
+
+    async def edit_review(
+        self, repository: RepositoryFacts, number: int, review_id: int, body: str
+    ) -> Posted:
+        """See `base.Forge.edit_review`."""
+        token = await self._calls.token_for(repository, _WRITE)
+        path = f"{_pull(repository, number)}/reviews/{review_id}"
+        return read(posted, await self._calls.call("PUT", path, {"body": body}, token=token))
+
+    async def dismiss(
+        self, repository: RepositoryFacts, number: int, review_id: int, why: str
+    ) -> Posted:
+        """See `base.Forge.dismiss`."""
+        token = await self._calls.token_for(repository, _WRITE)
+        path = f"{_pull(repository, number)}/reviews/{review_id}/dismissals"
+        data = {"message": why, "event": "DISMISS"}
+        return read(posted, await self._calls.call("PUT", path, data, token=token))
+
+    # -- comments ---------------------------------------------------------------------------------
+
+    async def comments(self, repository: RepositoryFacts, number: int) -> list[CommentFacts]:
+        """See `base.Forge.comments`."""
+        token = await self._calls.token_for(repository, _READ)
+        path = f"{_pull(repository, number)}/comments"
+        return [read(comment_facts, one) for one in await self._calls.all(path, token=token)]
+
+    async def threads(self, repository: RepositoryFacts, number: int) -> list[ThreadFacts]:
+        """See `base.Forge.threads`."""
+        token = await self._calls.token_for(repository, _READ)
+        owner, _, name = repository.full_name.partition("/")
+        wanted = {"owner": owner, "name": name, "number": number, "after": None}
+        found: list[ThreadFacts] = []
+        while True:
+            answer = await self._calls.graphql(THREADS, wanted, token=token)
+            threads, after = read(thread_page, answer)
+            found += threads
+            if not after:
+                return found
+            wanted["after"] = after
+
+    async def issue_comment(self, repository: RepositoryFacts, comment_id: int) -> PostedComment:
+        """See `base.Forge.issue_comment`."""
+        return await self._comment(repository, f"issues/comments/{comment_id}")
+
+    async def review_comment(self, repository: RepositoryFacts, comment_id: int) -> PostedComment:
+        """See `base.Forge.review_comment`."""
+        return await self._comment(repository, f"pulls/comments/{comment_id}")
+
+    async def post_comment(self, repository: RepositoryFacts, act: Act, mark: str) -> Posted:
+        """See `base.Forge.post_comment`."""
+        path = f"{_at(repository)}/issues/{act.number}/comments"
+        for one in await self._own(repository, path):
+            if mark in (one.get("body") or ""):
+                return read(posted, one)
+        return await self._post(repository, path, {"body": act.body})
+
+    async def reply(self, repository: RepositoryFacts, act: Act, mark: str) -> Posted:
+        """See `base.Forge.reply`."""
+        path = f"{_pull(repository, act.number)}/comments"
+        for one in await self._own(repository, path):
+            if mark in (one.get("body") or ""):
+                return read(posted, one)
+        # GitHub takes answers to the first of a thread alone.
+        target = await self.review_comment(repository, _comment_id(act))
+        top = target.in_reply_to or target.id
+        return await self._post(repository, f"{path}/{top}/replies", {"body": act.body})
+
+    async def resolve(self, repository: RepositoryFacts, thread_id: str) -> None:
+        """See `base.Forge.resolve`."""
+        token = await self._calls.token_for(repository, {"contents": "write"} | _WRITE)
+        await self._calls.graphql(RESOLVE, {"thread": thread_id}, token=token, posts=True)
+
+    async def react(self, repository: RepositoryFacts, act: Act) -> Posted:
+        """See `base.Forge.react`."""
+        if act.body not in REACTIONS:
+            raise ForgeError(
+                f"`{act.body}` is no reaction", f"GitHub has {', '.join(REACTIONS)}", status=422
+            )
+        is_inline = act.targets[0].startswith("review:")
+        kind = "pulls" if is_inline else "issues"
+        path = f"{_at(repository)}/{kind}/comments/{_comment_id(act)}/reactions"
+        # What reads the comment of a pull request isn't enough to react to it.
+        more = {} if is_inline else {"issues": "write"}
+        return await self._post(repository, path, {"content": act.body}, more)
+
+    async def delete_comment(self, repository: RepositoryFacts, comment_id: int) -> None:
+        """See `base.Forge.delete_comment`."""
+        token = await self._calls.token_for(repository, _WRITE)
+        path = f"{_at(repository)}/pulls/comments/{comment_id}"
+        try:
+            await self._calls.call("DELETE", path, token=token)
+        except ForgeError as error:
+            if error.status != NOT_FOUND:
+                raise
+
+    # -- checks, pull requests, webhooks ----------------------------------------------------------
+
+    async def set_check(
+        self, repository: RepositoryFacts, head: str, act: Act, external_id: str
+    ) -> Posted:
+        """See `base.Forge.set_check`."""
+        token = await self._calls.token_for(repository, {"checks": "write"})
+        path = _at(repository)
+        data = {
+            "name": act.title,
+            "head_sha": head,
+            "external_id": external_id,
+            "status": "completed",
+            "conclusion": act.conclusion,
+            "output": {"title": act.title, "summary": act.body},
+        }
+        known = await self._calls.all(
+            f"{path}/commits/{head}/check-runs?check_name={quote(act.title)}",
+            key="check_runs",
+            token=token,
+        )
+        for one in known:
+            if one.get("external_id") == external_id:
+                url = f"{path}/check-runs/{read(_id, one)}"
+                return read(posted, await self._calls.call("PATCH", url, data, token=token))
+        made = await self._calls.call("POST", f"{path}/check-runs", data, token=token)
+        return read(posted, made)
+
+    async def open_pull(self, repository: RepositoryFacts, act: Act) -> Posted:
+        """See `base.Forge.open_pull`."""
+        token = await self._calls.token_for(repository, _WRITE)
+        path = f"{_at(repository)}/pulls"
+        owner = repository.full_name.partition("/")[0]
+        head = quote(f"{owner}:{act.branch}", safe="")
+        for one in await self._calls.all(f"{path}?state=open&head={head}", token=token):
+            if read(pull_facts, one).base_ref == act.base:
+                return read(opened, one)
+        data = {"title": act.title, "body": act.body, "head": act.branch, "base": act.base}
+        return read(opened, await self._calls.call("POST", path, data, token=token))
+
+    async def failed_deliveries(self) -> list[FailedDelivery]:
+        """See `base.Forge.failed_deliveries`."""
+        path = "/app/hook/deliveries?per_page=100"
+        return read(failed_deliveries, await self._calls.call("GET", path, jwt=self._calls.jwt()))
+
+    async def redeliver(self, delivery: FailedDelivery) -> None:
+        """See `base.Forge.redeliver`."""
+        path = f"/app/hook/deliveries/{delivery.id}/attempts"
+        await self._calls.call("POST", path, {}, jwt=self._calls.jwt())
+
+    # -- inside -----------------------------------------------------------------------------------
+
+    async def _post(
+        self,
+        repository: RepositoryFacts,
+        path: str,
+        data: dict[str, Any],
+        permissions: dict[str, str] | None = None,
+    ) -> Posted:
+        token = await self._calls.token_for(repository, _WRITE | (permissions or {}))
+        return read(posted, await self._calls.call("POST", path, data, token=token))
+
+    async def _own(self, repository: RepositoryFacts, path: str) -> list[dict[str, Any]]:
+        """What of a list is ours: a mark of ours in another's text is no mark."""
+        login = await self.own_login()
+        token = await self._calls.token_for(repository, _READ)
+        return [one for one in await self._calls.all(path, token=token) if author(one)[0] == login]
+
+    async def _comment(self, repository: RepositoryFacts, path: str) -> PostedComment:
+        token = await self._calls.token_for(repository, _READ)
+        answer = await self._calls.call("GET", f"{_at(repository)}/{path}", token=token)
+        return read(posted_comment, answer)
+
+
+def _at(repository: RepositoryFacts) -> str:
+    return f"/repos/{repository.full_name}"
+
+
+def _pull(repository: RepositoryFacts, number: int) -> str:
+    return f"{_at(repository)}/pulls/{number}"
+
+
+def _comment_id(act: Act) -> int:
+    return int(act.targets[0].removeprefix("review:"))
+
+
+def _id(one: dict[str, Any]) -> int:
+    return int(one["id"])
+
+
+def _slug(one: dict[str, Any]) -> str:
+    return str(one["slug"])
+
+
+def _permission(one: dict[str, Any]) -> str:
+    return str(one["permission"])

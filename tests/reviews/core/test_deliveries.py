@@ -1,0 +1,102 @@
+"""Webhooks as text: signatures, heads, bodies, and the names in them."""
+
+import hashlib
+import hmac
+import json
+
+import pytest
+
+from supervisor.errors import UserError
+from supervisor.reviews.core import deliveries
+
+
+def test_a_signature_is_of_the_very_bytes() -> None:
+    body = b'{"a": 1}'
+    good = "sha256=" + hmac.new(b"secret", body, hashlib.sha256).hexdigest()
+    assert deliveries.is_signed(b"secret", body, good)
+    for wrong in ("", good.upper(), good[:-1], "sha1=" + good[7:], good + "0", "é"):
+        assert not deliveries.is_signed(b"secret", body, wrong)
+    assert not deliveries.is_signed(b"secret", b'{"a":1}', good)
+    assert not deliveries.is_signed(b"other", body, good)
+
+
+def test_a_head_names_a_delivery_and_an_event() -> None:
+    head = {"x-github-delivery": "1-a", "x-github-event": "pull_request"}
+    assert deliveries.read_head(head) == ("1-a", "pull_request")
+    for wrong in ({}, head | {"x-github-event": "../x"}, head | {"x-github-delivery": "a" * 65}):
+        with pytest.raises(UserError):
+            deliveries.read_head(wrong)
+
+
+@pytest.mark.parametrize(
+    ("body", "why"),
+    [
+        (b"", "no JSON"),
+        (b"{", "no JSON"),
+        (b"[]", "no JSON object"),
+        (b"[" * 65 + b"]" * 65, "deeper"),
+        (b'{"a": 1, "a": 2}', "twice"),
+        (b'{"x": {"a": 1, "\\u0061": 2}}', "twice"),
+        (b"\xff", "no JSON"),
+    ],
+)
+def test_a_body_that_is_none_says_why(body: bytes, why: str) -> None:
+    with pytest.raises(UserError, match=why):
+        deliveries.read_body(body)
+
+
+def test_brackets_in_texts_nest_nothing() -> None:
+    body = {"text": "[" * 100 + '\\"', "list": [[1], {"a": [2]}]}
+    assert deliveries.read_body(json.dumps(body).encode()) == body
+
+
+def test_what_an_event_is_about() -> None:
+    payload = {
+        "action": "opened",
+        "repository": {"full_name": "acme/shop.js"},
+        "pull_request": {"number": 3},
+    }
+    assert deliveries.repository_name(payload) == "acme/shop.js"
+    assert deliveries.pull_number(payload) == 3
+    assert deliveries.action_name(payload) == "opened"
+    for wrong in (0, -1, True, "3", 1 << 40, None, 1.5):
+        assert deliveries.pull_number({"pull_request": {"number": wrong}}) is None
+    for name in ("../x", "a/..", "a/b/c", "a b/c", "a/" + "b" * 101, 5, "-a/b", "a/b\n"):
+        assert deliveries.repository_name({"repository": {"full_name": name}}) == ""
+    assert deliveries.pull_number({"pull_request": []}) is None
+    assert deliveries.comment_id({"comment": {"id": 1 << 40}}) == 1 << 40
+    for wrong in (0, True, "7", 1 << 63, None):
+        assert deliveries.comment_id({"comment": {"id": wrong}}) is None
+    assert deliveries.action_name({"action": ["x"]}) == ""
+
+
+def test_names_that_git_may_see() -> None:
+    assert deliveries.is_sha("a" * 40)
+    assert deliveries.is_sha("0" * 64)
+    for wrong in ("a" * 39, "A" * 40, "a" * 41, "HEAD", "--all" + "a" * 35, "a" * 40 + "\n"):
+        assert not deliveries.is_sha(wrong)
+    for branch in ("main", "feature/x-1", "a.b", "fix_ü"):
+        assert deliveries.is_branch(branch)
+    for wrong in (
+        *("", "-x", "a..b", "a b", "a~b", "a:b", "/a", "a/", "a.lock", "a//b", "a@{b", "a\nb"),
+        *("a?b", "a*b", "a[b", "a\\b", "a.", "x" * 256, "a\udc80", "\ud800"),
+    ):
+        assert not deliveries.is_branch(wrong), wrong
+
+
+def test_what_no_signature_can_be_is_known_before_the_body() -> None:
+    assert deliveries.is_signature("sha256=" + "0a" * 32)
+    for wrong in ("", "0a" * 32, "sha256=" + "0A" * 32, "sha256=" + "0a" * 33, "sha1=" + "0a" * 20):
+        assert not deliveries.is_signature(wrong)
+
+
+def test_a_body_of_brackets_alone_is_refused_before_it_is_read() -> None:
+    with pytest.raises(UserError, match="deeper"):
+        deliveries.read_body(b"[" + b"[]," * deliveries.MOST_BRACKETS + b"[]]")
+
+
+def test_a_comments_words_are_texts_or_nothing() -> None:
+    said = {"comment": {"user": {"login": "ada"}, "body": "@gatehouse why"}}
+    assert deliveries.comment_words(said) == ("ada", "@gatehouse why")
+    for wrong in ({}, {"comment": {"user": None, "body": None}}, {"comment": 3}):
+        assert deliveries.comment_words(wrong) == ("", "")
