@@ -19,10 +19,10 @@ import re
 from itertools import takewhile
 
 from supervisor.core.packages.package_commands import manager_named, managers, operation_named
+from supervisor.core.policy.categories import compiled, never
+from supervisor.core.policy.exec_category import runs_anything
 from supervisor.core.policy.git_refs import REACHES
 from supervisor.core.policy.policy_text import parse_rule
-from supervisor.core.policy.rule_containment import compiled
-from supervisor.core.policy.rule_forms import never, runs_anything
 from supervisor.core.shell.exec_patterns import ExecPattern, PatternWord, compile_pattern
 from supervisor.core.shell.exec_tables import basename, tables
 from supervisor.core.shell.exec_wrappers import unwrap

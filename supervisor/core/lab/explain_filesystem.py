@@ -10,7 +10,6 @@ from supervisor.core.actions import Action, FileChange
 from supervisor.core.lab.explanation import FAR, RuleLook, Topic, excepted, miss
 from supervisor.core.policy.file_rules import (
     FileJudge,
-    Protected,
     exception_for,
     fits,
     force_of,
@@ -18,6 +17,7 @@ from supervisor.core.policy.file_rules import (
     spells_out,
     tidy,
 )
+from supervisor.core.policy.protected_names import Protected
 from supervisor.core.policy.rules import Policy
 from supervisor.core.text.globs import Glob
 from supervisor.core.text.paths import WorkspacePath, canonical, fold

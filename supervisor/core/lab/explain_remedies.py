@@ -9,9 +9,10 @@ from collections.abc import Callable, Sequence
 
 from supervisor.core.actions import Action
 from supervisor.core.lab.explanation import ActionPart, AllowSuggestion, Explanation
+from supervisor.core.policy.category import Candidate
 from supervisor.core.policy.policy_text import merge, policy_from_data
 from supervisor.core.policy.rules import Policy
-from supervisor.core.policy.suggest import Candidate, suggest
+from supervisor.core.policy.suggest import suggest
 from supervisor.core.verdicts import Rule, Verdict
 
 MOST_LACKING = 10

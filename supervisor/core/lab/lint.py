@@ -3,7 +3,7 @@
 Finds five faults of a rule: it can never match, another one covers it, it has expired, it decided
 nothing for 30 days, or it means more than it looks. Pure: the caller reads the files and the clock.
 It must never call a rule superfluous that some action needs; where it can't tell, it says nothing
-(`rule_containment` and `rule_forms` hold that).
+(`categories` holds that).
 
 INVARIANT: taking away every rule that is `never` or `covered` changes no decision.
 """
@@ -15,9 +15,8 @@ import msgspec
 
 from supervisor.core.lab.history import Past
 from supervisor.core.lab.replay import Again, why_not
+from supervisor.core.policy.categories import compiled, wide
 from supervisor.core.policy.file_rules import FileJudge
-from supervisor.core.policy.rule_containment import compiled
-from supervisor.core.policy.rule_forms import wide
 from supervisor.core.policy.rules import Policy
 from supervisor.core.policy.superfluous import RuleFinding, Superfluous, finding, has_expired
 from supervisor.core.verdicts import Rule

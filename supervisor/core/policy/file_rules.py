@@ -13,7 +13,7 @@ from typing import NamedTuple
 from msgspec.structs import replace
 
 from supervisor.core.actions import Action, Effect, FileChange
-from supervisor.core.policy.protected_names import built_in
+from supervisor.core.policy.protected_names import Protected, Protection, built_in
 from supervisor.core.policy.repositories import LEAVE_APART, WORKSPACE_ITSELF
 from supervisor.core.text.globs import (
     Glob,
@@ -234,16 +234,6 @@ def _ending(glob: Glob) -> str:
     return ""
 
 
-class Protected(NamedTuple):
-    """A protected name: its reason, its effect on a change that no rule spells out, and its remedy
-    (the open way where it denies)."""
-
-    pattern: str
-    why: str
-    decision: Effect
-    remedy: str = "only a rule that spells the path out lifts this"
-
-
 class _Names:
     """The protected names in force, in one look-up for whole names and one expression for the
     rest."""
@@ -357,15 +347,9 @@ type _Seen = Sequence[_Place]
 class FileJudge(Judge[_Seen]):
     """The filesystem rules of a policy, indexed, and its protected names."""
 
-    def __init__(
-        self,
-        rules: Sequence[Rule],
-        ask: frozenset[str],
-        deny: frozenset[str],
-        lifted: frozenset[str],
-    ) -> None:
+    def __init__(self, rules: Sequence[Rule], protection: Protection) -> None:
         self._index = _Index(rules)
-        self._names = _names(ask, deny, lifted)
+        self._names = _names(protection.ask, protection.deny, protection.lifted)
 
     @staticmethod
     def canonical(action: Action) -> _Seen | Verdict:

@@ -8,13 +8,14 @@ surprise (an allow).
 
 import hashlib
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
-from functools import cache
 from typing import Any, cast
 
 from supervisor.core.actions import RULE_CATEGORIES, Category, Effect
-from supervisor.core.policy.rules import Policy, Protection
+from supervisor.core.policy.categories import failing, rule_category
+from supervisor.core.policy.protected_names import Protection, built_in
+from supervisor.core.policy.rules import Policy
 from supervisor.core.text import policy_yaml
 from supervisor.core.text.duration import parse_duration
 from supervisor.core.text.hidden import first_hidden
@@ -412,7 +413,6 @@ class _Reader:
         if added is None and taken is None:
             return Protection()
         from supervisor.core.policy.file_rules import check_name
-        from supervisor.core.policy.protected_names import built_in
 
         lists: dict[str, frozenset[str]] = {"ask": frozenset(), "deny": frozenset()}
         if added is not None:
@@ -464,8 +464,6 @@ class _Reader:
     def check_examples(self, rules: Sequence[Rule]) -> None:
         for rule in rules:
             if rule.match or rule.not_match:
-                from supervisor.core.policy.rule_examples import failing
-
                 self.line = rule.line
                 for example, expected in failing(rule):
                     verb = "doesn't match" if expected else "matches"
@@ -487,38 +485,7 @@ def check_pattern(category: Category, pattern: str, effect: Effect) -> str:
 
     Cheap: it doesn't compile the pattern.
     """
-    return _checker(category)(pattern, effect)
-
-
-@cache
-def _checker(category: Category) -> Callable[[str, Effect], str]:
-    """Who checks the patterns of a category, imported when the first one is met."""
-    match category:
-        case "exec":
-            from supervisor.core.policy import command_rules
-
-            return command_rules.check_pattern
-        case "filesystem":
-            from supervisor.core.policy import file_rules
-
-            return file_rules.check_pattern
-        case "network":
-            from supervisor.core.policy import network_rules
-
-            return network_rules.check_pattern
-        case "git":
-            from supervisor.core.policy import git_rules
-
-            return git_rules.check_pattern
-        case "packages":
-            from supervisor.core.policy import package_rules
-
-            return package_rules.check_pattern
-        case "review":
-            from supervisor.core.policy import review_rules
-
-            return review_rules.check_pattern
-    raise PolicyError(f"no rules speak of `{category}`", nearest(category, RULE_CATEGORIES))
+    return rule_category(category).check(pattern, effect)
 
 
 __all__ = [

@@ -6,11 +6,11 @@ cards show the table, too. It must never be read from a workspace.
 
 import re
 from functools import cache
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import msgspec
 
-from supervisor.core.actions import FileChange
+from supervisor.core.actions import Effect, FileChange
 from supervisor.core.text.globs import inner_expression
 from supervisor.core.text.paths import fold
 from supervisor.core.text.tables import table
@@ -25,6 +25,35 @@ class ProtectedEntry(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     names: tuple[str, ...]
     why: str
     source: str
+
+
+class Protected(NamedTuple):
+    """A protected name: its reason, its effect on a change that no rule spells out, and its remedy
+    (the open way where it denies)."""
+
+    pattern: str
+    why: str
+    decision: Effect
+    remedy: str = "only a rule that spells the path out lifts this"
+
+
+class Protection:
+    """Protected names: a policy's additions to the built-in table (`protected`), and what it takes
+    off its ask part (`unprotected`)."""
+
+    __slots__ = ("ask", "deny", "lifted")
+
+    def __init__(
+        self,
+        ask: frozenset[str] = frozenset(),
+        deny: frozenset[str] = frozenset(),
+        lifted: frozenset[str] = frozenset(),
+    ) -> None:
+        self.ask, self.deny, self.lifted = ask, deny, lifted
+
+    def joined(self, other: "Protection") -> "Protection":
+        """Combine the additions and the removals of both."""
+        return Protection(self.ask | other.ask, self.deny | other.deny, self.lifted | other.lifted)
 
 
 @cache

@@ -15,31 +15,14 @@ from typing import Any, NamedTuple
 import msgspec
 
 from supervisor.core.actions import Action, Category, Effect, Network
+from supervisor.core.policy.categories import rule_category
+from supervisor.core.policy.protected_names import Protection
 from supervisor.core.policy.verdict_cache import VerdictCache
 from supervisor.core.verdicts import Context, Judge, Mode, Passing, Rule, Verdict
 
-__all__ = ["Policy", "Protection", "Rule", "Verdict", "judge_of"]
+__all__ = ["Policy", "Rule", "Verdict"]
 
 _REACHING = "reaching"
-
-
-class Protection:
-    """Protected names: a policy's additions to the built-in table (`protected`), and what it takes
-    off its ask part (`unprotected`)."""
-
-    __slots__ = ("ask", "deny", "lifted")
-
-    def __init__(
-        self,
-        ask: frozenset[str] = frozenset(),
-        deny: frozenset[str] = frozenset(),
-        lifted: frozenset[str] = frozenset(),
-    ) -> None:
-        self.ask, self.deny, self.lifted = ask, deny, lifted
-
-    def joined(self, other: "Protection") -> "Protection":
-        """Combine the additions and the removals of both."""
-        return Protection(self.ask | other.ask, self.deny | other.deny, self.lifted | other.lifted)
 
 
 class Policy:
@@ -107,7 +90,9 @@ class Policy:
         """Return the category's judge, indexed at the first call."""
         judge = self._judges.get(category)
         if judge is None:
-            judge = self._judges[category] = judge_of(category, self.of(category), self.protection)
+            judge = self._judges[category] = rule_category(category).judge(
+                self.of(category), self.protection
+            )
         return judge
 
     def verdict(self, category: Category, action: Action, context: Context) -> Verdict:
@@ -194,34 +179,3 @@ def allowing_near(
     judge = policy.judge_for("network")
     context = Context(now, "", session_id, frozenset(), frozenset(), None, disputed)
     return judge.allowing(action, context.is_active) if isinstance(judge, NetworkJudge) else []
-
-
-def judge_of(category: Category, rules: Sequence[Rule], protection: Protection) -> Judge[Any]:
-    """Build a judge over some rules of one category. Imports are here so that an unused category
-    costs nothing."""
-    match category:
-        case "filesystem":
-            from supervisor.core.policy.file_rules import FileJudge
-
-            return FileJudge(rules, protection.ask, protection.deny, protection.lifted)
-        case "network":
-            from supervisor.core.policy.network_rules import NetworkJudge
-
-            return NetworkJudge(rules)
-        case "git":
-            from supervisor.core.policy.git_rules import GitJudge
-
-            return GitJudge(rules)
-        case "packages":
-            from supervisor.core.policy.package_rules import PackageJudge
-
-            return PackageJudge(rules)
-        case "exec":
-            from supervisor.core.policy.command_rules import CommandJudge
-
-            return CommandJudge(rules)
-        case "review":
-            from supervisor.core.policy.review_rules import ReviewJudge
-
-            return ReviewJudge(rules)
-    raise ValueError(f"no rules speak of `{category}`")

@@ -14,10 +14,9 @@ from typing import Literal
 import msgspec
 
 from supervisor.core.actions import Effect
+from supervisor.core.policy.categories import compiled, contains, keys_above, never, own_key
+from supervisor.core.policy.category import Compiled, ProtectedBy
 from supervisor.core.policy.file_rules import FileJudge
-from supervisor.core.policy.rule_containment import Compiled, compiled, contains
-from supervisor.core.policy.rule_forms import ProtectedBy, never
-from supervisor.core.policy.rule_lookup import keys_above, own_key
 from supervisor.core.policy.rules import Policy
 from supervisor.core.verdicts import STRICTNESS, Rule
 

@@ -10,7 +10,7 @@ import re
 from collections.abc import Callable, Sequence
 from functools import lru_cache, partial
 
-from supervisor.core.text.words import stars_fit
+from supervisor.core.text.words import ANYTHING, stars_fit
 from supervisor.errors import PolicyError
 
 _MAGIC = re.compile(r"[*?\[]")
@@ -239,3 +239,58 @@ def _class(inner: str) -> str:
     except re.error:
         return "(?!)"
     return f"(?!/)[{'^' if negated else ''}{escaped}]"
+
+
+# -- one glob within another -----------------------------------------------------------------------
+
+
+def path_in_path(wide: str, narrow: str) -> bool:
+    """Return whether every path that the glob `narrow` matches is matched by `wide`."""
+    outer, inner = wide.split("/"), narrow.split("/")
+    if outer[-1] != "**" and not _segment_in(outer[-1], inner[-1]):
+        # Most pairs end differently.
+        return False
+    return _segments_in(outer, inner)
+
+
+@lru_cache(maxsize=16384)
+def _glob(segment: str) -> Glob:
+    return Glob(segment)
+
+
+def _segments_in(wide: Sequence[str], narrow: Sequence[str]) -> bool:
+    """From the ends to the front: `below[j]` says whether the rest of `wide` contains
+    `narrow[j:]`."""
+    below = [False] * len(narrow) + [True]
+    for one in reversed(wide):
+        row = [False] * len(narrow) + [one == "**" and below[-1]]
+        for j in range(len(narrow) - 1, -1, -1):
+            if one == "**":
+                row[j] = below[j] or row[j + 1]
+            else:
+                row[j] = below[j + 1] and narrow[j] != "**" and _segment_in(one, narrow[j])
+        below = row
+    return below[0]
+
+
+def _segment_in(wide: str, narrow: str) -> bool:
+    if wide in (narrow, "*"):
+        return True
+    literal = _glob(narrow).literal
+    if literal is not None:
+        return _glob(wide).matches(literal)
+    if _glob(wide).literal is not None or any(char in wide + narrow for char in "?["):
+        return False
+    return _glob(wide).matches(narrow.replace("*", ANYTHING))
+
+
+def spelled_segments(glob: Glob) -> list[str]:
+    """Return the segments without a wildcard, and nothing: a segment that one glob spells out,
+    every glob in it spells out too."""
+    return ["", *(one for one in glob.text.split("/") if not has_wildcard(one))]
+
+
+def longest_segment(glob: Glob) -> str:
+    """Return the longest of these segments, of several the last: globs of one folder differ further
+    below."""
+    return max(reversed(spelled_segments(glob)), key=len)

@@ -11,6 +11,9 @@ from supervisor.core.text.hidden import first_hidden
 from supervisor.errors import PolicyError
 
 MAX_CHARS = 10_000
+# Stands for a wildcard of a pattern that another one is compared with: a character that only a
+# wildcard of that one matches.
+ANYTHING = "\x00"
 _OPERATORS = frozenset(";&|<>(){}")
 _PLAIN = re.compile(r"[A-Za-z0-9_@%+=:,./^\[\]*?-]+\Z")
 
@@ -118,3 +121,17 @@ def stars_fit(parts: Sequence[str], text: str) -> bool:
             return False
         at = found + len(part)
     return True
+
+
+def star_within(wide: str, narrow: str) -> bool:
+    """Return whether a word of a pattern covers all that another one does."""
+    return fits(wide, narrow.replace("*", ANYTHING))
+
+
+def quoted(text: str) -> str:
+    """Return a word as a pattern spells it."""
+    return (
+        text
+        if re.fullmatch(r"[A-Za-z0-9@._/+~^:=\[\],! -]*", text) and " " not in text
+        else f"'{text}'"
+    )

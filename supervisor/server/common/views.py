@@ -160,7 +160,7 @@ def width_of(action: Action) -> str:
     no rule."""
     if not isinstance(action, Proposal):
         return ""
-    from supervisor.core.policy.rule_width import width
+    from supervisor.core.policy.categories import width
 
     try:
         return width(parse_rule(action.rule, action.effect))

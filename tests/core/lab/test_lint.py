@@ -12,10 +12,9 @@ from hypothesis import strategies as st
 from supervisor.core.actions import Exec
 from supervisor.core.lab.history import Past
 from supervisor.core.lab.lint import RuleFinding, lint
+from supervisor.core.policy.categories import compiled, contains, keys_above, own_key
 from supervisor.core.policy.evaluate import evaluate
 from supervisor.core.policy.policy_text import merge, parse_policy, policy_from_data
-from supervisor.core.policy.rule_containment import compiled, contains
-from supervisor.core.policy.rule_lookup import keys_above, own_key
 from supervisor.core.policy.rules import Policy
 from supervisor.errors import PolicyError
 from tests.fakes.rule_worlds import CATEGORIES, REMOTES, actions, patterns

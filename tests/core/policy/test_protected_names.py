@@ -12,6 +12,7 @@ from supervisor.core.policy.file_rules import FileJudge
 from supervisor.core.policy.policy_text import parse_policy
 from supervisor.core.policy.protected_names import (
     MARK,
+    Protection,
     ProtectionLevel,
     built_in,
     entries,
@@ -53,7 +54,7 @@ def test_each_name_is_protected_under_a_wildcard_and_its_near_miss_is_not(
     for spelled in (path, f"deep/er/{path}", path.upper(), f"{path}/below"):
         assert verdict(spelled) == part, spelled
     assert verdict(near_miss(name)) == "allow", near_miss(name)
-    judge = FileJudge((), frozenset(), frozenset(), frozenset())
+    judge = FileJudge((), Protection())
     assert judge.protected(canonical(path).text) is not None
 
 

@@ -17,9 +17,9 @@ from supervisor.core.actions import (
 )
 from supervisor.core.policy.evaluate import evaluate, mode_verdict, names_addresses
 from supervisor.core.policy.policy_text import DENY_ALL, merge, policy_from_data
-from supervisor.core.policy.rules import InForce, Policy, judge_of
-from supervisor.core.policy.rules import Protection as ProtectedNames
+from supervisor.core.policy.rules import InForce, Policy
 from supervisor.core.verdicts import Rule, Verdict, combine
+from supervisor.errors import PolicyError
 from tests.tables import each_row
 
 NOW = 1_790_000_000.0
@@ -349,8 +349,8 @@ def test_parts_are_combined_to_the_strictest() -> None:
 
 
 def test_no_judge_for_proposals() -> None:
-    with pytest.raises(ValueError, match="sandbox"):
-        judge_of("sandbox", (), ProtectedNames())
+    with pytest.raises(PolicyError, match="sandbox"):
+        Policy().judge_for("sandbox")
 
 
 def test_what_is_in_force_is_the_same_only_where_no_verdict_can_be_another() -> None:

@@ -19,10 +19,11 @@ from supervisor.core.actions import (
     Packages,
     fingerprint,
 )
+from supervisor.core.policy.category import Candidate
 from supervisor.core.policy.evaluate import evaluate
 from supervisor.core.policy.policy_text import merge, parse_rule, policy_from_data
 from supervisor.core.policy.rules import Policy, Verdict
-from supervisor.core.policy.suggest import Candidate, suggest
+from supervisor.core.policy.suggest import suggest
 from supervisor.core.shell.shell import parse
 from supervisor.core.text.hosts import canonical_host
 from supervisor.core.text.paths import canonical

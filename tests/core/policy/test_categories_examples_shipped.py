@@ -12,9 +12,9 @@ from msgspec.structs import replace
 from supervisor.core.actions import Action, Exec, FileChange, Git, Network
 from supervisor.core.lab.case_files import read_cases
 from supervisor.core.lab.check import answer_line
+from supervisor.core.policy.categories import failing
 from supervisor.core.policy.evaluate import evaluate
 from supervisor.core.policy.policy_text import parse_policy, parse_rule, policy_from_data
-from supervisor.core.policy.rule_examples import failing
 from supervisor.core.policy.rules import Policy
 from supervisor.errors import PolicyError
 from tests.tables import each_row

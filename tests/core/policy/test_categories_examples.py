@@ -5,8 +5,8 @@ from typing import Any, cast
 import pytest
 
 from supervisor.core.actions import Category, Exec, FileChange, Git, Network, Packages
+from supervisor.core.policy.categories import failing, rule_category
 from supervisor.core.policy.policy_text import parse_rule, policy_from_data
-from supervisor.core.policy.rule_examples import action_of, failing
 from supervisor.errors import PolicyError
 from tests.tables import each_row
 
@@ -52,7 +52,7 @@ def test_an_example_stands_for_one_action(
         "packages": Packages,
         "network": Network,
     }
-    found = action_of(category, example)
+    found = rule_category(category).example(example)
     assert isinstance(found, kinds[category])
     if (category, example) == ("packages", "cargo:serde") or (category, example) == (
         "packages",
@@ -66,13 +66,13 @@ def test_an_example_stands_for_one_action(
 @pytest.mark.parametrize("example", ["a@b", "ftp://a/", "[x"])
 def test_what_is_no_host_or_url_is_refused(example: str) -> None:
     with pytest.raises(PolicyError) as caught:
-        action_of("network", example)
+        rule_category("network").example(example)
     assert caught.value.remedy == "write a host, `host:port`, or `GET https://host/path`"
 
 
 def test_there_is_no_example_of_a_proposal() -> None:
-    with pytest.raises(PolicyError, match="no example can be given for `sandbox`"):
-        action_of(cast("Category", "sandbox"), "x")
+    with pytest.raises(PolicyError, match="no rules speak of `sandbox`"):
+        rule_category(cast("Category", "sandbox"))
 
 
 def test_a_rule_is_held_against_its_examples() -> None:

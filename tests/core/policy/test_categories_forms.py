@@ -4,10 +4,9 @@ import pytest
 
 from supervisor.core.actions import Exec
 from supervisor.core.lab.lint import lint
+from supervisor.core.policy.categories import compiled, never, wide
 from supervisor.core.policy.evaluate import evaluate
 from supervisor.core.policy.policy_text import policy_from_data
-from supervisor.core.policy.rule_containment import compiled
-from supervisor.core.policy.rule_forms import never, wide
 from supervisor.core.text.tables import table
 from tests.tables import each_row
 

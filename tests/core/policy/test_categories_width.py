@@ -3,8 +3,8 @@ rule has words."""
 
 from hypothesis import given
 
+from supervisor.core.policy.categories import width
 from supervisor.core.policy.policy_text import parse_rule
-from supervisor.core.policy.rule_width import width
 from supervisor.errors import PolicyError
 from tests.fakes.law_worlds import RULES
 from tests.tables import each_row

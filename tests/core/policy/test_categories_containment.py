@@ -3,8 +3,10 @@ shows otherwise."""
 
 from typing import Any
 
+from supervisor.core.policy.categories import compiled, contains
+from supervisor.core.policy.category import Compiled
 from supervisor.core.policy.policy_text import policy_from_data
-from supervisor.core.policy.rule_containment import Compiled, compiled, contains, path_in_path
+from supervisor.core.text.globs import path_in_path
 from tests.tables import each_row
 
 

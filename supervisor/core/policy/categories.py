@@ -1,0 +1,157 @@
+"""Table of the categories that rules speak of, and the questions put to a rule of any of them.
+
+A category is added here: its object (`category`), in a module of its own beside its judge.
+INVARIANT: where `contains(outer, inner)` holds and `outer` is always in force, taking `inner` away
+changes no decision. The functions of the categories follow the two ways to match of each judge:
+*covers* (narrow) for allow, *touches* (broad) for ask and deny; a stricter outer rule must touch
+whatever the inner one covers.
+"""
+
+from collections.abc import Callable, Hashable, Iterator
+from functools import cache, lru_cache
+from typing import Any
+
+from msgspec.structs import replace
+
+from supervisor.core.actions import RULE_CATEGORIES, WORKSPACE, Action, Category, Git
+from supervisor.core.policy.category import Compiled, ProtectedBy, Remark, RuleCategory
+from supervisor.core.policy.protected_names import Protection
+from supervisor.core.text.mistyped import nearest
+from supervisor.core.verdicts import STRICTNESS, Context, Mode, Rule, Verdict
+from supervisor.errors import PolicyError
+
+_NO_NAMES = Protection()
+_CONTEXT = Context(0.0, WORKSPACE, None, frozenset(), frozenset({"origin"}), None)
+
+
+@cache
+def rule_category(category: Category) -> RuleCategory:
+    """Return a category's object, imported when it is first asked for; `PolicyError` for one that
+    no rules speak of."""
+    match category:
+        case "exec":
+            from supervisor.core.policy.exec_category import CATEGORY as EXEC
+
+            return EXEC
+        case "filesystem":
+            from supervisor.core.policy.file_category import CATEGORY as FILESYSTEM
+
+            return FILESYSTEM
+        case "network":
+            from supervisor.core.policy.network_category import CATEGORY as NETWORK
+
+            return NETWORK
+        case "git":
+            from supervisor.core.policy.git_category import CATEGORY as GIT
+
+            return GIT
+        case "packages":
+            from supervisor.core.policy.package_category import CATEGORY as PACKAGES
+
+            return PACKAGES
+        case "review":
+            from supervisor.core.policy.review_category import CATEGORY as REVIEW
+
+            return REVIEW
+    raise PolicyError(f"no rules speak of `{category}`", nearest(category, RULE_CATEGORIES))
+
+
+# -- which rules another makes superfluous --------------------------------------------------------
+
+
+def compiled(rule: Rule) -> Compiled:
+    """Return the rule with its pattern; a policy holds only rules whose pattern can be read."""
+    return Compiled(rule, rule_category(rule.category).compile(rule.pattern))
+
+
+def contains(outer: Compiled, inner: Compiled, protected_by: ProtectedBy) -> bool:
+    """Return whether `outer`, while it is in force, makes `inner` say nothing new. False for an
+    `outer` that is less strict.
+
+    A rule that spells a protected name out lifts something.
+    """
+    if (
+        outer.rule.category != inner.rule.category
+        or STRICTNESS[outer.rule.effect] < STRICTNESS[inner.rule.effect]
+    ):
+        return False
+    # The outer rule's exceptions don't matter where each has a counterpart in the inner one.
+    if not set(outer.rule.exceptions) <= (
+        set(inner.rule.exceptions) if outer.is_allow == inner.is_allow else set()
+    ):
+        return False
+    return rule_category(outer.rule.category).contains(outer, inner, protected_by)
+
+
+def own_key(rule: Compiled) -> Hashable:
+    """Return a rule's key among possible containers: the most telling literal text in it.
+
+    INVARIANT: where a rule contains another, its key is among the other's `keys_above`.
+    """
+    category = rule.rule.category
+    return category, rule_category(category).key(rule.pattern)
+
+
+def keys_above(rule: Compiled) -> Iterator[Hashable]:
+    """The keys of every rule that could contain this one, each once or more: an index, so that a
+    thousand rules are compared in a moment."""
+    category = rule.rule.category
+    yield from ((category, key) for key in rule_category(category).keys_above(rule.pattern))
+
+
+# -- what a single rule means ---------------------------------------------------------------------
+
+
+def never(rule: Compiled, protected_by: ProtectedBy, mode: Mode) -> Remark | None:
+    """Return why the rule can match no action; None where that can't be told.
+
+    `mode` is the category's mode.
+    """
+    if not rule.is_allow:
+        return None
+    if rule.rule.uses == 0:
+        return Remark("may be used 0 times", "say how often, e.g. `uses: 20`, or remove it")
+    return rule_category(rule.rule.category).never(rule.pattern, protected_by, mode)
+
+
+def wide(rule: Compiled) -> Remark | None:
+    """Return what an allow rule lets through beyond its words, or None."""
+    return rule_category(rule.rule.category).wide(rule.pattern) if rule.is_allow else None
+
+
+def width(rule: Rule) -> str:
+    """Describe a rule's scope in plain words for the person who would save it, and what its words
+    don't show. It never makes a rule look narrower than it is."""
+    one, category = compiled(rule), rule_category(rule.category)
+    said = category.width(one.pattern)
+    remark = wide(one) if category.is_wide_unsaid else None
+    return said if remark is None else f"{said}; it {remark.what}"
+
+
+# -- its examples ---------------------------------------------------------------------------------
+
+
+def failing(rule: Rule) -> Iterator[tuple[str, bool]]:
+    """The examples that don't hold, each with whether the rule should have matched it."""
+    is_limited = rule.expires_at is not None or rule.session is not None or rule.uses is not None
+    alone = replace(rule, expires_at=None, session=None, uses=None) if is_limited else rule
+    judge = rule_category(rule.category).judge([alone], _NO_NAMES)
+    for examples, expected in ((rule.match, True), (rule.not_match, False)):
+        for example in examples:
+            seen, context = _seen(rule.category, judge.canonical, example)
+            verdict = seen if isinstance(seen, Verdict) else judge.decide(seen, "ask", context)
+            if (verdict.decision == rule.effect and rule.text in verdict.rules) != expected:
+                yield example, expected
+
+
+# The same example stands beside many rules, above all as what they don't match.
+@lru_cache(maxsize=256)
+def _seen(
+    category: Category, canonical: Callable[[Action], Any], example: str
+) -> tuple[Any, Context]:
+    """An example as the judge of its category sees it, where the remote that it names is one
+    that is configured."""
+    action = rule_category(category).example(example)
+    remote = action.remote if isinstance(action, Git) else None
+    context = _CONTEXT._replace(remotes=frozenset({"origin", remote})) if remote else _CONTEXT
+    return canonical(action), context

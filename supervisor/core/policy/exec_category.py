@@ -1,0 +1,200 @@
+"""Exec rules as a category: faults, width and candidates.
+
+How a rule is matched is known by `command_rules` and `exec_rules`, which of two covers the other by
+`exec_containment`.
+"""
+
+import fnmatch
+from collections.abc import Hashable, Iterator
+from functools import cache
+
+from supervisor.core.actions import WORKSPACE, Exec
+from supervisor.core.policy.category import (
+    Candidate,
+    Compiled,
+    ProtectedBy,
+    Remark,
+    RuleCategory,
+)
+from supervisor.core.policy.command_rules import CommandJudge, check_pattern
+from supervisor.core.shell import exec_containment, exec_rules
+from supervisor.core.shell.exec_candidates import candidates, quote
+from supervisor.core.shell.exec_patterns import ExecPattern, PatternWord, compile_pattern
+from supervisor.core.shell.exec_tables import basename, is_shell_state, tables
+from supervisor.core.shell.exec_wrappers import unwrap
+from supervisor.core.shell.shell_words import ASSIGNMENT, Word
+from supervisor.core.text.tables import table
+from supervisor.core.verdicts import Mode
+
+
+def _contains(outer: Compiled, inner: Compiled, _: ProtectedBy) -> bool:
+    if outer.is_allow:
+        return exec_containment.allow_in_allow(outer.pattern, inner.pattern)
+    if inner.is_allow:
+        return exec_containment.allow_in_strict(outer.pattern, inner.pattern)
+    return exec_containment.strict_in_strict(outer.pattern, inner.pattern)
+
+
+def _key(pattern: ExecPattern) -> Hashable:
+    spelled = exec_containment.spelled_words(pattern)
+    return spelled[-1] if spelled else ()
+
+
+def _keys_above(pattern: ExecPattern) -> Iterator[Hashable]:
+    yield from ((), *exec_containment.spelled_words(pattern))
+
+
+def _never(pattern: ExecPattern, _: ProtectedBy, __: Mode) -> Remark | None:
+    if pattern.is_bare:
+        return Remark(
+            "is bare, and a bare rule allows no command", "name the commands, or remove it"
+        )
+    name = pattern.words[0].literal
+    if name is None:
+        return None
+    if is_shell_state(name):
+        return Remark(
+            f"is about `{name}`, which no rule may allow",
+            "remove it: the command is asked each time",
+        )
+    literals = [word.literal for word in pattern.words]
+    lead = [
+        Word(text)
+        for text in literals[: literals.index(None) if None in literals else None]
+        if text is not None
+    ]
+    wrapper, inner = tables().wrappers.get(basename(name)), unwrap(lead)
+    if wrapper is not None and wrapper.assigns and inner is not None and inner.payloads:
+        before = lead[1 : inner.payloads[0].start]
+        if any(ASSIGNMENT.match(word.text) for word in before):
+            return Remark(
+                "sets a variable for a command, which no rule may allow",
+                "write the rule without it",
+            )
+    if pattern.is_exact:
+        line = " ".join(quote(text) for text in literals if text is not None)
+        said = exec_rules.judge(
+            line, ".", allow=[(0, pattern)], ask=(), deny=(), workspace_roots=(WORKSPACE,)
+        )
+        if said.never_allow:
+            reason = said.why.removeprefix("no rule may allow ")
+            return Remark(
+                f"holds what no rule may allow: {reason}",
+                "remove it: the command is asked each time",
+            )
+    return None
+
+
+@cache
+def _runners() -> dict[tuple[str, ...], str]:
+    known = table("wide_rules")
+    found = {
+        words: f"lets `*` stand for {means}" for words, means in known["runs_anything"].items()
+    }
+    for words, besides in known["runs_allowed"].items():
+        found[words] = f"lets every command that another rule allows run {besides}"
+    return {tuple(words.split()): what for words, what in found.items()}
+
+
+def runs_anything(pattern: ExecPattern) -> Remark | None:
+    """Return what a wildcard in a program's place lets run; None where it stands for an
+    argument."""
+    words = pattern.words
+    if pattern.is_bare:
+        return None
+    if words[0].literal is None:
+        # `./scripts/*` names a folder, and `* --version` the one argument.
+        is_named = "/" in words[0].parts[0] or (len(words) > 1 and not pattern.has_tail)
+        return (
+            None
+            if is_named
+            else Remark("lets any program run whose name fits", "name the programs")
+        )
+    lead: list[str] = []
+    for word in words:
+        if word.literal is None:
+            break
+        lead.append(word.literal)
+    is_open = (
+        words[len(lead)].is_star
+        if len(lead) < len(words)
+        else pattern.has_tail and not pattern.stays_inside
+    )
+    if not is_open:
+        return None
+    spelled = [basename(lead[0]) if lead[0].startswith("/") else lead[0], *lead[1:]]
+    for runner, what in _runners().items():
+        if len(runner) == len(spelled) and all(map(fnmatch.fnmatchcase, spelled, runner)):
+            return Remark(what, "name what is run, in a rule for each")
+    return None
+
+
+def _crosses_folders(pattern: ExecPattern) -> Remark | None:
+    """A `*` after the start of a name crosses `/`, so it reaches into other folders. After a folder
+    it stays below that."""
+    name = basename(pattern.words[0].literal or "")
+    if name in table("wide_rules")["not_paths"]:
+        return None
+    at = next((i for i, word in enumerate(pattern.words) if i and _looks_like_a_path(word)), 0)
+    if not at or "/" in pattern.words[at].parts[0]:
+        return None
+    word = pattern.words[at].raw
+    remedy = f"spell the path out, or write `exec({name} *)` where any file will do"
+    return Remark(f"has `{word}`, where `*` crosses `/`: it is no folder's limit", remedy)
+
+
+def _looks_like_a_path(word: PatternWord) -> bool:
+    if word.literal is not None or word.is_star:
+        return False
+    start = word.parts[0]
+    return (
+        bool(start)
+        and not start.startswith(("-", "+"))
+        and "://" not in start
+        and start[-1] not in ":=@,"
+    )
+
+
+def _width(pattern: ExecPattern) -> str:
+    if pattern.is_bare:
+        return "any command"
+    words = " ".join(word.raw for word in pattern.words)
+    if pattern.is_exact:
+        return f"exactly the command {words}"
+    tail = pattern.has_tail and all(word.literal is not None for word in pattern.words)
+    start = f"any command that begins with {words}" if tail else f"any command like {pattern.text}"
+    return f"{start}, on what lies in the workspace" if pattern.stays_inside else start
+
+
+def _candidates(action: Exec, workspace: str) -> Iterator[Candidate]:
+    exact, narrow = candidates(action.command, action.cwd, (workspace,))
+    if exact:
+        yield Candidate(
+            "exact",
+            f"exec({exact})",
+            default=True,
+            explains="this command with these arguments only",
+        )
+    if narrow:
+        yield Candidate(
+            "narrow",
+            f"exec({narrow})",
+            default=False,
+            explains="this command with any further arguments",
+        )
+
+
+CATEGORY = RuleCategory(
+    check=check_pattern,
+    compile=compile_pattern,
+    judge=lambda rules, _: CommandJudge(rules),
+    contains=_contains,
+    key=_key,
+    keys_above=_keys_above,
+    wide=lambda pattern: runs_anything(pattern) or _crosses_folders(pattern),
+    width=_width,
+    example=lambda example: Exec(command=example),
+    candidates=_candidates,
+    never=_never,
+    is_wide_unsaid=True,
+)
