@@ -26,8 +26,8 @@ import msgspec
 
 from bench import Figure
 from supervisor.app.app import Supervisor
-from supervisor.app.reviewing import reviewing
 from supervisor.core.act import Act, InlineComment
+from supervisor.reviews.app.reviewing import reviewing
 from supervisor.reviews.clones import Clones, WantedCode
 from supervisor.reviews.demo.stage import NAME, Stage, staged
 from supervisor.reviews.service import ReviewService
@@ -68,7 +68,7 @@ async def _webhooks(folder: Path, stage: Stage) -> list[Figure]:
         github_secret_file=stage.secret_file,
     )
     secret = stage.secret_file.read_bytes()
-    async with Supervisor(settings) as supervisor, reviewing(supervisor) as on:
+    async with Supervisor(settings) as supervisor, reviewing(supervisor.parts) as on:
         door = f"http://127.0.0.1:{on.port}"
         async with httpx2.AsyncClient(limits=httpx2.Limits(max_connections=64)) as client:
             stored = await _latencies(client, f"{door}/github", secret)
@@ -198,7 +198,7 @@ async def _pages(folder: Path, stage: Stage) -> list[Figure]:
         github_secret_file=stage.secret_file,
         review_poll_s=36_000.0,
     )
-    async with Supervisor(settings) as supervisor, reviewing(supervisor) as on:
+    async with Supervisor(settings) as supervisor, reviewing(supervisor.parts) as on:
         await on.service.reconcile.repositories()
         newest = _fill(supervisor, on.service)
         token = (settings.data_dir / "operator.token").read_text()

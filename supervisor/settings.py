@@ -24,6 +24,7 @@ TAKEN_OVER = ("TERM", "COLORTERM", "TZ", "ANTHROPIC_MODEL")
 # Where compose.yaml mounts WORKSPACE in the supervisor's container.
 WORKSPACE_IN_COMPOSE = Path("/workspace/host")
 ROOT = Path(__file__).resolve().parent.parent
+DEFAULT_POLICY = ROOT / "policy/default.yaml"
 
 
 class Setting(NamedTuple):

@@ -49,15 +49,12 @@ MAY_IMPORT: dict[str, set[str]] = {
     "egress.mitm": BASE | {"core.*", "egress.loop", "egress.protocols", "egress.admission"},
     "egress": BASE | {"core.*", "egress.*"},
     "server.common": (
-        GATE
-        | {"store", "records", "ledger", "sandbox", "sessions", "network", "workspace.*", "reviews"}
+        GATE | {"store", "records", "ledger", "sandbox", "sessions", "network", "workspace.*"}
     ),
     # The agent's routes ask and wait. They never import what answers.
     "server.agent": GATE | {"server.common", "workspace.incoming"},
     "server.operator": (
-        GATE
-        | {"store", "records", "ledger", "sessions", "network", "workspace.*", "server.common"}
-        | {"reviews", "reviews.core.*", "reviews.store"}
+        GATE | {"store", "records", "ledger", "sessions", "network", "workspace.*", "server.common"}
     ),
     "server.operator.pages": (
         GATE
@@ -70,9 +67,6 @@ MAY_IMPORT: dict[str, set[str]] = {
             "workspace.*",
             "server.common",
             "server.operator",
-            "reviews",
-            "reviews.core.*",
-            "reviews.store",
         }
     ),
     "server": {"settings", "server.*"},
@@ -91,11 +85,23 @@ MAY_IMPORT: dict[str, set[str]] = {
     ),
     "reviews.demo": GIT | {"reviews.demo.forge"},
     "reviews.demo.forge": GIT,
-    "server.webhooks": BASE | {"core.*", "reviews", "reviews.core"},
+    "reviews.pages": (
+        GATE
+        | {"server.common", "server.operator.*"}
+        | {"reviews", "reviews.core.*", "reviews.store"}
+    ),
+    "reviews.app": (
+        GATE
+        | {"store", "sandbox", "sessions", "network", "workspace", "server.common"}
+        | {"reviews", "reviews.core.*", "reviews.store", "reviews.forges", "reviews.queue"}
+        | {"reviews.pages"}
+    ),
+    "reviews.cli": BASE | {"core.*", "cli.common", "reviews.core.*", "reviews.forges"},
     "app": (
         GATE
         | {
-            "reviews.*",
+            "reviews",
+            "reviews.pages",
             "store",
             "records",
             "ledger",
@@ -107,6 +113,7 @@ MAY_IMPORT: dict[str, set[str]] = {
             "server.*",
         }
     ),
+    "cli.common": BASE | {"core.*"},
     "cli.lab": BASE | {"core.*", "workspace.disk"},
     # Only `foreground` and `undo_verb` start a supervisor; every other verb calls one.
     "cli": (
@@ -119,10 +126,10 @@ MAY_IMPORT: dict[str, set[str]] = {
             "network",
             "server.*",
             "app",
-            "cli.lab",
-            "reviews.core.*",
+            "cli.*",
+            "reviews.app",
+            "reviews.cli",
             "reviews.demo",
-            "reviews.forges",
         }
     ),
 }

@@ -19,7 +19,6 @@ from pathlib import Path
 
 from supervisor.app import data_folder, saved_files
 from supervisor.app.install_broker import install_broker
-from supervisor.app.model_hosts import model_hosts_of
 from supervisor.app.session_parts import SessionSetup
 from supervisor.base import log
 from supervisor.base.clock import Clock, RealClock
@@ -41,6 +40,7 @@ from supervisor.gate import audit_lines
 from supervisor.gate.gate import Gate
 from supervisor.ledger.spending import Spending, read_prices
 from supervisor.network.ca import ensure_ca, system_bundle, write_bundle, write_java_store
+from supervisor.network.model_hosts import model_hosts_of
 from supervisor.network.network import NetworkBroker
 from supervisor.network.network_log import NetworkLog
 from supervisor.records import audit_watch
@@ -49,6 +49,7 @@ from supervisor.records.audit import Audit
 from supervisor.records.audit_heads import Heads
 from supervisor.records.kill_switch import KillSwitch
 from supervisor.records.policy_files import PolicyFiles
+from supervisor.reviews.pages import reviews_api, reviews_page
 from supervisor.reviews.service import ReviewService
 from supervisor.sandbox.base import Sandbox, Spec
 from supervisor.sandbox.bubblewrap import Bubblewrap
@@ -145,6 +146,7 @@ class SupervisorParts:
             names=names,
         )
         self.tasks: asyncio.TaskGroup | None = None
+        # The review service, for as long as it is open on these parts.
         self.reviews: ReviewService | None = None
         self.named_secrets = NamedSecrets()
         self.quarantines = Quarantines(self.clock, self.audit, self.redactor)
@@ -192,6 +194,15 @@ class SupervisorParts:
     def workspace_of(self, session_id: str) -> WorkspaceChannel | None:
         """Return the workspace channel of a session that hasn't ended."""
         return self.surroundings.channel(session_id)
+
+    @property
+    def has_reviews(self) -> bool:
+        """Return whether the review service is on."""
+        return self.reviews is not None
+
+    def card_extras(self, request: Request) -> dict[str, bool]:
+        """Return what the review service says to a card."""
+        return reviews_page.card_extras(self, request)
 
     def undoing(self, session_id: str) -> AbstractAsyncContextManager[Undo]:
         """Yield a session's undo, running or ended."""
@@ -381,7 +392,10 @@ class Supervisor:
             listener = listen(parts.settings.port, ANYWHERE if is_published else LOOPBACK)
             self.auth = OperatorAuth(port=listener.getsockname()[1], clock=parts.clock)
             self._app = build_operator_app(
-                parts, self.auth, pages.handlers(), error_page=pages.error_page
+                parts,
+                self.auth,
+                (*pages.handlers(), *reviews_page.handlers(), *reviews_api.handlers()),
+                error_page=pages.error_page,
             )
             self._door = serve_operator(self._app, listener)
             self._tasks.create_task(self._door.run(), name="operator-door")

@@ -10,7 +10,6 @@ from typing import Any
 
 import msgspec
 
-from supervisor.app.model_hosts import check_is_elsewhere, rules_for_addresses
 from supervisor.core.agents.agents import AGENTS, MODEL_KEYS, AgentName, Provider, model_rules
 from supervisor.core.budget import format_budget, parse_budget
 from supervisor.core.files.write_scope import WriteScope
@@ -20,14 +19,14 @@ from supervisor.core.sessions import QUARANTINED, is_quarantined
 from supervisor.core.text.duration import format_duration
 from supervisor.errors import PolicyError, UserError
 from supervisor.gate.gate import Gate
+from supervisor.network.model_hosts import check_is_elsewhere, rules_for_addresses
 from supervisor.sandbox.programs import find_program
 from supervisor.sessions import agent_programs, workspace_git
 from supervisor.sessions.session_sandboxes import DEFAULT_MODEL, SessionSandboxes, StartingShell
 from supervisor.sessions.start_session import StartSession
-from supervisor.settings import ROOT, TAKEN_OVER, WORKSPACE_IN_COMPOSE, Settings
+from supervisor.settings import DEFAULT_POLICY, ROOT, TAKEN_OVER, WORKSPACE_IN_COMPOSE, Settings
 from supervisor.workspace.trees.trees import COPY
 
-DEFAULT_POLICY = ROOT / "policy/default.yaml"
 # What judges a session in quarantine, whatever the installation's policy says.
 QUARANTINE_POLICY = ROOT / "policy/examples/reader.yaml"
 STRICT_POLICY = ROOT / "policy/examples/strict.yaml"

@@ -32,7 +32,7 @@ from supervisor.core.text.numbers import whole_number
 from supervisor.errors import ChangedError, RefusedError, UserError
 
 if TYPE_CHECKING:
-    from supervisor.cli.client import Client
+    from supervisor.cli.common.client import Client
 
 # What is answered is mostly carried out at once; a command may take longer than anybody waits for.
 PATIENCE_S = 30.0

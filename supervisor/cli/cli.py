@@ -17,8 +17,10 @@ import errno
 import sys
 
 from supervisor import __version__
-from supervisor.cli import review_verbs, streams, verbs
+from supervisor.cli import verbs
+from supervisor.cli.common import streams
 from supervisor.errors import GatehouseError, UserError
+from supervisor.reviews.cli import review_verbs
 
 # A constant that type checkers know: importing `typing` for it would take a tenth of the time that
 # `--help` may take.
@@ -106,7 +108,12 @@ def _parser() -> argparse.ArgumentParser:
         return added
 
     _add_running(verb)
-    _add_reviews(words, verb)
+    trying = verb("demo", verbs.demo)
+    trying.add_argument("--port", help="the page's port on 127.0.0.1 (GATEHOUSE_PORT)")
+    trying.add_argument(
+        "--open", action="store_true", help="open the page in a browser, where there is one"
+    )
+    review_verbs.add_words(verb, lambda *group: _group(words, *group))
     _add_answering(verb)
     _add_rules(words, verb)
     _add_policy(words, verb)
@@ -243,58 +250,6 @@ def _add_running(verb: Callable[..., argparse.ArgumentParser]) -> None:
     parsers["review"].add_argument(
         "--base", metavar="REV", help="review the changes since this revision"
     )
-
-
-def _add_reviews(words: Any, verb: Callable[..., argparse.ArgumentParser]) -> None:
-    trying = verb("demo", review_verbs.demo)
-    trying.add_argument("--port", help="the page's port on 127.0.0.1 (GATEHOUSE_PORT)")
-    trying.add_argument(
-        "--open", action="store_true", help="open the page in a browser, where there is one"
-    )
-    app = _group(words, "app", "The GitHub App that reviews.", "create")
-    making = verb("create", review_verbs.app_create, app)
-    making.add_argument(
-        "--url", metavar="URL", required=True, help="where GitHub reaches you: https://HOST"
-    )
-    making.add_argument(
-        "--organization", metavar="NAME", default="", help="whose it is (default: your own)"
-    )
-    pull = verb("review-pr", review_verbs.review_pr)
-    pull.add_argument("pull", metavar="URL", help="of the pull request, or OWNER/REPO#NUMBER")
-    repos = _group(words, "repos", "Which repositories are reviewed.", "list|enable|disable")
-    verb("list", review_verbs.repos_list, repos)
-    for name, switch in (
-        ("enable", review_verbs.repos_enable),
-        ("disable", review_verbs.repos_disable),
-    ):
-        verb(name, switch, repos).add_argument("name", metavar="OWNER/REPO")
-    reviews = _group(words, "reviews", "What was reviewed.", "list|show|receipt|trace|requeue|undo")
-    verb("list", review_verbs.reviews_list, reviews)
-    for name, one in (
-        ("show", review_verbs.reviews_show),
-        ("receipt", review_verbs.reviews_receipt),
-        ("trace", review_verbs.reviews_trace),
-        ("requeue", review_verbs.reviews_requeue),
-    ):
-        verb(name, one, reviews).add_argument("id", metavar="ID", help="a review's id")
-    undo = verb("undo", review_verbs.reviews_undo, reviews)
-    undo.add_argument("of", metavar="RUN_OR_PULL", help="a review's id, or a pull request's URL")
-    files = _group(words, "reviewerc", "The configuration of a repository's reviews.", "check")
-    verb("check", review_verbs.reviewerc_check, files).add_argument(
-        "file", metavar="FILE", nargs="?", default=".reviewerc", help="default: .reviewerc; - reads"
-    )
-    verb("holds", review_verbs.holds)
-    holding = verb("hold", review_verbs.hold)
-    holding.add_argument("--why", metavar="TEXT", default="", help="what the receipts say")
-    for parser in (holding, verb("release", review_verbs.release)):
-        what = parser.add_mutually_exclusive_group(required=True)
-        what.add_argument("--all", action="store_true", help="everything")
-        what.add_argument("--forge", metavar="NAME", help="all of a forge: github")
-        what.add_argument("--repo", dest="repository", metavar="NAME", help="of OWNER/REPO")
-        what.add_argument("--pr", dest="pull", metavar="URL", help="of one pull request")
-    deliveries = _group(words, "deliveries", "The webhooks that came in.", "list|again")
-    verb("list", review_verbs.deliveries_list, deliveries)
-    verb("again", review_verbs.deliveries_again, deliveries).add_argument("id", metavar="ID")
 
 
 def _add_answering(verb: Callable[..., argparse.ArgumentParser]) -> None:

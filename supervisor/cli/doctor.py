@@ -94,7 +94,7 @@ def _reviews(settings: Settings) -> list[CheckResult]:
         return [CheckResult("reviews", ok=True, detail="not set up; see docs/reviews.md")]
     import asyncio
 
-    from supervisor.app import review_checks
+    from supervisor.reviews.app import review_checks
 
     async def check() -> list[CheckResult]:
         return [one async for one in review_checks.findings(settings)]

@@ -16,8 +16,8 @@ import msgspec
 
 from supervisor import settings as environment
 from supervisor.base.clock import RealClock
-from supervisor.cli.client import Client
-from supervisor.cli.telling import CopyTeller, ShownOutput, print_answer, say, say_url
+from supervisor.cli.common.client import Client
+from supervisor.cli.common.telling import CopyTeller, ShownOutput, print_answer, say, say_url
 from supervisor.core.agents.agents import AgentName
 from supervisor.core.text.duration import format_duration
 from supervisor.core.text.utf8 import is_text

@@ -20,9 +20,9 @@ from typing import Any
 
 from supervisor import settings as environment
 from supervisor.base.clock import RealClock
-from supervisor.cli import client as running
 from supervisor.cli import following
-from supervisor.cli.telling import CopyTeller, ShownOutput, print_answer, say, say_url
+from supervisor.cli.common import client as running
+from supervisor.cli.common.telling import CopyTeller, ShownOutput, print_answer, say, say_url
 from supervisor.core.agents.agents import AgentName
 from supervisor.core.jobs import Job, result_words
 from supervisor.core.sessions import Kind, Session, remaining_s
@@ -171,9 +171,9 @@ async def _keep_running(
         say_url(supervisor.login_url(), settings.data_dir if open_browser else None)
         async with contextlib.AsyncExitStack() as stack:
             if reviews:
-                from supervisor.app.reviewing import reviewing
+                from supervisor.reviews.app.reviewing import reviewing
 
-                on = await stack.enter_async_context(reviewing(supervisor))
+                on = await stack.enter_async_context(reviewing(supervisor.parts))
                 say(f"webhooks come in at http://127.0.0.1:{on.port}/github")
                 if began is not None:
                     began(on.port)

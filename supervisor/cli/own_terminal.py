@@ -18,7 +18,7 @@ from collections.abc import Iterator
 from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosed, ConnectionClosedOK, InvalidHandshake
 
-from supervisor.cli.client import Client
+from supervisor.cli.common.client import Client
 from supervisor.errors import UserError
 
 # As `server.terminals` reads them.

@@ -16,7 +16,7 @@ from supervisor.core.text.folding import TERMINAL, is_folded, line, marked
 from supervisor.errors import UserError
 
 if TYPE_CHECKING:
-    from supervisor.cli.client import Client
+    from supervisor.cli.common.client import Client
     from supervisor.records.audit_check import Checked, Outside
 
 POLL_S = 0.5

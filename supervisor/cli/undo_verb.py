@@ -94,7 +94,7 @@ def _paths(count: int) -> str:
 
 def _way(settings: Settings) -> Ask:
     """By the running supervisor, or alone."""
-    from supervisor.cli.client import find
+    from supervisor.cli.common.client import find
 
     client = find(settings.data_dir)
     if client is not None:

@@ -8,6 +8,7 @@ imports what it needs only when it runs: most need little.
 
 from __future__ import annotations
 
+from supervisor.cli.common.options import client_of, id_of, settings_of
 from supervisor.errors import UserError
 
 # A constant that type checkers know: importing `typing` for it would take a tenth of the time that
@@ -18,9 +19,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Any
 
-    from supervisor.cli.client import Client
+    from supervisor.cli.common.client import Client
     from supervisor.core.agents.agents import AgentName
-    from supervisor.settings import Settings
 
 
 NO_SESSIONS = "no sessions yet"
@@ -36,6 +36,13 @@ def up(options: argparse.Namespace) -> int:
     return foreground.keep_running(
         settings_of(options), open_browser=options.open, reviews=options.reviews
     )
+
+
+def demo(options: argparse.Namespace) -> int:
+    """Try reviews without account and key: a forge on this machine, a pull request, its review."""
+    from supervisor.cli import foreground
+
+    return foreground.demo(settings_of(options), open_browser=options.open)
 
 
 def run(options: argparse.Namespace) -> int:
@@ -198,7 +205,7 @@ def undo(options: argparse.Namespace) -> int:
 def stop(options: argparse.Namespace) -> int:
     """End a session in order, and wait for its end."""
     from supervisor.cli import following
-    from supervisor.cli.client import find
+    from supervisor.cli.common.client import find
 
     client, wanted = client_of(options), id_of(options.id)
     try:
@@ -429,54 +436,12 @@ def doctor(options: argparse.Namespace) -> int:
 # -- inside ---------------------------------------------------------------------------------------
 
 
-def settings_of(options: argparse.Namespace, *, policy: bool = True) -> Settings:
-    """The environment's settings, with what the command line says instead. Not `policy`: there
-    `--policy` means another file."""
-    from pathlib import Path
-
-    from supervisor.core.text.duration import parse_duration
-    from supervisor.settings import (
-        copy_mode,
-        exec_rules,
-        from_environment,
-        network_mode,
-        port_number,
-    )
-
-    settings, said = from_environment(), dict[str, dict[str, object]]()
-    if getattr(options, "copy", None):
-        said["GATEHOUSE_COPY"] = {"copy_mode": copy_mode(options.copy, "--copy")}
-    if getattr(options, "network", None):
-        said["GATEHOUSE_NETWORK"] = {"network_mode": network_mode(options.network, "--network")}
-    if getattr(options, "bind", None):
-        said["GATEHOUSE_BIND"] = {"binds": tuple(options.bind)}
-    if getattr(options, "exec_rules", None):
-        how = exec_rules(options.exec_rules, "--exec-rules")
-        said["GATEHOUSE_EXEC_RULES"] = {"exec_rules": how}
-    if options.data_dir:
-        said["GATEHOUSE_DATA"] = {"data_dir": Path(options.data_dir).expanduser().absolute()}
-    if policy and getattr(options, "policy", None):
-        said["GATEHOUSE_POLICY"] = {"policy_file": Path(options.policy).expanduser().absolute()}
-    if getattr(options, "max_uptime", None):
-        said["MAX_UPTIME"] = {"max_uptime_s": parse_duration(options.max_uptime, "--max-uptime")}
-    if getattr(options, "budget", None):
-        said["MAX_COST"] = {"max_cost": ",".join(options.budget)}
-    if getattr(options, "include_ignored", False):
-        said["GATEHOUSE_INCLUDE_IGNORED"] = {"include_ignored": True}
-    if getattr(options, "keep_bodies", False):
-        said["GATEHOUSE_KEEP_BODIES"] = {"keep_bodies": True}
-    if getattr(options, "port", None):
-        said["GATEHOUSE_PORT"] = {"port": port_number(options.port, "--port")}
-    values: dict[str, Any] = {name: value for one in said.values() for name, value in one.items()}
-    return settings._replace(**values, given=settings.given | said.keys())
-
-
 def _asked(
     options: argparse.Namespace, work: Callable[[Client], int], *, is_new: bool = False
 ) -> int:
     """Have the running supervisor asked, or where none runs one that is there for as long as that
     takes; `is_new`: also where there was none before."""
-    from supervisor.cli.client import find, must_find
+    from supervisor.cli.common.client import find, must_find
 
     settings = settings_of(options)
     client = find(settings.data_dir)
@@ -485,19 +450,3 @@ def _asked(
 
         return foreground.alone(settings, work)
     return work(client or must_find(settings.data_dir))
-
-
-def client_of(options: argparse.Namespace) -> Client:
-    from supervisor.cli.client import must_find
-
-    return must_find(settings_of(options).data_dir)
-
-
-def id_of(text: str) -> str:
-    """An id as it may stand in a URL's path."""
-    if not text.replace("-", "").replace("_", "").isalnum() or not text.isascii():
-        raise UserError(
-            f"`{text}` is not an id",
-            "copy it from `gatehouse approvals`, `sessions`, `rules list` or `reviews list`",
-        )
-    return text

@@ -28,7 +28,7 @@ from supervisor.server.common.errors import HANDLERS, ErrorPage
 from supervisor.server.common.parts import Parts
 from supervisor.server.common.refused_attempts import RefusedAttempts
 from supervisor.server.common.request_guard import AgentDoor, OperatorDoor
-from supervisor.server.operator import metrics, operator_api, reviews_api
+from supervisor.server.operator import operator_api
 from supervisor.server.operator.change_sets import ChangeSets
 from supervisor.server.operator.live import Live
 from supervisor.server.operator.pages import (
@@ -93,8 +93,6 @@ def build_operator_app(
             *left_page.api_handlers(),
             *quiet_page.api_handlers(),
             *security_page.api_handlers(),
-            *reviews_api.handlers(),
-            *metrics.handlers(),
             live.handler(),
             Terminals(parts).handler(),
             *page_handlers,

@@ -18,7 +18,7 @@ from typing import Any
 
 import pytest
 
-from supervisor.cli.client import find
+from supervisor.cli.common.client import find
 from supervisor.errors import GatehouseError
 from tests.scenarios.process import Gatehouse, descendants, is_alive, until
 

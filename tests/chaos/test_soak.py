@@ -21,7 +21,7 @@ from typing import Any
 import pytest
 import trustme
 
-from supervisor.cli.client import Client, find
+from supervisor.cli.common.client import Client, find
 from supervisor.errors import GatehouseError
 from supervisor.settings import ROOT
 from tests.chaos.soak_measure import MIB, Held, growth, held_by, size_of

@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from supervisor.cli import following
-from supervisor.cli.client import Client
+from supervisor.cli.common.client import Client
 from supervisor.errors import UserError
 from supervisor.sessions.start_session import StartSession
 from supervisor.settings import SETTINGS, Settings, from_environment

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from supervisor.cli.telling import CopyTeller, private_page, say_url
+from supervisor.cli.common.telling import CopyTeller, private_page, say_url
 from supervisor.core.files.copy_progress import progress
 from supervisor.settings import ROOT
 from tests.fakes.clock import FakeClock

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from supervisor.cli.telling import say
+from supervisor.cli.common.telling import say
 from supervisor.cli.terminal import approval_lines, has_folds, rule_line, whole
 from tests.tables import each_row
 

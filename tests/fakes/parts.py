@@ -29,6 +29,8 @@ from supervisor.records.approval_queue import ApprovalQueue
 from supervisor.records.audit import Audit
 from supervisor.records.kill_switch import KillSwitch
 from supervisor.records.policy_files import PolicyFiles
+from supervisor.reviews.pages import reviews_page
+from supervisor.reviews.service import ReviewService
 from supervisor.sandbox.base import Running
 from supervisor.server.common.auth import OperatorAuth
 from supervisor.sessions.kept_copies import KeptCopies
@@ -332,7 +334,8 @@ class FakeParts:
                 self._open(self.sessions.get(name))
             else:
                 self.sessions.add(name)
-        self.reviews = None
+        self.reviews: ReviewService | None = None
+        self.has_reviews = False
         self.kept_copies = KeptCopies(self.settings.sessions_dir, 10**9, lambda one: True)
         self.left = LeftToAnswer(self.gate, self.queue, self.clock.now, self.settings.keep_left_s)
         self.quarantines = Quarantines(self.clock, self.audit, self.redactor)
@@ -347,6 +350,9 @@ class FakeParts:
     def _open(self, session: Session) -> None:
         self.gate.rulings.open_session(session)
         self.spending.open_session(session)
+
+    def card_extras(self, request: Request) -> dict[str, bool]:
+        return reviews_page.card_extras(self, request)  # type: ignore[arg-type]
 
     def new_auth(self, port: int = PORT) -> OperatorAuth:
         return OperatorAuth(port=port, clock=self.clock)

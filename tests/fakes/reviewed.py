@@ -8,8 +8,8 @@ from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from typing import Any
 
-from supervisor.app.reviewing import Reviewing, reviewing
 from supervisor.core.approvals import Request
+from supervisor.reviews.app.reviewing import Reviewing, reviewing
 from supervisor.reviews.demo.forge.forge import DemoForge, DemoPull
 from supervisor.reviews.demo.stage import FILES, NAME, Stage, staged
 from supervisor.reviews.store import queries
@@ -112,7 +112,7 @@ async def reviewing_at(
     """A supervisor on a forge that is served. `names` stands in for DNS."""
     async with (
         supervised(settings_of(stage, folder, **changes), names=names) as running,
-        reviewing(running.supervisor, look_every_s=LOOK_EVERY_S) as on,
+        reviewing(running.parts, look_every_s=LOOK_EVERY_S) as on,
     ):
         stage.forge.hook = (
             f"http://127.0.0.1:{on.port}/github",

@@ -12,6 +12,7 @@ import httpx
 import pytest
 from litestar import Litestar
 
+from supervisor.reviews.pages import reviews_api, reviews_page
 from supervisor.server.app import build_agent_app, build_operator_app
 from supervisor.server.common.auth import OperatorAuth
 from supervisor.server.common.listening import listen
@@ -50,7 +51,8 @@ def auth(parts: FakeParts) -> OperatorAuth:
 @pytest.fixture
 def app(parts: FakeParts, auth: OperatorAuth) -> Litestar:
     """The whole app, with the pages: so that their routes are walked too."""
-    return build_operator_app(parts, auth, pages.handlers(), error_page=pages.error_page)
+    every = (*pages.handlers(), *reviews_page.handlers(), *reviews_api.handlers())
+    return build_operator_app(parts, auth, every, error_page=pages.error_page)
 
 
 def client_of(app: Litestar, port: int = PORT, **headers: str) -> httpx.AsyncClient:

@@ -23,7 +23,6 @@ from supervisor.records.approval_queue import ApprovalQueue
 from supervisor.records.audit import Audit
 from supervisor.records.kill_switch import KillSwitch
 from supervisor.records.policy_files import PolicyFiles
-from supervisor.reviews.service import ReviewService
 from supervisor.sandbox.base import Running
 from supervisor.sessions.kept_copies import KeptCopies
 from supervisor.sessions.start_session import StartSession
@@ -141,8 +140,8 @@ class Parts(Protocol):
     @property
     def kept_copies(self) -> KeptCopies: ...
     @property
-    def reviews(self) -> ReviewService | None:
-        """Return the review service; None where it is off."""
+    def has_reviews(self) -> bool:
+        """Return whether the review service is on."""
 
     @property
     def left(self) -> LeftToAnswer: ...
@@ -157,6 +156,9 @@ class Parts(Protocol):
     @property
     def files_banner(self) -> str | None:
         """Return what is wrong with prices and credentials."""
+
+    def card_extras(self, request: Request) -> dict[str, bool]:
+        """Return what the review service says to a card, for `parts/card.html`."""
 
     def workspace_of(self, session_id: str) -> Workspace | None: ...
     def undoing(self, session_id: str) -> AbstractAsyncContextManager[Undo]: ...

@@ -249,11 +249,6 @@ def serve_operator(app: Litestar, sock: socket.socket) -> Serving:
     return Serving(sock, app, ws=_WebSockets, ws_max_size=MESSAGE_BYTES)
 
 
-def serve_webhooks(app: Any, sock: socket.socket) -> Serving:
-    """The door for forges, an ASGI app; the caller runs it."""
-    return Serving(sock, app, ws="none")
-
-
 def serve_agent(app: Litestar, sock: socket.socket) -> Serving:
     """A session's door on the listening socket inside its sandbox; the caller runs it."""
     sock.setblocking(False)

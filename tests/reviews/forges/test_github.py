@@ -15,8 +15,8 @@ import pytest
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import rsa
 
-from supervisor.cli.app_create import manifest
 from supervisor.core.act import Act, InlineComment
+from supervisor.reviews.cli.app_create import manifest
 from supervisor.reviews.demo.forge.conversation import user_json
 from supervisor.reviews.demo.forge.forge import PERMISSIONS, DemoPull
 from supervisor.reviews.demo.stage import NAME, Stage, staged

@@ -12,7 +12,7 @@ import pytest
 
 from supervisor.base.clock import RealClock
 from supervisor.cli import card_verbs, terminal, verbs
-from supervisor.cli.client import Client
+from supervisor.cli.common.client import Client
 from supervisor.core.actions import Exec, FileChange, Network
 from supervisor.core.approvals import Request, status
 from supervisor.errors import UserError

@@ -45,7 +45,7 @@ def frame(request: AnyRequest, name: str) -> dict[str, Any]:
         "csrf": caller(request).csrf,
         "now": parts.clock.now(),
         "pending_count": parts.queue.waiting(),
-        "has_reviews": parts.reviews is not None,
+        "has_reviews": parts.has_reviews,
         **banner(parts),
     }
 

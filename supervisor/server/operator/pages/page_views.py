@@ -12,7 +12,6 @@ from typing import Any
 
 import msgspec
 
-from supervisor.core.act import Act
 from supervisor.core.actions import (
     CATEGORIES,
     Category,
@@ -132,21 +131,13 @@ def card_with(
         "has_later_change": has_change and change is None,
         "has_conflict": has_change and "conflict" in getattr(request.action, "hazards", ()),
         "install": _install(parts, request) if current == "pending" else None,
-        "can_open_pull": parts.reviews is not None
-        and parts.reviews.pull_of_push(request) is not None,
-        "has_act": current == "pending" and _has_words(request),
         "has_push": current == "pending" and bool(getattr(request.action, "updates", ())),
         "delivery": redact(action_words.delivery(request)),
         "printed": redact(last_printed(request.outcome)) if failure(request) else "",
         "superseded_by": request.superseded_by or "",
         "about": _about(request),
+        **parts.card_extras(request),
     }
-
-
-def _has_words(request: Request) -> bool:
-    """Whether it is an act whose words a person may change."""
-    act = request.action
-    return isinstance(act, Act) and act.operation in ("post", "comment", "reply")
 
 
 def _install(parts: Parts, request: Request) -> dict[str, Any] | None:

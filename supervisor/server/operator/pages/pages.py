@@ -27,7 +27,6 @@ from supervisor.server.operator.pages import (
     page_actions,
     page_values,
     quiet_page,
-    reviews_page,
     security_page,
     spend_page,
 )
@@ -214,6 +213,5 @@ def handlers() -> list[ControllerRouterHandler]:
         *spend_page.handlers(),
         *left_page.handlers(),
         *quiet_page.handlers(),
-        *reviews_page.handlers(),
         *security_page.handlers(),
     ]  # fmt: skip

@@ -14,8 +14,8 @@ from typing import Any
 import pytest
 
 from supervisor.app import session_plans
-from supervisor.app.reviewing import reviewing
 from supervisor.core.act import Act
+from supervisor.reviews.app.reviewing import reviewing
 from supervisor.reviews.demo.stage import Stage
 from tests.fakes.messages_server import MessagesServer, Turn, calls, text, tool_use
 from tests.fakes.reviewed import LOOK_EVERY_S, NAME, Reviewed, forge_with_people, settings_of
@@ -110,7 +110,7 @@ async def reviewed_by(
     )
     async with (
         supervised(settings, names={MODEL_HOST: ("127.0.0.1",)}) as running,
-        reviewing(running.supervisor, look_every_s=LOOK_EVERY_S) as on,
+        reviewing(running.parts, look_every_s=LOOK_EVERY_S) as on,
     ):
         hook = f"http://127.0.0.1:{on.port}/github"
         stage.forge.hook = (hook, stage.secret_file.read_bytes())

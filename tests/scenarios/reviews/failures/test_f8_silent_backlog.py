@@ -6,7 +6,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from supervisor.app import review_checks
+from supervisor.reviews.app import review_checks
 from supervisor.sandbox.findings import CheckResult
 from tests.fakes.clock import FakeClock
 from tests.fakes.reviewed import Reviewed, forge_with_people, reviewing_at

@@ -1,41 +1,51 @@
 """The review service of a supervisor: which parts it is made of, and its door.
 
-Part of the composition root, beside `app`: `gatehouse up --reviews` and `gatehouse demo` open it.
+`gatehouse up --reviews` and `gatehouse demo` open it on the parts of their supervisor.
 """
 
 import asyncio
 import contextlib
 from collections.abc import AsyncIterator
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import msgspec
 from cryptography.exceptions import UnsupportedAlgorithm
 from cryptography.hazmat.primitives.serialization import load_pem_private_key
+from sqlalchemy import Engine
 
-from supervisor.app.app import Supervisor, SupervisorParts
-from supervisor.app.model_hosts import check_is_elsewhere, model_hosts_of
-from supervisor.app.session_plans import DEFAULT_POLICY
 from supervisor.core.models.model_calls import is_model_host
 from supervisor.core.sessions import QUARANTINED, Session
 from supervisor.errors import UserError
+from supervisor.network.model_hosts import check_is_elsewhere, model_hosts_of
 from supervisor.reviews.budgets import read_caps
 from supervisor.reviews.core.retries import ProviderTrouble, provider_trouble
 from supervisor.reviews.forges.github import GitHub
+from supervisor.reviews.pages.review_parts import ReviewParts
 from supervisor.reviews.queue.embedded import EmbeddedQueue
 from supervisor.reviews.service import ReviewService, ReviewSettings
+from supervisor.reviews.webhook_app import WebhookApp
 from supervisor.server.common.listening import listen
-from supervisor.server.common.serve import Serving, serve_webhooks
-from supervisor.server.webhooks.webhook_app import WebhookApp
+from supervisor.server.common.serve import Serving
+from supervisor.sessions.session_manager import SessionManager
 from supervisor.sessions.standing import open_standing, standing
 from supervisor.sessions.start_session import StartSession
-from supervisor.settings import ROOT, Settings
+from supervisor.settings import DEFAULT_POLICY, ROOT, Settings
 from supervisor.workspace.quarantines import NoRoomError
 
 SERVICE_POLICY = ROOT / "policy/examples/review-service.yaml"
 # What a reader may do in its sandbox: of an author who may write, and of anybody else.
 READER_POLICY = ROOT / "policy/examples/reviewer.yaml"
 STRANGER_POLICY = ROOT / "policy/examples/reader.yaml"
+
+
+class ReviewedParts(ReviewParts, Protocol):
+    """What the service needs of a supervisor that its routes don't."""
+
+    engine: Engine
+
+    @property
+    def sessions(self) -> SessionManager: ...
 
 
 class Reviewing:
@@ -47,11 +57,8 @@ class Reviewing:
 
 
 @contextlib.asynccontextmanager
-async def reviewing(
-    supervisor: Supervisor, *, look_every_s: float = 1.0
-) -> AsyncIterator[Reviewing]:
+async def reviewing(parts: ReviewedParts, *, look_every_s: float = 1.0) -> AsyncIterator[Reviewing]:
     """Run a review service until the block ends. `UserError` where a setting is missing."""
-    parts = supervisor.parts
     settings = parts.settings
     if settings.backend == "compose":
         raise UserError("compose doesn't offer reviews yet", "use `gatehouse up --reviews`")
@@ -96,7 +103,7 @@ async def reviewing(
         stopped=parts.kill_switch.reason,
     )
     parts.reviews = service
-    door = serve_webhooks(WebhookApp(service.intake.receive), listen(settings.forge_port))
+    door = Serving(listen(settings.forge_port), WebhookApp(service.intake.receive), ws="none")
     try:
         async with asyncio.TaskGroup() as tasks:
             serving = tasks.create_task(door.run(), name="webhook-door")
@@ -116,7 +123,7 @@ async def reviewing(
 class ReaderSessions:
     """Implements `runs.Readers`: a session of kind `review` over a checkout."""
 
-    def __init__(self, parts: SupervisorParts) -> None:
+    def __init__(self, parts: ReviewedParts) -> None:
         self._parts = parts
 
     async def start(
@@ -201,7 +208,7 @@ class ReaderSessions:
         return None
 
 
-def _standing(parts: SupervisorParts, name: str) -> str:
+def _standing(parts: ReviewedParts, name: str) -> str:
     """Open the standing session of a repository; return its id."""
     settings = parts.settings
     folder = settings.data_dir / "reviews"

@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
-from supervisor.cli import app_create
-from supervisor.cli.app_create import create
 from supervisor.errors import UserError
+from supervisor.reviews.cli import app_create
+from supervisor.reviews.cli.app_create import create
 from supervisor.reviews.demo.stage import staged
 from supervisor.settings import Settings
 from tests.fakes.supervised import settings_in

@@ -2,8 +2,8 @@
 
 import pytest
 
-from supervisor.app.model_hosts import model_hosts_of
 from supervisor.errors import UserError
+from supervisor.network.model_hosts import model_hosts_of
 from supervisor.settings import from_environment
 
 

@@ -8,9 +8,9 @@ from collections.abc import AsyncIterator
 
 from supervisor.reviews.core.deliveries import MOST_BYTES
 from supervisor.reviews.intake import WebhookAnswer
+from supervisor.reviews.webhook_app import MOST_BODIES, MOST_HELD_BYTES, WebhookApp
 from supervisor.server.common.listening import listen
-from supervisor.server.common.serve import serve_webhooks
-from supervisor.server.webhooks.webhook_app import MOST_BODIES, MOST_HELD_BYTES, WebhookApp
+from supervisor.server.common.serve import Serving
 
 SIGNATURE = f"sha256={'0' * 64}"
 
@@ -56,7 +56,7 @@ async def door() -> AsyncIterator[Door]:
         taken.append(body)
         return WebhookAnswer(202, "stored")
 
-    serving = serve_webhooks(WebhookApp(take), listen(0))
+    serving = Serving(listen(0), WebhookApp(take), ws="none")
     async with asyncio.TaskGroup() as tasks:
         tasks.create_task(serving.run())
         await serving.started.wait()

@@ -7,8 +7,8 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 
-from supervisor.cli import client
-from supervisor.cli.client import Client
+from supervisor.cli.common import client
+from supervisor.cli.common.client import Client
 from supervisor.errors import UserError
 from tests.egress.egress_harness import nobody_at
 

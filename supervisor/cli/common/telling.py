@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from supervisor.base.clock import Clock
-from supervisor.cli import streams
+from supervisor.cli.common import streams
 from supervisor.core.files.copy_progress import left
 from supervisor.core.quarantine.quarantine_answers import dropped_words
 from supervisor.core.text.folding import TERMINAL, line

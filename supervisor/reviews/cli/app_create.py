@@ -15,7 +15,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
-from supervisor.cli.telling import say
+from supervisor.cli.common.telling import say
 from supervisor.errors import UserError
 from supervisor.reviews.core.deliveries import is_full_name
 from supervisor.reviews.forges.github_calls import NewApp, convert_manifest

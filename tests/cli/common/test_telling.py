@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from supervisor.cli.telling import say_url
+from supervisor.cli.common.telling import say_url
 
 
 def test_a_browser_of_the_current_folder_is_not_opened(

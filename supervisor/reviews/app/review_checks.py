@@ -11,10 +11,10 @@ from pathlib import Path
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.hazmat.primitives.serialization import load_pem_private_key
 
-from supervisor.app.reviewing import GitHubApp, read_app
 from supervisor.base.clock import Clock, RealClock
 from supervisor.core.text.duration import format_duration
 from supervisor.errors import GatehouseError
+from supervisor.reviews.app.reviewing import GitHubApp, read_app
 from supervisor.reviews.forges.github import GitHub
 from supervisor.reviews.store.figures import OLDEST_S, backlog
 from supervisor.sandbox.findings import CheckResult, bad

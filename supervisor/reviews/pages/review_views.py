@@ -8,7 +8,7 @@ import msgspec
 
 from supervisor.core.text.duration import format_duration
 from supervisor.core.text.numbers import whole_number
-from supervisor.errors import GatehouseError, NotFoundError, UserError
+from supervisor.errors import GatehouseError, NotFoundError
 from supervisor.reviews.configurations import SETTINGS
 from supervisor.reviews.core.config.layers import ConfigRow, config_rows
 from supervisor.reviews.core.receipts import reason_words
@@ -174,13 +174,6 @@ class DeliveryView(msgspec.Struct, frozen=True, kw_only=True):
     outcome: str
     attempts: int
     error: str
-
-
-def service_of(parts: Parts) -> ReviewService:
-    """Return the review service; `UserError` where it is off."""
-    if parts.reviews is None:
-        raise UserError("reviews are off", "start with `gatehouse up --reviews`")
-    return parts.reviews
 
 
 def repositories(service: ReviewService) -> list[RepositoryView]:

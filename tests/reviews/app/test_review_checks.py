@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from supervisor.app import review_checks
+from supervisor.reviews.app import review_checks
 from supervisor.reviews.store import queries
 from supervisor.store.engine import open_database
 from tests.fakes.reviewed import forge_with_people, settings_of

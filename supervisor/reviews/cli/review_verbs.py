@@ -1,27 +1,73 @@
-"""Verbs of the review service: each calls the running supervisor and prints; `demo` and `up
---reviews` start one."""
+"""Verbs of the review service, and their words: each calls the running supervisor and prints.
+
+Those that start one, `demo` and `up --reviews`, are in `supervisor.cli`.
+"""
 
 from __future__ import annotations
 
-from supervisor.cli.verbs import client_of, id_of, settings_of
+from supervisor.cli.common.options import client_of, id_of, settings_of
 
 # A constant that type checkers know: see `verbs`.
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     import argparse
+    from collections.abc import Callable
     from typing import Any
 
 
-def demo(options: argparse.Namespace) -> int:
-    """Try reviews without account and key: a forge on this machine, a pull request, its review."""
-    from supervisor.cli import foreground
-
-    return foreground.demo(settings_of(options), open_browser=options.open)
+def add_words(
+    verb: Callable[..., argparse.ArgumentParser], group: Callable[[str, str, str], Any]
+) -> None:
+    """Add each verb and its options to `gatehouse`, by what `cli` adds its own with."""
+    app = group("app", "The GitHub App that reviews.", "create")
+    making = verb("create", app_create, app)
+    making.add_argument(
+        "--url", metavar="URL", required=True, help="where GitHub reaches you: https://HOST"
+    )
+    making.add_argument(
+        "--organization", metavar="NAME", default="", help="whose it is (default: your own)"
+    )
+    pull = verb("review-pr", review_pr)
+    pull.add_argument("pull", metavar="URL", help="of the pull request, or OWNER/REPO#NUMBER")
+    repos = group("repos", "Which repositories are reviewed.", "list|enable|disable")
+    verb("list", repos_list, repos)
+    for name, switch in (
+        ("enable", repos_enable),
+        ("disable", repos_disable),
+    ):
+        verb(name, switch, repos).add_argument("name", metavar="OWNER/REPO")
+    reviews = group("reviews", "What was reviewed.", "list|show|receipt|trace|requeue|undo")
+    verb("list", reviews_list, reviews)
+    for name, one in (
+        ("show", reviews_show),
+        ("receipt", reviews_receipt),
+        ("trace", reviews_trace),
+        ("requeue", reviews_requeue),
+    ):
+        verb(name, one, reviews).add_argument("id", metavar="ID", help="a review's id")
+    undo = verb("undo", reviews_undo, reviews)
+    undo.add_argument("of", metavar="RUN_OR_PULL", help="a review's id, or a pull request's URL")
+    files = group("reviewerc", "The configuration of a repository's reviews.", "check")
+    verb("check", reviewerc_check, files).add_argument(
+        "file", metavar="FILE", nargs="?", default=".reviewerc", help="default: .reviewerc; - reads"
+    )
+    verb("holds", holds)
+    holding = verb("hold", hold)
+    holding.add_argument("--why", metavar="TEXT", default="", help="what the receipts say")
+    for parser in (holding, verb("release", release)):
+        what = parser.add_mutually_exclusive_group(required=True)
+        what.add_argument("--all", action="store_true", help="everything")
+        what.add_argument("--forge", metavar="NAME", help="all of a forge: github")
+        what.add_argument("--repo", dest="repository", metavar="NAME", help="of OWNER/REPO")
+        what.add_argument("--pr", dest="pull", metavar="URL", help="of one pull request")
+    deliveries = group("deliveries", "The webhooks that came in.", "list|again")
+    verb("list", deliveries_list, deliveries)
+    verb("again", deliveries_again, deliveries).add_argument("id", metavar="ID")
 
 
 def app_create(options: argparse.Namespace) -> int:
     """Make the GitHub App that reviews, in a browser."""
-    from supervisor.cli.app_create import create
+    from supervisor.reviews.cli.app_create import create
 
     settings = settings_of(options)
     return create(settings, organization=options.organization, public_url=options.url)
@@ -46,7 +92,7 @@ def repos_disable(options: argparse.Namespace) -> int:
 
 def reviewerc_check(options: argparse.Namespace) -> int:
     """Check a `.reviewerc`: every mistake with its line, or what holds by it."""
-    from supervisor.cli.reviewerc_check import check
+    from supervisor.reviews.cli.reviewerc_check import check
 
     return check(options.file)
 

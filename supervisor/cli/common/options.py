@@ -1,0 +1,72 @@
+"""What the words of a command line mean to every verb: settings, the running supervisor, ids."""
+
+from __future__ import annotations
+
+from supervisor.errors import UserError
+
+# A constant that type checkers know: see `verbs`.
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    import argparse
+    from typing import Any
+
+    from supervisor.cli.common.client import Client
+    from supervisor.settings import Settings
+
+
+def settings_of(options: argparse.Namespace, *, policy: bool = True) -> Settings:
+    """The environment's settings, with what the command line says instead. Not `policy`: there
+    `--policy` means another file."""
+    from pathlib import Path
+
+    from supervisor.core.text.duration import parse_duration
+    from supervisor.settings import (
+        copy_mode,
+        exec_rules,
+        from_environment,
+        network_mode,
+        port_number,
+    )
+
+    settings, said = from_environment(), dict[str, dict[str, object]]()
+    if getattr(options, "copy", None):
+        said["GATEHOUSE_COPY"] = {"copy_mode": copy_mode(options.copy, "--copy")}
+    if getattr(options, "network", None):
+        said["GATEHOUSE_NETWORK"] = {"network_mode": network_mode(options.network, "--network")}
+    if getattr(options, "bind", None):
+        said["GATEHOUSE_BIND"] = {"binds": tuple(options.bind)}
+    if getattr(options, "exec_rules", None):
+        how = exec_rules(options.exec_rules, "--exec-rules")
+        said["GATEHOUSE_EXEC_RULES"] = {"exec_rules": how}
+    if options.data_dir:
+        said["GATEHOUSE_DATA"] = {"data_dir": Path(options.data_dir).expanduser().absolute()}
+    if policy and getattr(options, "policy", None):
+        said["GATEHOUSE_POLICY"] = {"policy_file": Path(options.policy).expanduser().absolute()}
+    if getattr(options, "max_uptime", None):
+        said["MAX_UPTIME"] = {"max_uptime_s": parse_duration(options.max_uptime, "--max-uptime")}
+    if getattr(options, "budget", None):
+        said["MAX_COST"] = {"max_cost": ",".join(options.budget)}
+    if getattr(options, "include_ignored", False):
+        said["GATEHOUSE_INCLUDE_IGNORED"] = {"include_ignored": True}
+    if getattr(options, "keep_bodies", False):
+        said["GATEHOUSE_KEEP_BODIES"] = {"keep_bodies": True}
+    if getattr(options, "port", None):
+        said["GATEHOUSE_PORT"] = {"port": port_number(options.port, "--port")}
+    values: dict[str, Any] = {name: value for one in said.values() for name, value in one.items()}
+    return settings._replace(**values, given=settings.given | said.keys())
+
+
+def client_of(options: argparse.Namespace) -> Client:
+    from supervisor.cli.common.client import must_find
+
+    return must_find(settings_of(options).data_dir)
+
+
+def id_of(text: str) -> str:
+    """An id as it may stand in a URL's path."""
+    if not text.replace("-", "").replace("_", "").isalnum() or not text.isascii():
+        raise UserError(
+            f"`{text}` is not an id",
+            "copy it from `gatehouse approvals`, `sessions`, `rules list` or `reviews list`",
+        )
+    return text
