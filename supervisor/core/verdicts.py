@@ -178,10 +178,13 @@ class CompiledRule[Pattern]:
             sought.is_touched(self.pattern) if self.is_broad else sought.is_covered(self.pattern)
         ):
             return False
-        if not self.exceptions:
-            return True
+        return not self.exceptions or self.exception_for(sought) is None
+
+    def exception_for(self, sought: Sought[Pattern]) -> str | None:
+        """Return the exception that takes the subject out of the rule, None where none does."""
         takes_out = sought.is_covered if self.is_broad else sought.is_touched
-        return not any(map(takes_out, self.exceptions))
+        texts = zip(self.rule.exceptions, self.exceptions, strict=True)
+        return next((text for text, one in texts if takes_out(one)), None)
 
 
 class Forced(NamedTuple):

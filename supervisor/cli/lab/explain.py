@@ -19,8 +19,8 @@ from supervisor.cli.lab.explain_text import as_text
 from supervisor.cli.lab.inputs import chosen_policy
 from supervisor.core.actions import RULE_CATEGORIES, PathOperation
 from supervisor.core.lab.check import OWN_LISTENERS, action_of, answer_line, surroundings
+from supervisor.core.lab.explain import as_data
 from supervisor.core.lab.explain import explain as explained
-from supervisor.core.lab.explanation import as_data
 from supervisor.core.policy.policy_text import policy_from_data
 from supervisor.core.text.display import visible
 from supervisor.core.text.mistyped import nearest

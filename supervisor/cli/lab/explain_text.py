@@ -9,7 +9,8 @@ import textwrap
 from collections.abc import Iterator, Mapping, Sequence
 
 from supervisor.core.actions import RULE_CATEGORIES
-from supervisor.core.lab.explanation import NEAR, Explanation, Looked, RuleOutcome
+from supervisor.core.lab.explain import Explanation, Looked
+from supervisor.core.policy.category import NEAR, RuleOutcome
 from supervisor.core.text.display import visible
 from supervisor.core.verdicts import Rule
 

@@ -1,15 +1,18 @@
-"""Explain a policy's answer: how it read an action, and what each rule says.
+"""Explain a policy's answer: how it read an action, what each rule says, what would change it.
 
-Decides nothing. The verdict is `evaluate`'s own; the rest comes from the judges' own functions, one
-rule and one part of the action at a time. It is separate from the judges because a verdict has to
-be quick, and this may take its time. It must never disagree with `evaluate`, and it never raises.
-Each category is read in `explain_exec`, `explain_filesystem`, ...; nothing here is escaped: the
-caller does that when showing it.
+Decides nothing, saves nothing, and never raises. The verdict is `evaluate`'s own, with which it
+must never disagree; a category tells how its judge read the action (`category`). It is separate
+because a verdict has to be quick, and this may take its time. Nothing here is escaped: the caller
+does that when showing it.
+
+INVARIANT: the first suggestion for each part, added to the policy all together, makes the verdict
+an allow: this is tried before anything is offered. A denial that no rule lifts gets a sentence
+instead.
 """
 
 from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
-from typing import NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import msgspec
 
@@ -24,15 +27,12 @@ from supervisor.core.actions import (
     category_of,
     title,
 )
-from supervisor.core.lab.explanation import (
+from supervisor.core.policy.categories import rule_category
+from supervisor.core.policy.category import (
     FAR,
     NEAR,
     OUTCOMES,
-    ActionPart,
-    Basis,
-    Explanation,
-    Looked,
-    PartAnswer,
+    Candidate,
     Reading,
     RuleLook,
     RuleOutcome,
@@ -40,8 +40,82 @@ from supervisor.core.lab.explanation import (
 )
 from supervisor.core.policy.evaluate import ORIGIN, evaluate_in
 from supervisor.core.policy.outside_acts import outside_acts
+from supervisor.core.policy.policy_text import merge, policy_from_data
 from supervisor.core.policy.rules import Policy
-from supervisor.core.verdicts import STRICTNESS, Context, Forced, Rule, Verdict
+from supervisor.core.policy.suggest import suggest
+from supervisor.core.verdicts import STRICTNESS, Context, Forced, Mode, Rule, Verdict
+
+MOST_LACKING = 10
+# Basis of the verdict: rules, something that no allow rule lifts, the category's mode; `free`:
+# nothing has to allow it; `always`: a proposal, which is always asked; `nothing`: no policy is in
+# force.
+type Basis = Literal["rules", "forced", "mode", "free", "always", "nothing"]
+type PartAnswer = Literal["allow", "ask", "deny", "free", "open"]
+
+
+class ActionPart(msgspec.Struct, frozen=True):
+    """A part of the action: a command, a path, a connection, an address, a ref, a package.
+
+    `answer` is the answer of the rules in force to it alone: `open` where none matches, `free`
+    where none has to. `rules` are those that gave it. `forced`: why no allow rule lifts an ask or a
+    deny. `notes` tell how it was found and read.
+    """
+
+    kind: str
+    text: str
+    answer: PartAnswer
+    rules: tuple[str, ...] = ()
+    forced: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
+    alone: Action | None = None
+
+
+class Looked(msgspec.Struct, frozen=True):
+    """A rule that was looked at. `parts`: positions in `Explanation.parts` that it matches.
+    `distance`: 0 where it fits, up to `NEAR` where little differs."""
+
+    rule: Rule
+    outcome: RuleOutcome
+    why: str
+    parts: tuple[int, ...] = ()
+    distance: int = 0
+
+
+class AllowSuggestion(msgspec.Struct, frozen=True):
+    """An allow rule that would be enough for the part at this position; `explains` says what
+    else it would allow."""
+
+    part: int
+    rule: str
+    label: str
+    explains: str
+
+
+class Explanation(msgspec.Struct, frozen=True):
+    """Everything about one verdict.
+
+    `facts` are (what, value) pairs: what the action was understood as. `parts_left_out`: how
+    many more there are. `forced`: what no allow rule lifts. `mode` is what the category does
+    where no rule matches, whether or not it came to that (`basis`). `looked`: every rule of the
+    category, the most telling first. `others`: how many rules of each other category weren't
+    looked at. `suggestions`: allow rules, the first of each part together enough for an allow;
+    `advice` where it takes something else. `trouble` is empty unless all this is incomplete.
+    """
+
+    category: Category
+    action: str
+    verdict: Verdict
+    basis: Basis
+    mode: Mode
+    facts: tuple[tuple[str, str], ...] = ()
+    parts: tuple[ActionPart, ...] = ()
+    parts_left_out: int = 0
+    forced: tuple[str, ...] = ()
+    looked: tuple[Looked, ...] = ()
+    others: tuple[tuple[Category, int], ...] = ()
+    suggestions: tuple[AllowSuggestion, ...] = ()
+    advice: str = ""
+    trouble: str = ""
 
 
 def explain(
@@ -87,35 +161,6 @@ def explain(
         return msgspec.structs.replace(plain, basis=basis, trouble=trouble)
 
 
-def read(policy: Policy, action: Action, context: Context) -> Reading:
-    """Return the reading of an action of a category that rules speak of."""
-    match category_of(action):
-        case "exec":
-            from supervisor.core.lab import explain_exec
-
-            return explain_exec.ExecReading(policy, action, context)
-        case "filesystem":
-            from supervisor.core.lab import explain_filesystem
-
-            return explain_filesystem.FilesystemReading(policy, action, context)
-        case "network":
-            from supervisor.core.lab import explain_network
-
-            return explain_network.NetworkReading(policy, action, context)
-        case "git":
-            from supervisor.core.lab import explain_git
-
-            return explain_git.GitReading(policy, action, context)
-        case "review":
-            from supervisor.core.lab import explain_review
-
-            return explain_review.ReviewReading(action)
-        case _:
-            from supervisor.core.lab import explain_packages
-
-            return explain_packages.PackagesReading(action)
-
-
 def _explained(
     plain: Explanation,
     policy: Policy,
@@ -123,13 +168,12 @@ def _explained(
     context: Context,
     judge: Callable[[Policy], Verdict],
 ) -> Explanation:
-    from supervisor.core.lab.explain_remedies import advice, suggestions
-
     category, verdict = plain.category, plain.verdict
-    reading = read(policy, action, context)
+    judge_of_it, rules = policy.judge_for(category), policy.of(category)
+    reading = rule_category(category).read(judge_of_it, rules, action, context)
     # Where a missing rule would only be asked: a denial that no rule made is then one that nothing
     # lifts.
-    asked = policy.judge_for(category).judge(action, "ask", context)
+    asked = judge_of_it.judge(action, "ask", context)
     forced = [*reading.forced, *(item for topic in reading.topics for item in topic.forced)]
     if (
         asked.decision == "deny"
@@ -143,7 +187,7 @@ def _explained(
         for kind, _, one in acts
         if one.decision != "allow"
     ]
-    looked = _look_at(policy.of(category), _Case(reading, verdict, forced, context))
+    looked = _look_at(rules, _Case(reading, verdict, forced, context))
     looked += _deciding_elsewhere(policy, {kind for kind, _, _ in acts}, verdict)
     found = msgspec.structs.replace(
         plain,
@@ -155,9 +199,9 @@ def _explained(
         looked=tuple(sorted(looked, key=_telling)),
     )
     found = msgspec.structs.replace(
-        found, suggestions=suggestions(found, action, policy, context.workspace, judge)
+        found, suggestions=_suggestions(found, action, policy, context.workspace, judge)
     )
-    return msgspec.structs.replace(found, advice=advice(found))
+    return msgspec.structs.replace(found, advice=_advice(found))
 
 
 def _acts_of(
@@ -315,3 +359,152 @@ def _inactive(rule: Rule, context: Context) -> str:
     if context.uses is None:
         return f"for {rule.uses} uses, which nobody counts here"
     return f"used up: {context.uses.get(rule.id, 0)} of {rule.uses} uses"
+
+
+# -- what would change it -------------------------------------------------------------------------
+
+
+def _suggestions(
+    explained: Explanation,
+    action: Action,
+    policy: Policy,
+    workspace: str,
+    judge: Callable[[Policy], Verdict],
+) -> tuple[AllowSuggestion, ...]:
+    """Allow rules that would be enough: for the action as a whole, else part by part; none where it
+    takes more than an allow rule.
+
+    `judge` asks another policy about the same action.
+    """
+    lacking = [
+        (at, part)
+        for at, part in enumerate(explained.parts)
+        if part.answer == "open" or part.forced
+    ]
+    if (
+        explained.verdict.decision == "allow"
+        or explained.verdict.rules
+        or not 0 < len(lacking) <= MOST_LACKING
+    ):
+        return ()
+    if (
+        explained.category == "filesystem"
+        and explained.verdict.decision == "deny"
+        and explained.basis == "forced"
+    ):
+        # A rule that spells a denied name out would lift it, but for `.git` it is never the way:
+        # the remedy is.
+        return ()
+    whole = suggest(action, workspace=workspace)
+    offered = [(lacking[0][0], whole)] if whole and _is_enough(whole[:1], policy, judge) else []
+    if not offered:
+        offered = [(at, _candidates(part, workspace)) for at, part in lacking]
+        first = [found[0] for _, found in offered if found]
+        if len(first) < len(offered) or not _is_enough(first, policy, judge):
+            return ()
+    unique = {
+        one.rule: AllowSuggestion(at, one.rule, one.label, one.explains)
+        for at, found in offered
+        for one in found
+    }
+    return tuple(unique.values())
+
+
+def _candidates(part: ActionPart, workspace: str) -> tuple[Candidate, ...]:
+    return suggest(part.alone, workspace=workspace) if part.alone is not None else ()
+
+
+def _is_enough(
+    candidates: Sequence[Candidate], policy: Policy, judge: Callable[[Policy], Verdict]
+) -> bool:
+    rules = policy_from_data({"allow": [one.rule for one in candidates]})
+    return judge(merge(policy, rules)).decision == "allow"
+
+
+def _advice(explained: Explanation) -> str:
+    """Return advice where no allow rule helps; empty where there is none."""
+    verdict = explained.verdict
+    if explained.basis == "rules" and verdict.decision != "allow":
+        deciding = [one.rule for one in explained.looked if one.outcome == "decides"]
+        where = ", ".join(dict.fromkeys(map(_where, deciding)))
+        asks = (
+            "it asks every time, and no allow rule changes that"
+            if verdict.decision == "ask"
+            else "no allow rule lifts it"
+        )
+        return f"{asks}: take the rule out, or name this in its `except` ({where})"
+    if explained.basis == "forced" and not explained.suggestions:
+        if verdict.decision == "ask":
+            return (
+                "a person is asked each time; written without what is named above, it is judged by"
+                " the rules alone"
+            )
+        return verdict.remedy
+    if explained.basis == "mode" and verdict.decision != "allow" and not explained.suggestions:
+        return (
+            "an allow rule for every part that has none; what no wildcard covers has to be"
+            " spelled out"
+        )
+    return ""
+
+
+def _where(rule: Rule) -> str:
+    place = f"{rule.source}:{rule.line}" if rule.source and rule.line else rule.source
+    return f"{rule.effect} {rule.text}{f', {place}' if place else ''}"
+
+
+# -- as plain data --------------------------------------------------------------------------------
+
+
+def as_data(explanation: Explanation) -> dict[str, Any]:
+    """An explanation as plain data with stable keys, for JSON: see `gatehouse policy explain
+    --json`."""
+    verdict = explanation.verdict
+    return {
+        "category": explanation.category,
+        "action": explanation.action,
+        "verdict": verdict.decision,
+        "why": verdict.why,
+        "remedy": verdict.remedy,
+        "rule": verdict.rule,
+        "rules": list(verdict.rules),
+        "sticky": verdict.sticky,
+        "basis": explanation.basis,
+        "mode": explanation.mode,
+        "forced": list(explanation.forced),
+        "understood": dict(explanation.facts),
+        "parts": [_part_data(part) for part in explanation.parts],
+        "parts_left_out": explanation.parts_left_out,
+        "looked_at": [_looked_data(one) for one in explanation.looked],
+        "not_looked_at": dict(explanation.others),
+        "suggestions": [msgspec.to_builtins(one) for one in explanation.suggestions],
+        "advice": explanation.advice,
+        "trouble": explanation.trouble,
+    }
+
+
+def _part_data(part: ActionPart) -> dict[str, Any]:
+    return {
+        "kind": part.kind,
+        "text": part.text,
+        "answer": part.answer,
+        "rules": list(part.rules),
+        "forced": list(part.forced),
+        "notes": list(part.notes),
+    }
+
+
+def _looked_data(one: Looked) -> dict[str, Any]:
+    rule = one.rule
+    return {
+        "rule": rule.text,
+        "effect": rule.effect,
+        "id": rule.id,
+        "rule_why": rule.why,
+        "source": rule.source,
+        "line": rule.line,
+        "outcome": one.outcome,
+        "why": one.why,
+        "parts": list(one.parts),
+        "distance": one.distance,
+    }

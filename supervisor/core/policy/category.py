@@ -12,7 +12,7 @@ import msgspec
 
 from supervisor.core.actions import Action, Effect
 from supervisor.core.policy.protected_names import Protected, Protection
-from supervisor.core.verdicts import Judge, Mode, Rule
+from supervisor.core.verdicts import CompiledRule, Context, Forced, Judge, Mode, Rule, Sought
 
 # Which protected name a path has.
 type ProtectedBy = Callable[[str], Protected | None]
@@ -63,6 +63,106 @@ def nothing_remarked(*_: Any) -> None:
     """A category whose rules can always match."""
 
 
+# What became of a rule, the most telling first.
+#   decides    it made the verdict
+#   overruled  it matches, but a stricter rule does too
+#   partly     it covers a part of the action, and another part has no rule
+#   held       it fits, but here no rule counts, or none that uses a wildcard
+#   excepted   it fits, but for its own exception
+#   inactive   expired, of another session, or used up
+#   never      a bare allow rule of a category where bare rules allow nothing
+#   spare      it would decide, but another rule answers before it is asked
+#   missed     it doesn't match
+type RuleOutcome = Literal[
+    "decides", "overruled", "partly", "held", "excepted", "inactive", "never", "spare", "missed"
+]
+OUTCOMES: tuple[RuleOutcome, ...] = (
+    "decides", "overruled", "partly", "held", "excepted", "inactive", "never", "spare", "missed",
+)  # fmt: skip
+
+
+# How far a rule is from matching: up to NEAR it is worth a look.
+NEAR = 4
+FAR = 9
+# Of an action with more parts than this only the first are told apart.
+MOST_PARTS = 200
+
+
+class RuleLook(NamedTuple):
+    """One rule's answer on one part. `why` is one line: what covers it, what differs, or what stops
+    it.
+
+    `fits` ignores the rule's time limit, its exceptions, and what no rule lifts. `stopped` says why
+    a rule that fits (or would, were it not bare) doesn't count.
+    """
+
+    fits: bool
+    why: str
+    distance: int = 0
+    stopped: RuleOutcome | None = None
+
+    @property
+    def counts(self) -> bool:
+        """Return whether the rule matches the part, as long as it is in force."""
+        return self.fits and self.stopped is None
+
+
+def excepted(exception: str) -> RuleLook:
+    """Return the look of a rule that fits but for one of its exceptions."""
+    return RuleLook(
+        True, f"fits, but its exception `{exception}` takes this out", stopped="excepted"
+    )
+
+
+def miss(why: str, distance: int = NEAR) -> RuleLook:
+    """Return the look of a rule that doesn't fit."""
+    return RuleLook(False, why, distance)
+
+
+class Topic(NamedTuple):
+    """A part of an action that is judged on its own, as a category's reader names it. `is_free`: it
+    needs no rule.
+
+    `alone` is the part as an action of its own: rules for it are suggested from that.
+    """
+
+    kind: str
+    text: str
+    notes: tuple[str, ...] = ()
+    forced: tuple[Forced, ...] = ()
+    is_free: bool = False
+    alone: Action | None = None
+
+
+class Reading(NamedTuple):
+    """An action as its judge read it, part by part; without topics where it can't be read.
+
+    `look` returns what a rule of the category says of the topic at this position. `forced`: what no
+    rule lifts of the whole action. `left_out`: how many topics there are beyond `MOST_PARTS`, which
+    are no topics here.
+    """
+
+    facts: Sequence[tuple[str, str]] = ()
+    topics: Sequence[Topic] = ()
+    look: Callable[[Rule, int], RuleLook] = lambda *_: miss("")
+    forced: Sequence[Forced] = ()
+    left_out: int = 0
+
+
+def look_at[Pattern](
+    rule: CompiledRule[Pattern],
+    part: Sought[Pattern],
+    how: str,
+    missing: Callable[[Pattern, Any, bool], RuleLook],
+) -> RuleLook:
+    """Return what a rule says of one part, as the judge compares them. `how` it covers it, where it
+    does; else `missing` tells what differs, for an allow rule or a stricter one."""
+    if not (part.is_touched if rule.is_broad else part.is_covered)(rule.pattern):
+        return missing(rule.pattern, part, rule.is_broad)
+    exception = rule.exception_for(part)
+    return RuleLook(True, how) if exception is None else excepted(exception)
+
+
 class RuleCategory(NamedTuple):
     """What a category's rules mean. A `pattern` is what `compile` returns.
 
@@ -72,7 +172,8 @@ class RuleCategory(NamedTuple):
     could contain it. `never` says why an allow rule can match no action, `wide` what it lets
     through beyond its words; `width` describes a pattern's scope, and `is_wide_unsaid` that it
     leaves to `wide` what the words don't show. `example` is the action that a rule's example
-    stands for, `candidates` are rules that would allow an action.
+    stands for, `candidates` are rules that would allow an action. `read` tells `explain` how a
+    judge of these rules reads an action.
     """
 
     check: Callable[[str, Effect], str]
@@ -85,6 +186,7 @@ class RuleCategory(NamedTuple):
     width: Callable[[Any], str]
     example: Callable[[str], Action]
     candidates: Callable[[Any, str], Iterator[Candidate]]
+    read: Callable[[Any, Sequence[Rule], Any, Context], Reading]
     never: Callable[[Any, ProtectedBy, Mode], Remark | None] = nothing_remarked
     is_wide_unsaid: bool = False
 

@@ -5,7 +5,7 @@ How a rule is matched is known by `command_rules` and `exec_rules`, which of two
 """
 
 import fnmatch
-from collections.abc import Hashable, Iterator
+from collections.abc import Hashable, Iterator, Sequence
 from functools import cache
 
 from supervisor.core.actions import WORKSPACE, Exec
@@ -13,6 +13,7 @@ from supervisor.core.policy.category import (
     Candidate,
     Compiled,
     ProtectedBy,
+    Reading,
     Remark,
     RuleCategory,
 )
@@ -24,7 +25,7 @@ from supervisor.core.shell.exec_tables import basename, is_shell_state, tables
 from supervisor.core.shell.exec_wrappers import unwrap
 from supervisor.core.shell.shell_words import ASSIGNMENT, Word
 from supervisor.core.text.tables import table
-from supervisor.core.verdicts import Mode
+from supervisor.core.verdicts import Context, Mode, Rule
 
 
 def _contains(outer: Compiled, inner: Compiled, _: ProtectedBy) -> bool:
@@ -184,6 +185,12 @@ def _candidates(action: Exec, workspace: str) -> Iterator[Candidate]:
         )
 
 
+def _read(judge: CommandJudge, rules: Sequence[Rule], action: Exec, context: Context) -> Reading:
+    from supervisor.core.policy import exec_reading
+
+    return exec_reading.read(judge, rules, action, context)
+
+
 CATEGORY = RuleCategory(
     check=check_pattern,
     compile=compile_pattern,
@@ -195,6 +202,7 @@ CATEGORY = RuleCategory(
     width=_width,
     example=lambda example: Exec(command=example),
     candidates=_candidates,
+    read=_read,
     never=_never,
     is_wide_unsaid=True,
 )

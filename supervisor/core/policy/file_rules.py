@@ -171,7 +171,7 @@ class _Index:
         endings = self.below.setdefault("/".join(glob.fixed), {})
         endings.setdefault(_ending(glob), []).append(entry)
 
-    def matching(self, place: "_Place", context: Context) -> list[Rule]:
+    def matching(self, place: "Place", context: Context) -> list[Rule]:
         """Return the rules in force that match."""
         path, folded = place.path, place.folded
         entries = self._candidates(place.spelled)
@@ -257,7 +257,7 @@ class _Names:
             [fold(tidy(name.pattern)).removesuffix("/**") for _, name in self.patterns]
         )
 
-    def of(self, place: "_Place") -> Protected | None:
+    def of(self, place: "Place") -> Protected | None:
         """Return the strictest name that a path has."""
         if place.is_git:
             return self.git
@@ -306,7 +306,7 @@ def protected_name(path: str) -> Protected | None:
     return _names(frozenset(), frozenset(), frozenset()).of(_place(WorkspacePath(path)))
 
 
-class _Place(NamedTuple):
+class Place(NamedTuple):
     """One path of a change as rules see it: spelled, folded (the same object where equal), whether
     a name in it is git's own folder, and its hazards. `repository`: the folder around it that git
     takes for its own."""
@@ -319,12 +319,12 @@ class _Place(NamedTuple):
     repository: str = ""
 
 
-def _place(path: WorkspacePath, forced: Sequence[Forced] = (), repository: str = "") -> _Place:
+def _place(path: WorkspacePath, forced: Sequence[Forced] = (), repository: str = "") -> Place:
     folded = path.folded
     spelled = _spelling(path.text)
     is_git = ("git" in folded or not path.text.isascii()) and any(map(is_git_name, spelled.names))
     seen = spelled if folded == path.text else _spelling(folded)
-    return _Place(path, spelled, seen, is_git, forced, repository)
+    return Place(path, spelled, seen, is_git, forced, repository)
 
 
 def _around(path: WorkspacePath, repositories: Sequence[str]) -> str:
@@ -341,7 +341,7 @@ def _around(path: WorkspacePath, repositories: Sequence[str]) -> str:
     )
 
 
-type _Seen = Sequence[_Place]
+type _Seen = Sequence[Place]
 
 
 class FileJudge(Judge[_Seen]):
@@ -357,27 +357,17 @@ class FileJudge(Judge[_Seen]):
         swap."""
         assert isinstance(action, FileChange)
         try:
-            paths = [canonical(action.path, action.path_b64)]
-            if action.to is not None:
-                paths.append(canonical(action.to, action.to_b64))
-            paths += [canonical(step.path, step.path_b64) for step in action.steps]
+            places = places_of(action)
         except ValueError as error:
             return Verdict("deny", str(error), remedy=STAY_INSIDE)
         if action.operation == "rename" and action.to is None:
             return Verdict("deny", "a rename that doesn't say where to", remedy="name both paths")
         if any(
-            target is not None and leaves(path.text, target)
-            for path, target in _links(action, paths)
+            target is not None and leaves(place.path.text, target)
+            for place, target in _links(action, places)
         ):
             return Verdict("deny", "a link that points out of the workspace", remedy=STAY_INSIDE)
-        # INVARIANT: a swap's hazards are those of its steps, too, so the strictest of all places
-        # has each of them.
-        hazards = list(hazards_of(action))
-        around = action.repositories
-        return [
-            _place(path, [*hazards, *_oddity(path)], _around(path, around) if around else "")
-            for path in paths
-        ]
+        return places
 
     def decide(self, seen: _Seen, mode: Mode, context: Context) -> Verdict:
         """Return the verdict; where there are two paths, the stricter one."""
@@ -385,7 +375,7 @@ class FileJudge(Judge[_Seen]):
             return self._judge_path(seen[0], mode, context)
         return combine(self._judge_path(place, mode, context) for place in seen)
 
-    def _judge_path(self, place: _Place, mode: Mode, context: Context) -> Verdict:
+    def _judge_path(self, place: Place, mode: Mode, context: Context) -> Verdict:
         rules = self._index.matching(place, context)
         protected = self._names.of(place)
         if protected is None:
@@ -396,6 +386,10 @@ class FileJudge(Judge[_Seen]):
         if not spelled:
             matches.forced = [*place.forced, force_of(protected)]
         return matches.verdict("filesystem", mode)
+
+    def name_of(self, place: Place) -> Protected | None:
+        """Return the strictest protected name of a path, or None."""
+        return self._names.of(place)
 
     def names_noted(self, action: FileChange) -> list[str]:
         """Return why the names of an action need a look of their own: protected ones, whatever a
@@ -417,12 +411,27 @@ class FileJudge(Judge[_Seen]):
         return self._names.of(_place(place, (), _around(place, repositories)))
 
 
-def _links(
-    action: FileChange, paths: Sequence[WorkspacePath]
-) -> Iterator[tuple[WorkspacePath, str | None]]:
+def places_of(action: FileChange) -> list[Place]:
+    """Return each path of an action as rules see it; `ValueError` where one leaves the
+    workspace."""
+    paths = [canonical(action.path, action.path_b64)]
+    if action.to is not None:
+        paths.append(canonical(action.to, action.to_b64))
+    paths += [canonical(step.path, step.path_b64) for step in action.steps]
+    # INVARIANT: a swap's hazards are those of its steps, too, so the strictest of all places has
+    # each of them.
+    hazards = list(hazards_of(action))
+    around = action.repositories
+    return [
+        _place(path, [*hazards, *_oddity(path)], _around(path, around) if around else "")
+        for path in paths
+    ]
+
+
+def _links(action: FileChange, places: Sequence[Place]) -> Iterator[tuple[Place, str | None]]:
     """Return the path and the target of each link of an action."""
-    yield paths[0], action.link_target
-    below = paths[len(paths) - len(action.steps) :]
+    yield places[0], action.link_target
+    below = places[len(places) - len(action.steps) :]
     yield from zip(below, (step.link_target for step in action.steps), strict=True)
 
 

@@ -5,27 +5,51 @@ How a rule is matched is known by `git_rules`.
 
 from collections.abc import Hashable, Iterator, Sequence
 
+from msgspec.structs import replace
+
 from supervisor.core.actions import Git
 from supervisor.core.policy import git_rules
 from supervisor.core.policy.category import (
+    FAR,
+    MOST_PARTS,
     Candidate,
     Compiled,
     ProtectedBy,
+    Reading,
     Remark,
     RuleCategory,
+    RuleLook,
+    Topic,
     like,
+    look_at,
+    miss,
 )
 from supervisor.core.policy.git_refs import (
     REACHES,
     READS,
+    Ref,
     harmless,
+    joined_tags,
     parse_command,
     refs_of,
     special_flags,
 )
-from supervisor.core.policy.git_rules import GitPattern
-from supervisor.core.text.words import is_star, quoted, star_within
+from supervisor.core.policy.git_rules import (
+    GitJudge,
+    GitPattern,
+    SoughtRef,
+    options_agree,
+    word_covers,
+)
+from supervisor.core.text.words import fits, is_star, quoted, star_within
+from supervisor.core.verdicts import CompiledRule, Context, Forced, Rule, Verdict
 
+_KINDS = {
+    "mapping": "a mapping",
+    "tag": "a tag",
+    "ref": "not a branch",
+    "unknown": "which branch it is isn't said",
+}
 _NAMESPACES = ("refs/", "tags/", "heads/", "remotes/", "+")
 
 
@@ -95,7 +119,7 @@ def _word_in(wide: str, narrow: str) -> bool:
     if wide == narrow:
         return True
     if "*" not in narrow:
-        return git_rules.word_covers(wide, narrow)
+        return word_covers(wide, narrow)
     if ":" in wide + narrow or narrow.startswith(_NAMESPACES) or wide.startswith(_NAMESPACES):
         return False
     return star_within(wide, narrow)
@@ -237,6 +261,169 @@ def _candidates(action: Git, _: str) -> Iterator[Candidate]:
     )
 
 
+# -- explained -------------------------------------------------------------------------------------
+
+
+def _read(judge: GitJudge, _: Sequence[Rule], action: Git, context: Context) -> Reading:
+    seen = judge.canonical(action)
+    if isinstance(seen, Verdict):
+        parsed = git_rules.parsed_action(action)
+        return Reading() if parsed is None else Reading(_facts(parsed, context))
+    unread, cases = seen.unread, seen.sought
+    if unread is not None:
+        forced = (Forced("ask", f"{unread}, so no rule may allow it"),)
+        topic = Topic("command", seen.action.command or seen.action.operation, forced=forced)
+        return Reading((), (topic,), lambda rule, _: _look_roughly(rule, unread, cases))
+
+    def forced_of(case: SoughtRef) -> tuple[Forced, ...]:
+        return tuple(judge.forced(case.action, case.ref, case.flags, context))
+
+    topics = [
+        Topic(
+            "ref" if case.ref else "operation",
+            _name(case),
+            _notes(case.ref),
+            forced_of(case),
+            alone=_alone(case, at),
+        )
+        for at, case in enumerate(cases[:MOST_PARTS])
+    ]
+
+    def look(rule: Rule, at: int) -> RuleLook:
+        how = f"`{rule.pattern}` covers `{topics[at].text}`"
+        return look_at(CompiledRule(rule, git_rules.compile_pattern), cases[at], how, _miss)
+
+    further = [one for case in cases[MOST_PARTS:] for one in forced_of(case)]
+    return Reading(_facts(seen.action, context), topics, look, further, len(cases) - len(topics))
+
+
+def _look_roughly(rule: Rule, unread: str, cases: Sequence[SoughtRef]) -> RuleLook:
+    """Return what a rule says of a command that can't be read, which may hold any of these."""
+    if rule.effect != "deny":
+        return miss(f"{unread}: only deny rules are asked", FAR)
+    one = CompiledRule(rule, git_rules.compile_pattern)
+    found = next((case for case in cases if one.matches(case)), None)
+    if found is None:
+        return miss("nothing that the text may hold is what it is about", FAR)
+    return RuleLook(True, f"the text may hold `{_name(found)}`")
+
+
+def _alone(case: SoughtRef, at: int) -> Git:
+    """One ref of an operation as an operation of its own; all the words of one that takes no
+    refs."""
+    if case.ref is None:
+        return replace(case.action, command=None)
+    refspecs = joined_tags(case.action.refspecs)[at : at + 1]
+    return replace(case.action, refspecs=tuple(refspecs), command=None)
+
+
+def _name(case: SoughtRef) -> str:
+    words = [case.action.operation, case.action.remote or ""]
+    words += case.action.refspecs if case.ref is None else [case.ref.text]
+    return " ".join(word for word in words if word)
+
+
+def _facts(action: Git, context: Context) -> list[tuple[str, str]]:
+    facts = [("operation", action.operation)]
+    if action.remote is not None:
+        is_known = action.remote in context.remotes or action.operation not in REACHES | {"clone"}
+        facts.append(("remote", action.remote if is_known else f"{action.remote} (not configured)"))
+    if action.operation in REACHES:
+        facts.append(("known remotes", ", ".join(sorted(context.remotes)) or "none"))
+    special = special_flags(action)
+    if special:
+        facts.append(
+            ("options", f"{', '.join(sorted(special))} (only a rule that says so covers it)")
+        )
+    return facts
+
+
+def _notes(ref: Ref | None) -> tuple[str, ...]:
+    if ref is None:
+        return ()
+    what = [_KINDS[ref.kind]] if ref.kind in _KINDS else []
+    if ref.kind == "mapping":
+        what = [f"moves `{ref.name}` at the remote to what `{ref.source}` is here"]
+    return (*what, *(["forces"] if ref.force else []), *(["deletes"] if ref.delete else []))
+
+
+def _miss(pattern: GitPattern, case: SoughtRef, broad: bool) -> RuleLook:
+    return _touch_miss(pattern, case) if broad else _cover_miss(pattern, case)
+
+
+def _cover_miss(pattern: GitPattern, case: SoughtRef) -> RuleLook:
+    """Return why an allow rule doesn't cover one ref: a word first, then the options."""
+    if pattern.is_bare and not case.flags:
+        return miss("a wildcard alone covers plain pushes and fetches of branches only", 2)
+    words = RuleLook(True, "") if pattern.is_bare else _words_miss(pattern, case)
+    if not words.fits or options_agree(pattern.options, case.flags, case.action.operation):
+        return words
+    wanted = pattern.options - harmless(case.action.operation)
+    unsaid = sorted(case.flags - wanted)
+    if unsaid:
+        return miss(f"doesn't say {_options(unsaid)}, and only a rule that does covers it", 1)
+    return miss(f"is only about {_options(sorted(wanted - case.flags))}, which isn't there", 2)
+
+
+def _words_miss(pattern: GitPattern, case: SoughtRef) -> RuleLook:
+    """Return the first word that differs from the nearest of the names that an action has; a fit
+    where none does."""
+    words = pattern.words
+    alike = [name for name in case.subjects if len(name) == len(words)]
+    if not alike:
+        return _other_form(words, case)
+    name = min(
+        alike,
+        key=lambda one: [not word_covers(*pair) for pair in zip(words, one, strict=True)],
+    )
+    for at, (wanted, word) in enumerate(zip(words, name, strict=True)):
+        if not word_covers(wanted, word):
+            if at == 0 and len(words) > 1:
+                return miss(f"is about `{wanted}`; here the operation is `{word}`", FAR)
+            return miss(f"is about `{wanted}`; here it is `{word}`{_hint(wanted, word)}", 2)
+    return RuleLook(True, "")
+
+
+def _other_form(words: Sequence[str], case: SoughtRef) -> RuleLook:
+    operation = case.action.operation
+    if len(words) == 1 and words[0] not in REACHES and operation == "push":
+        return miss(f"is about plain pushes to the branch `{words[0]}`", 3)
+    is_same = word_covers(words[0], operation)
+    return miss(f"is about `{' '.join(words)}`; this is `{_name(case)}`", 3 if is_same else FAR)
+
+
+def _hint(wanted: str, word: str) -> str:
+    if "*" not in wanted:
+        return ""
+    if word in ("HEAD", "@", ":") or "*" in word:
+        return ", which doesn't say what it moves: no wildcard covers it"
+    if (":" in word) != (":" in wanted):
+        return ", a mapping: no wildcard reaches into one"
+    return (
+        ", of another namespace"
+        if word.startswith(("refs/", "tags/", "heads/", "remotes/"))
+        else ""
+    )
+
+
+def _touch_miss(pattern: GitPattern, case: SoughtRef) -> RuleLook:
+    """Return why a deny or ask rule isn't about one ref."""
+    words, operation = pattern.words, case.action.operation
+    if case.is_touched(pattern._replace(options=frozenset())):
+        missing = sorted(pattern.options - harmless(operation))
+        return miss(f"is only about {_options(missing)}, which isn't there", 2)
+    if len(words) == 1 and operation == "push" and words[0] not in REACHES:
+        return miss(f"is about the branch `{words[0]}`", 3)
+    if len(words) > 1 and fits(words[0], operation):
+        rest = " ".join(word for word in words[1:] if not is_star(word))
+        return miss(f"is about `{rest}`; this is `{_name(case)}`", 3)
+    return miss(f"is about `{' '.join(words)}`; here the operation is `{operation}`", FAR)
+
+
+def _options(names: Sequence[str]) -> str:
+    return ", ".join(f"`{name}`" for name in names)
+
+
 CATEGORY = RuleCategory(
     check=git_rules.check_pattern,
     compile=git_rules.compile_pattern,
@@ -248,4 +435,5 @@ CATEGORY = RuleCategory(
     width=_width,
     example=_example,
     candidates=_candidates,
+    read=_read,
 )

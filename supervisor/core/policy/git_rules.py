@@ -141,7 +141,7 @@ def check_pattern(pattern: str, effect: Effect) -> str:
     return ""
 
 
-class _Sought(NamedTuple):
+class SoughtRef(NamedTuple):
     """One ref of an action (None where it names none), with its lookup keys.
 
     `starts`: the subjects of allow rules, joined; `texts`: whatever a deny or ask rule may call it.
@@ -155,12 +155,52 @@ class _Sought(NamedTuple):
     texts: frozenset[str]
 
     def is_covered(self, pattern: GitPattern) -> bool:
-        """Return whether an allow rule covers it."""
-        return covers(pattern, self.action, self.ref, self.flags, called=self.subjects)
+        """Return whether an allow rule covers it: it must spell every special option, and nothing
+        else may be implied."""
+        ref, flags, operation = self.ref, self.flags, self.action.operation
+        if not options_agree(pattern.options, flags, operation):
+            return False
+        if pattern.is_bare:
+            return operation in REACHES and not flags and (ref is None or ref.kind == "branch")
+        words, count = pattern.words, len(pattern.words)
+        for subject in self.subjects:
+            if len(subject) == count and all(map(word_covers, words, subject)):
+                return True
+        return False
 
     def is_touched(self, pattern: GitPattern) -> bool:
-        """Return whether a deny or ask rule is about it."""
-        return touches(pattern, self.action, self.ref, self.flags)
+        """Return whether a deny or ask rule is about it, however it is spelled and whatever else is
+        said."""
+        action, ref, flags = self.action, self.ref, self.flags
+        names = {flag.partition("=")[0] for flag in flags} | flags
+        if names & FORCES:
+            names |= {"--force"}
+        if not pattern.options - harmless(action.operation) <= names:
+            return False
+        if pattern.is_bare:
+            return True
+        operation, remote = action.operation, action.remote or ""
+        # A file system that folds case takes `MAIN` for `main`, here or at the other end.
+        refs = (
+            {one.casefold() for one in _spellings(ref.name) | {ref.text}}
+            if ref is not None
+            else set()
+        )
+        words, last = pattern.words, pattern.words[-1].casefold()
+        if len(words) == 1:
+            is_branch = operation == "push" and any(fits(last, one) for one in refs)
+            return fits(words[0], operation) or is_branch
+        if not fits(words[0], operation):
+            return False
+        if operation not in REACHES:
+            given = [remote, *action.refspecs] if remote else list(action.refspecs)
+            rest = [word for word in words[1:] if not is_star(word)]
+            return all(any(fits(word, one) for one in given) for word in rest)
+        if len(words) == 2:
+            return fits(words[1], remote) or is_star(last) or any(fits(last, one) for one in refs)
+        return (fits(words[1], remote) or not remote) and (
+            is_star(last) or any(fits(last, one) for one in refs)
+        )
 
 
 class _Seen(NamedTuple):
@@ -170,9 +210,9 @@ class _Seen(NamedTuple):
     action: Git
     remotes: tuple[str, ...]
     unread: str | None
-    sought: tuple[_Sought, ...]
+    sought: tuple[SoughtRef, ...]
     # Of a planned push, as it was written: a rule for `git push` still means that.
-    written: tuple[_Sought, ...] = ()
+    written: tuple[SoughtRef, ...] = ()
 
 
 class GitJudge(Judge[_Seen]):
@@ -190,10 +230,10 @@ class GitJudge(Judge[_Seen]):
     def canonical(action: Action) -> _Seen | Verdict:
         """A `Git` action, parsed where it came as a command line, ref by ref."""
         assert isinstance(action, Git)
-        if action.command is not None and not action.operation and not action.flags:
-            action = parse_command(action.command, action.cwd)
-        elif not agrees(action):
+        parsed = parsed_action(action)
+        if parsed is None:
             return CONTRADICTS_ITSELF
+        action = parsed
         unread, remotes = why_unread(action), _remotes(action)
         if unread is not None:
             return _Seen(action, remotes, unread, tuple(_rough(action)))
@@ -218,7 +258,7 @@ class GitJudge(Judge[_Seen]):
             return Verdict("deny", refusal, remedy="use a remote that the host's repository has")
         return verdict
 
-    def _judge_refs(self, every: Sequence[_Sought], mode: Mode, context: Context) -> Verdict:
+    def _judge_refs(self, every: Sequence[SoughtRef], mode: Mode, context: Context) -> Verdict:
         parts = [self._judge_ref(sought, mode, context) for sought in every]
         return parts[0] if len(parts) == 1 else combine(parts)
 
@@ -239,7 +279,7 @@ class GitJudge(Judge[_Seen]):
         matches.forced = [Forced("ask", f"{why}, so no rule may allow it")]
         return matches.verdict("git", mode)
 
-    def _judge_ref(self, sought: _Sought, mode: Mode, context: Context) -> Verdict:
+    def _judge_ref(self, sought: SoughtRef, mode: Mode, context: Context) -> Verdict:
         flags = sought.flags
         entries = self._allow.starting(sought.starts) + self._strict.starting(sought.texts)
         rules = [
@@ -280,6 +320,14 @@ class GitJudge(Judge[_Seen]):
         return []
 
 
+def parsed_action(action: Git) -> Git | None:
+    """Return an action that came as a command line with its parts, None for one that contradicts
+    itself."""
+    if action.command is not None and not action.operation and not action.flags:
+        return parse_command(action.command, action.cwd)
+    return action if agrees(action) else None
+
+
 def as_planned(action: Git) -> Git:
     """Return a push with the refs that it was found to move in place of words that don't say so:
     of `git push` and `HEAD` the branch, of a name the tag that it is, and what the remote moves
@@ -317,22 +365,22 @@ def _planned_word(word: str, action: Git, gone: dict[str, bool]) -> tuple[str, f
     return word, moved
 
 
-def _sought(action: Git) -> Iterator[_Sought]:
+def _sought(action: Git) -> Iterator[SoughtRef]:
     """Return lookup keys for each ref; `ValueError` for an invalid ref."""
     flags = special_flags(action)
     refs: list[Ref | None] = [*refs_of(action)]
     if len(refs) > MAX_REFS:
         raise ValueError(f"{len(refs)} refs in one command are more than can be judged")
     for ref in refs or [None]:
-        called = subjects(action, ref, flags)
+        called = _subjects(action, ref, flags)
         texts = {action.operation, action.remote or ""}
         if ref is not None:
             texts |= {*_spellings(ref.name), ref.text}
         folded = frozenset(map(str.casefold, texts))
-        yield _Sought(action, ref, flags, called, tuple(map(_SEPARATOR.join, called)), folded)
+        yield SoughtRef(action, ref, flags, called, tuple(map(_SEPARATOR.join, called)), folded)
 
 
-def _rough(action: Git) -> Iterator[_Sought]:
+def _rough(action: Git) -> Iterator[SoughtRef]:
     """Return lookup keys for every operation that an unreadable command might hold: an invalid ref
     hides no other."""
     for rough in rough_actions(action.command or ""):
@@ -390,33 +438,6 @@ def _refusal(seen: _Seen, context: Context) -> str | None:
     return None
 
 
-# -- two ways to match: covers (allow, narrow) and touches (deny and ask, broad) ------------------
-
-
-def covers(
-    pattern: GitPattern,
-    action: Git,
-    ref: Ref | None,
-    flags: frozenset[str],
-    *,
-    called: Sequence[tuple[str, ...]] | None = None,
-) -> bool:
-    """Return whether an allow rule covers one ref: it must spell every special option, and nothing
-    else may be implied.
-
-    `called`: the action's `subjects`, where the caller has them already.
-    """
-    if not options_agree(pattern.options, flags, action.operation):
-        return False
-    if pattern.is_bare:
-        return action.operation in REACHES and not flags and (ref is None or ref.kind == "branch")
-    words, count = pattern.words, len(pattern.words)
-    for subject in subjects(action, ref, flags) if called is None else called:
-        if len(subject) == count and all(map(word_covers, words, subject)):
-            return True
-    return False
-
-
 def options_agree(wanted: frozenset[str], given: frozenset[str], operation: str) -> bool:
     """Return whether a rule's options are the special ones that an action of this operation has."""
     if not wanted and not given:
@@ -440,7 +461,7 @@ def options_agree(wanted: frozenset[str], given: frozenset[str], operation: str)
     return reduced == special
 
 
-def subjects(action: Git, ref: Ref | None, flags: frozenset[str]) -> list[tuple[str, ...]]:
+def _subjects(action: Git, ref: Ref | None, flags: frozenset[str]) -> list[tuple[str, ...]]:
     """Return an action's names in allow rules."""
     operation, remote = action.operation, action.remote
     if ref is None:
@@ -475,38 +496,6 @@ def word_covers(pattern: str, word: str) -> bool:
         namespace = "/".join(word.split("/")[: 2 if word.startswith("refs/") else 1]) + "/"
         return pattern.startswith(namespace) and fits(pattern, word)
     return fits(pattern, word)
-
-
-def touches(pattern: GitPattern, action: Git, ref: Ref | None, flags: frozenset[str]) -> bool:
-    """Return whether a deny or ask rule is about one ref of an action, however it is spelled and
-    whatever else is said."""
-    names = {flag.partition("=")[0] for flag in flags} | flags
-    if names & FORCES:
-        names |= {"--force"}
-    if not pattern.options - harmless(action.operation) <= names:
-        return False
-    if pattern.is_bare:
-        return True
-    operation, remote = action.operation, action.remote or ""
-    # A file system that folds case takes `MAIN` for `main`, here or at the other end.
-    refs = (
-        {one.casefold() for one in _spellings(ref.name) | {ref.text}} if ref is not None else set()
-    )
-    words, last = pattern.words, pattern.words[-1].casefold()
-    if len(words) == 1:
-        is_branch = operation == "push" and any(fits(last, one) for one in refs)
-        return fits(words[0], operation) or is_branch
-    if not fits(words[0], operation):
-        return False
-    if operation not in REACHES:
-        given = [remote, *action.refspecs] if remote else list(action.refspecs)
-        rest = [word for word in words[1:] if not is_star(word)]
-        return all(any(fits(word, one) for one in given) for word in rest)
-    if len(words) == 2:
-        return fits(words[1], remote) or is_star(last) or any(fits(last, one) for one in refs)
-    return (fits(words[1], remote) or not remote) and (
-        is_star(last) or any(fits(last, one) for one in refs)
-    )
 
 
 def _spellings(name: str) -> set[str]:

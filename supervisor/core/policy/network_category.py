@@ -4,36 +4,52 @@ How a rule is matched is known by `network_patterns` and `network_rules`.
 """
 
 import re
-from collections.abc import Hashable, Iterator
+from collections.abc import Hashable, Iterator, Sequence
 from typing import Literal
 
-from supervisor.core.actions import Network, is_read_with_body
+from msgspec.structs import replace
+
+from supervisor.core.actions import Effect, Network, is_read_with_body
 from supervisor.core.policy.category import (
+    FAR,
+    MOST_PARTS,
+    NEAR,
     Candidate,
     Compiled,
     Label,
     ProtectedBy,
+    Reading,
     Remark,
     RuleCategory,
+    RuleLook,
+    Topic,
+    excepted,
+    miss,
 )
 from supervisor.core.policy.network_patterns import (
     WEB_PORTS,
     NetworkPattern,
+    Target,
+    as_literal,
     is_nowhere_public,
+    names_address,
     parse,
 )
 from supervisor.core.policy.network_rules import NetworkJudge, check_pattern
 from supervisor.core.text.globs import longest_segment, path_in_path, spelled_segments
 from supervisor.core.text.hosts import (
+    LIFTABLE,
+    Address,
     address_class,
     as_address,
     canonical_host,
+    embedded,
     is_metadata_name,
     is_shared_by_strangers,
     registrable_domain,
 )
 from supervisor.core.text.urls import DEFAULT_PORTS, normalise_path, split_authority, split_url
-from supervisor.core.verdicts import Mode
+from supervisor.core.verdicts import Context, Mode, Rule, Verdict
 from supervisor.errors import PolicyError
 
 _URL = re.compile(r"(?:(?P<method>[A-Z-]+)[ \t]+)?(?P<url>[a-z]+://.*)\Z", re.DOTALL)
@@ -291,6 +307,233 @@ def _url_rule(action: Network, host: str) -> str:
     return f"network({methods} {action.scheme}://{host}{port}{below})"
 
 
+# -- explained -------------------------------------------------------------------------------------
+
+
+def _read(judge: NetworkJudge, rules: Sequence[Rule], action: Network, context: Context) -> Reading:
+    seen = judge.canonical(action)
+    if isinstance(seen, Verdict):
+        return Reading()
+    target, closing = seen.target, judge.closing(seen.target, context)
+    # Each private address is a part of its own, which a rule must name.
+    every = dict.fromkeys((target.address, *target.resolved))
+    private = [one for one in every if one and address_class(one) != "public"]
+    shown = private[: MOST_PARTS - 1]
+    alone = replace(action, resolved=(), sni=None, host_header=None)
+    kind = "connection" if action.operation == "connect" else "request"
+    topics = [Topic(kind, _where(target), forced=tuple(seen.forced), alone=alone)]
+    topics += [
+        Topic("address", str(one), (_naming(one),), alone=replace(alone, host=str(one)))
+        for one in shown
+    ]
+    # A connection for which only URL rules exist is opened by them, and each request in it is
+    # judged.
+    is_opened = not any(
+        context.is_active(rule) and _at_target(rule, target, closing).counts for rule in rules
+    )
+
+    def look(rule: Rule, at: int) -> RuleLook:
+        if at:
+            return _at_address(rule, target, shown[at - 1])
+        found = _at_target(rule, target, closing)
+        if found.fits or target.method is not None or rule.effect != "allow":
+            return found
+        return _opening(parse(rule.pattern), target, found, is_opened=is_opened)
+
+    return Reading(_facts(action, target), topics, look, (), len(private) - len(shown))
+
+
+def _at_target(rule: Rule, target: Target, closing: Sequence[Rule]) -> RuleLook:
+    if rule in closing:
+        why = "denies every request to this host, so no connection is opened for them"
+        return RuleLook(True, why)
+    pattern = parse(rule.pattern)
+    if not pattern.matches(target, broad=rule.effect != "allow"):
+        return _miss(pattern, target, rule.effect)
+    exception = _exception(rule, target)
+    return excepted(exception) if exception else RuleLook(True, _how(pattern, target))
+
+
+def _exception(rule: Rule, target: Target) -> str | None:
+    broad = rule.effect == "allow"
+    return next((one for one in rule.exceptions if parse(one).matches(target, broad=broad)), None)
+
+
+def _at_address(rule: Rule, target: Target, address: Address) -> RuleLook:
+    if rule.effect != "allow":
+        return miss("only an allow rule can name an address", FAR)
+    literal = as_literal(target, address)
+    if not names_address(parse(rule.pattern), literal):
+        return miss(f"doesn't name the address `{address}`", FAR)
+    exception = _exception(rule, literal)
+    return excepted(exception) if exception else RuleLook(True, f"names `{address}`")
+
+
+def _opening(
+    pattern: NetworkPattern, target: Target, missed: RuleLook, *, is_opened: bool
+) -> RuleLook:
+    """Return what a rule about requests says of a mere connection."""
+    names = pattern.names_port(target, broad=False) and pattern.names_host(target, broad=False)
+    if pattern.glob is None or not names:
+        return missed
+    if is_opened:
+        why = (
+            "is about requests to this host: the connection is opened, and each request in it is"
+            " judged"
+        )
+        return RuleLook(True, why)
+    why = "is about requests, and this connection has other rules that answer"
+    return RuleLook(True, why, stopped="spare")
+
+
+def _naming(address: Address) -> str:
+    kind = address_class(address)
+    return f"{kind}: " + (
+        "only a rule that names it lets it be dialled"
+        if kind in LIFTABLE
+        else "it is never dialled"
+    )
+
+
+def _where(target: Target) -> str:
+    host = f"[{target.host}]" if ":" in target.host else target.host
+    if target.path is None:
+        return f"{host}:{target.port}"
+    port = "" if target.port == DEFAULT_PORTS.get(target.scheme or "") else f":{target.port}"
+    return f"{target.method} {target.scheme}://{host}{port}{target.path.text}"
+
+
+def _facts(action: Network, target: Target) -> list[tuple[str, str]]:
+    written = f" (written as `{action.host}`)" if action.host != target.host else ""
+    facts = [("host", f"{target.host}{written}")]
+    domain = None if target.address is not None else registrable_domain(target.host)
+    if domain is not None and domain != target.host:
+        facts.append(("below", domain))
+    if target.address is not None:
+        facts.append(("address", _classified(target.address)))
+    if target.resolved:
+        facts.append(("resolves to", ", ".join(map(_classified, target.resolved))))
+    facts.append(("port", str(target.port)))
+    if target.path is not None:
+        facts += [
+            ("scheme", str(target.scheme)),
+            ("method", _method(target)),
+            ("path", _path(action, target)),
+        ]
+    seen = (("TLS names", action.sni), ("Host header", action.host_header))
+    return facts + [(what, text) for what, text in seen if text is not None]
+
+
+def _method(target: Target) -> str:
+    return f"{target.method} with a body" if target.is_read_with_body else str(target.method)
+
+
+def _path(action: Network, target: Target) -> str:
+    assert target.path is not None
+    notes = []
+    raw = (action.path or "/").partition("?")[0]
+    if raw != target.path.text:
+        notes.append(f"written as `{raw}`")
+    if "?" in (action.path or ""):
+        notes.append("the query is left aside")
+    if target.path.ambiguous:
+        notes.append(f"ambiguous: {target.path.ambiguous}")
+    return f"{target.path.text} ({'; '.join(notes)})" if notes else target.path.text
+
+
+def _classified(address: Address) -> str:
+    inner = "".join(f", stands for {one}" for one in embedded(address))
+    return f"{address} ({address_class(address)}{inner})"
+
+
+def _how(pattern: NetworkPattern, target: Target) -> str:
+    whom = f"`{target.host}`"
+    if pattern.suffix is not None:
+        whom = f"`*{pattern.suffix}` covers {whom}"
+    elif pattern.network is not None and target.address is None:
+        whom = f"{whom} resolves into `{pattern.network}`"
+    elif pattern.network is not None and pattern.network.num_addresses > 1:
+        whom = f"`{pattern.network}` holds {whom}"
+    elif pattern.is_every_host:
+        whom = f"every host, {whom} too"
+    else:
+        whom = f"names {whom}"
+    if pattern.glob is not None and target.path is not None:
+        return f"{whom}, and `/{pattern.glob.text}` covers the path"
+    return whom
+
+
+def _miss(pattern: NetworkPattern, target: Target, effect: Effect) -> RuleLook:
+    """Return the first part of a rule that differs, in the order host, port, URL; the later, the
+    nearer."""
+    broad = effect != "allow"
+    if not pattern.names_host(target, broad=broad):
+        return _other_host(pattern, target)
+    host = "is about every host" if pattern.is_every_host else "names the host"
+    far = FAR if pattern.is_every_host else 0
+    if not pattern.names_port(target, broad=broad):
+        return miss(f"{host}, but {_ports(pattern)}; here the port is {target.port}", far or 2)
+    if target.path is None:
+        return miss("is about requests; this only opens a connection", far or 2)
+    if pattern.scheme is not None and target.scheme != pattern.scheme:
+        return miss(f"{host}, but {pattern.scheme}; here the scheme is {target.scheme}", far or 2)
+    method = target.method or ""
+    if pattern.methods is not None and (method.upper() if broad else method) not in pattern.methods:
+        exact = " (methods are compared exactly)" if method.upper() in pattern.methods else ""
+        return miss(
+            f"{host}, but {','.join(sorted(pattern.methods))}; here the method is {method}{exact}",
+            far or 1,
+        )
+    if not broad and pattern.methods is not None and target.is_read_with_body:
+        return miss(
+            f"{host}, but no list of methods covers a {method} with a body; `*` or the host alone"
+            " does",
+            far or 1,
+        )
+    if not broad and target.path.has_empty_segments:
+        return miss(f"{host}, but no allow rule covers a path with empty segments (`//`)", far or 1)
+    glob = pattern.glob.text if pattern.glob is not None else ""
+    return miss(f"{host}, but `/{glob}` doesn't cover the path `{target.path.text}`", far or 1)
+
+
+def _ports(pattern: NetworkPattern) -> str:
+    if pattern.port is not None:
+        return f"port {pattern.port}"
+    default = DEFAULT_PORTS.get(pattern.scheme or "")
+    return (
+        f"port {default}"
+        if default
+        else f"no port, so it means {' and '.join(map(str, sorted(WEB_PORTS)))}"
+    )
+
+
+def _other_host(pattern: NetworkPattern, target: Target) -> RuleLook:
+    if pattern.network is not None:
+        where = (
+            f"`{target.host}`"
+            if target.address is not None
+            else "a name: only what is written as an address"
+        )
+        return miss(f"is about the addresses of `{pattern.network}`; here it is {where}", FAR)
+    if pattern.suffix is not None and target.host == pattern.suffix[1:]:
+        return miss(f"covers the names below `{target.host}`, not `{target.host}` itself", 1)
+    name = pattern.host or (pattern.suffix or "")[1:]
+    meant = f"the names below `{name}`" if pattern.suffix is not None else f"`{name}`"
+    is_below = pattern.host is not None and target.host.endswith(f".{name}")
+    hint = f", not the names below it (`*.{name}` would be)" if is_below else ""
+    return miss(
+        f"is about {meant}{hint}; here the host is `{target.host}`", _distance(name, target)
+    )
+
+
+def _distance(name: str, target: Target) -> int:
+    """Near where both belong to one owner."""
+    if target.address is not None:
+        return FAR
+    domain = registrable_domain(target.host)
+    return NEAR - 1 if domain is not None and registrable_domain(name) == domain else FAR
+
+
 CATEGORY = RuleCategory(
     check=check_pattern,
     compile=parse,
@@ -302,6 +545,7 @@ CATEGORY = RuleCategory(
     width=_width,
     example=_example,
     candidates=_candidates,
+    read=_read,
     never=_never,
     is_wide_unsaid=True,
 )

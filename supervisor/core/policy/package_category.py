@@ -4,10 +4,15 @@ How a rule is matched is known by `package_rules`.
 """
 
 import re
-from collections.abc import Hashable, Iterator
+from collections.abc import Hashable, Iterator, Sequence
+
+from msgspec.structs import replace
 
 from supervisor.core.actions import Packages
 from supervisor.core.packages.package_commands import (
+    Item,
+    fold_name,
+    folded_spec,
     items_of,
     manager_named,
     managers,
@@ -16,16 +21,24 @@ from supervisor.core.packages.package_commands import (
 )
 from supervisor.core.policy import package_rules
 from supervisor.core.policy.category import (
+    FAR,
+    MOST_PARTS,
+    NEAR,
     Candidate,
     Compiled,
     ProtectedBy,
+    Reading,
     Remark,
     RuleCategory,
+    RuleLook,
+    Topic,
     like,
+    look_at,
+    miss,
 )
-from supervisor.core.policy.package_rules import PackagePattern
-from supervisor.core.text.words import is_star, quoted, star_within
-from supervisor.core.verdicts import Mode
+from supervisor.core.policy.package_rules import PackageJudge, PackagePattern, SoughtPackage
+from supervisor.core.text.words import fits, is_star, quoted, star_within
+from supervisor.core.verdicts import CompiledRule, Context, Mode, Rule, Verdict
 
 _NAMED = re.compile(r"([a-z]+):(\S+)\Z")
 
@@ -240,6 +253,127 @@ def _candidates(action: Packages, _: str) -> Iterator[Candidate]:
         )
 
 
+# -- explained -------------------------------------------------------------------------------------
+
+
+def _read(judge: PackageJudge, _: Sequence[Rule], action: Packages, __: Context) -> Reading:
+    seen = judge.canonical(action)
+    if isinstance(seen, Verdict) or not seen.sought:
+        return Reading()
+    cases, whole = seen.sought, seen.sought[0].action
+    topics = [
+        Topic(
+            "package" if case.item else "operation",
+            _name(case),
+            forced=tuple(case.forced),
+            alone=_alone(case.action, case.item),
+        )
+        for case in cases[:MOST_PARTS]
+    ]
+
+    def look(rule: Rule, at: int) -> RuleLook:
+        one = CompiledRule(rule, package_rules.compile_pattern)
+        if one.pattern.is_bare and not one.is_broad:
+            why = "a bare allow rule allows nothing: name the packages"
+            return RuleLook(False, why, 1, "never")
+        found = look_at(one, cases[at], f"`{rule.pattern}` covers `{topics[at].text}`", _miss)
+        if found.fits or rule.effect != "deny":
+            return found
+        # What an unreadable command might hold.
+        rough = next((case for case in seen.rough if one.matches(case)), None)
+        return found if rough is None else RuleLook(True, f"the text may hold `{_name(rough)}`")
+
+    further = [one for case in cases[MOST_PARTS:] for one in case.forced]
+    facts = _facts(whole) if whole.manager else ()
+    return Reading(facts, topics, look, further, len(cases) - len(topics))
+
+
+def _alone(action: Packages, item: Item | None) -> Packages:
+    """One package of an operation as an operation of its own."""
+    if item is None:
+        return action
+    file = (item.text.replace(" ", "=", 1),) if item.is_file else ()
+    flags = (*(flag for flag in action.flags if "=" not in flag), *file)
+    return replace(action, names=() if item.is_file else (item.text,), flags=flags, command=None)
+
+
+def _name(case: SoughtPackage) -> str:
+    action, item = case.action, case.item
+    text = f"{action.manager} {action.operation} {item.text if item is not None else ''}".strip()
+    return text or action.command or ""
+
+
+def _facts(action: Packages) -> list[tuple[str, str]]:
+    facts = [("manager", action.manager), ("operation", action.operation)]
+    risky = risky_flags(action) if action.manager in managers() else []
+    files = managers()[action.manager].files if action.manager in managers() else frozenset[str]()
+    # A file of requirements is a part of its own.
+    harmless = [
+        flag for flag in action.flags if flag not in risky and flag.partition("=")[0] not in files
+    ]
+    if risky:
+        facts.append(("other flags", " ".join(risky)))
+    if harmless:
+        facts.append(("harmless flags", " ".join(harmless)))
+    return facts
+
+
+def _miss(pattern: PackagePattern, case: SoughtPackage, broad: bool) -> RuleLook:
+    """Return the first part that differs, in the order manager, operation, package, flags."""
+    action, item = case.action, case.item
+    if not fits(pattern.manager, action.manager):
+        if not action.manager:
+            return miss("the command can't be read, so only deny rules are asked", FAR)
+        is_near = (
+            item is not None and pattern.item is not None and _is_same_name(pattern.item, item)
+        )
+        return miss(
+            f"is about `{pattern.manager}`; here the manager is `{action.manager}`",
+            NEAR if is_near else FAR,
+        )
+    if pattern.operation is not None and not fits(pattern.operation, action.operation):
+        return miss(
+            f"is about `{pattern.operation}`; here the operation is `{action.operation}`", 3
+        )
+    if pattern.item is None:
+        assert item is not None
+        what = "a file of requirements" if item.is_file else "packages"
+        return miss(
+            f"names no package, so it is about `{action.manager} {pattern.operation}` without"
+            f" {what}",
+            2,
+        )
+    if item is None:
+        return miss(f"is about the package `{pattern.item}`; here none is named", 3)
+    if item.is_file != bool(pattern.file) and not broad:
+        kinds = ("a package", "a file of requirements")
+        return miss(f"is about {kinds[bool(pattern.file)]}; this is {kinds[item.is_file]}", 3)
+    missing = sorted(pattern.options - set(action.flags))
+    if missing and _item_fits(pattern, action, item):
+        return miss(
+            f"is only about {', '.join(f'`{one}`' for one in missing)}, which isn't there", 1
+        )
+    is_same = _is_same_name(pattern.item, item)
+    hint = (
+        f": only the version differs; `{action.manager}:{item.name}` means every version"
+        if is_same
+        else ""
+    )
+    return miss(f"is about `{pattern.item}`; here it is `{item.text}`{hint}", 1 if is_same else 3)
+
+
+def _item_fits(pattern: PackagePattern, action: Packages, item: Item) -> bool:
+    return any(
+        fits(pattern.item or "", one) for one in (item.name, folded_spec(action.manager, item.text))
+    )
+
+
+def _is_same_name(wanted: str, item: Item) -> bool:
+    start = "@" if wanted.startswith("@") else ""
+    name = start + wanted.removeprefix("@").partition("@")[0].partition("=")[0]
+    return fold_name(name) == fold_name(item.name)
+
+
 CATEGORY = RuleCategory(
     check=package_rules.check_pattern,
     compile=package_rules.compile_pattern,
@@ -251,5 +385,6 @@ CATEGORY = RuleCategory(
     width=_width,
     example=_example,
     candidates=_candidates,
+    read=_read,
     never=_never,
 )

@@ -123,7 +123,7 @@ def check_pattern(pattern: str, effect: Effect) -> str:
     return ""
 
 
-class _Sought(NamedTuple):
+class SoughtPackage(NamedTuple):
     """One package of an action (None where it names none): folded spec, lookup keys, and parts that
     no rule may allow."""
 
@@ -134,22 +134,59 @@ class _Sought(NamedTuple):
     forced: Sequence[Forced]
 
     def is_covered(self, pattern: PackagePattern) -> bool:
-        """Return whether an allow rule covers it."""
-        return covers(pattern, self.action, self.item, spec=self.spec)
+        """Return whether an allow rule covers it: narrow."""
+        action, item = self.action, self.item
+        if (
+            pattern.is_bare
+            or not fits(pattern.manager, action.manager)
+            or not pattern.options.issubset(action.flags)
+        ):
+            return False
+        if pattern.operation is None:
+            if item is None or item.is_file:
+                return False
+            return fits(pattern.item or "", item.name) or fits(pattern.item or "", self.spec)
+        if not fits(pattern.operation, action.operation):
+            return False
+        if item is None or pattern.item is None:
+            return item is None and pattern.item is None
+        if item.is_file:
+            return f"{pattern.file} {pattern.item}" == item.text or (
+                bool(pattern.file)
+                and item.text.startswith(f"{pattern.file} ")
+                and fits(pattern.item, item.name)
+            )
+        return not pattern.file and fits(pattern.item, self.spec)
 
     def is_touched(self, pattern: PackagePattern) -> bool:
-        """Return whether a deny or ask rule is about it."""
-        return touches(pattern, self.action, self.item)
+        """Return whether a deny or ask rule is about it: broad, with any version and in any
+        case."""
+        if pattern.is_bare:
+            return True
+        action, item = self.action, self.item
+        if not fits(pattern.manager, action.manager):
+            return False
+        given = {*action.flags, *(flag.partition("=")[0] for flag in action.flags)}
+        if not pattern.options <= given:
+            return False
+        if pattern.operation is not None and not fits(pattern.operation, action.operation):
+            return False
+        if pattern.item is None or is_star(pattern.item):
+            return True
+        if item is None:
+            return False
+        wanted = pattern.item.casefold()
+        return any(fits(wanted, one.casefold()) for one in {item.name, item.text, self.spec})
 
 
 class _Seen(NamedTuple):
     """An action as rules see it. `rough`: the possible packages of an unreadable command;
     `problem`: why it names no packages. `coming` is what it was planned to bring."""
 
-    sought: tuple[_Sought, ...]
-    rough: tuple[_Sought, ...] = ()
+    sought: tuple[SoughtPackage, ...]
+    rough: tuple[SoughtPackage, ...] = ()
     problem: str = ""
-    coming: tuple[_Sought, ...] = ()
+    coming: tuple[SoughtPackage, ...] = ()
 
 
 class PackageJudge(Judge[_Seen]):
@@ -215,10 +252,10 @@ class PackageJudge(Judge[_Seen]):
             parts += [verdict_of(closed, (), "packages", mode)] if closed else []
         return parts[0] if len(parts) == 1 else combine(parts)
 
-    def _judge_item(self, sought: _Sought, mode: Mode, context: Context) -> Verdict:
+    def _judge_item(self, sought: SoughtPackage, mode: Mode, context: Context) -> Verdict:
         return verdict_of(self._matching(sought, context), sought.forced, "packages", mode)
 
-    def _matching(self, sought: _Sought, context: Context) -> list[Rule]:
+    def _matching(self, sought: SoughtPackage, context: Context) -> list[Rule]:
         """Return the rules in force that match."""
         found: list[Rule] = []
         manager = sought.action.manager
@@ -234,12 +271,12 @@ class PackageJudge(Judge[_Seen]):
         return found
 
 
-def _sought(action: Packages, item: Item | None, forced: Sequence[Forced]) -> _Sought:
+def _sought(action: Packages, item: Item | None, forced: Sequence[Forced]) -> SoughtPackage:
     if item is None:
-        return _Sought(action, None, "", frozenset({""}), forced)
+        return SoughtPackage(action, None, "", frozenset({""}), forced)
     spec = folded_spec(action.manager, item.text)
     texts = {item.name.casefold(), item.text.casefold(), spec.casefold()}
-    return _Sought(action, item, spec, frozenset(texts), [*forced, *origin_of(item)])
+    return SoughtPackage(action, item, spec, frozenset(texts), [*forced, *origin_of(item)])
 
 
 def _coming(action: Packages, one: PlannedPackage) -> Item:
@@ -249,10 +286,10 @@ def _coming(action: Packages, one: PlannedPackage) -> Item:
     return Item(f"{one.name}{joint}{one.version}", name)
 
 
-def _rough(action: Packages) -> tuple[_Sought, ...]:
+def _rough(action: Packages) -> tuple[SoughtPackage, ...]:
     """Return the possible packages of an unreadable command, for deny rules only: an invalid word
     hides no other."""
-    found: list[_Sought] = []
+    found: list[SoughtPackage] = []
     for rough in map(canonical_action, rough_actions(action.command or "")):
         found += [_sought(rough, item, ()) for item in (None, *items_of(replace(rough, names=())))]
         for name in rough.names:
@@ -323,56 +360,3 @@ def origin_of(item: Item | None) -> list[Forced]:
         if item is not None and item.origin
         else []
     )
-
-
-# -- two ways to match: covers (allow, narrow) and touches (deny and ask, broad) ------------------
-
-
-def covers(
-    pattern: PackagePattern, action: Packages, item: Item | None, *, spec: str | None = None
-) -> bool:
-    """Return whether an allow rule covers one package of an action. `spec`: its `folded_spec`,
-    where the caller has it already."""
-    if (
-        pattern.is_bare
-        or not fits(pattern.manager, action.manager)
-        or not pattern.options.issubset(action.flags)
-    ):
-        return False
-    if item is not None and spec is None:
-        spec = folded_spec(action.manager, item.text)
-    if pattern.operation is None:
-        if item is None or item.is_file:
-            return False
-        return fits(pattern.item or "", item.name) or fits(pattern.item or "", spec or "")
-    if not fits(pattern.operation, action.operation):
-        return False
-    if item is None or pattern.item is None:
-        return item is None and pattern.item is None
-    if item.is_file:
-        return f"{pattern.file} {pattern.item}" == item.text or (
-            bool(pattern.file)
-            and item.text.startswith(f"{pattern.file} ")
-            and fits(pattern.item, item.name)
-        )
-    return not pattern.file and fits(pattern.item, spec or "")
-
-
-def touches(pattern: PackagePattern, action: Packages, item: Item | None) -> bool:
-    """Return whether a deny or ask rule is about one package, with any version and in any case."""
-    if pattern.is_bare:
-        return True
-    if not fits(pattern.manager, action.manager):
-        return False
-    given = {*action.flags, *(flag.partition("=")[0] for flag in action.flags)}
-    if not pattern.options <= given:
-        return False
-    if pattern.operation is not None and not fits(pattern.operation, action.operation):
-        return False
-    if pattern.item is None or is_star(pattern.item):
-        return True
-    if item is None:
-        return False
-    wanted = pattern.item.casefold()
-    seen = {item.name, item.text, folded_spec(action.manager, item.text)}
-    return any(fits(wanted, one.casefold()) for one in seen)

@@ -3,18 +3,26 @@
 How a rule is matched is known by `review_rules`.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from supervisor.core.act import OPERATION_WORDS, Act
+from supervisor.core.actions import title
 from supervisor.core.policy import review_rules
 from supervisor.core.policy.category import (
+    FAR,
     Candidate,
     Compiled,
     ProtectedBy,
+    Reading,
     Remark,
     RuleCategory,
+    RuleLook,
+    Topic,
+    look_at,
+    miss,
 )
-from supervisor.core.policy.review_rules import ReviewPattern, special
+from supervisor.core.policy.review_rules import ReviewJudge, ReviewPattern, SeenAct, forced, special
+from supervisor.core.verdicts import CompiledRule, Context, Rule, Verdict
 
 
 def _contains(outer: Compiled, inner: Compiled, _: ProtectedBy) -> bool:
@@ -56,6 +64,30 @@ def _candidates(action: Act, _: str) -> Iterator[Candidate]:
         yield Candidate("narrow" if is_narrow else "broad", rule, is_narrow, explains)
 
 
+def _read(judge: ReviewJudge, _: Sequence[Rule], action: Act, __: Context) -> Reading:
+    facts = [("repository", f"{action.forge}:{action.repository}")]
+    seen = judge.canonical(action)
+    if isinstance(seen, Verdict):
+        return Reading(facts)
+    notes = tuple(f"a rule has to spell {one}" for one in sorted(seen.flags))
+    topic = Topic("act", title(action), notes, forced(action), alone=action)
+
+    def look(rule: Rule, _: int) -> RuleLook:
+        one = CompiledRule(rule, review_rules.compile_pattern)
+        return look_at(one, seen, f"`{rule.pattern}` covers `{topic.text}`", _miss)
+
+    return Reading(facts, (topic,), look)
+
+
+def _miss(pattern: ReviewPattern, seen: SeenAct, broad: bool) -> RuleLook:
+    if not seen.is_at(pattern):
+        return miss("it is about another operation or repository", FAR)
+    lacking = sorted(seen.flags - pattern.flags)
+    if lacking and not broad:
+        return miss(f"it doesn't spell {' '.join(lacking)}")
+    return miss("its options leave this act out")
+
+
 CATEGORY = RuleCategory(
     check=review_rules.check_pattern,
     compile=review_rules.compile_pattern,
@@ -67,4 +99,5 @@ CATEGORY = RuleCategory(
     width=_width,
     example=review_rules.example_act,
     candidates=_candidates,
+    read=_read,
 )

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from supervisor.core.actions import Action, Exec, FileChange, Git, Network, Packages, Proposal
-from supervisor.core.lab.explain import explain
-from supervisor.core.lab.explanation import NEAR, Looked, as_data
+from supervisor.core.lab.explain import Looked, as_data, explain
+from supervisor.core.policy.category import NEAR
 from supervisor.core.policy.git_refs import parse_command
 from supervisor.core.policy.policy_text import DENY_ALL, policy_from_data
 from supervisor.core.policy.rules import Policy

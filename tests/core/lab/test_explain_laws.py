@@ -16,10 +16,10 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from supervisor.core.actions import Action, Exec, FileChange, Git, Network, Packages, category_of
-from supervisor.core.lab import explain_exec
 from supervisor.core.lab.check import action_of
-from supervisor.core.lab.explain import explain
-from supervisor.core.lab.explanation import OUTCOMES, Explanation, as_data
+from supervisor.core.lab.explain import Explanation, as_data, explain
+from supervisor.core.policy import exec_reading
+from supervisor.core.policy.category import OUTCOMES
 from supervisor.core.policy.evaluate import evaluate
 from supervisor.core.policy.outside_acts import outside_acts
 from supervisor.core.policy.policy_text import DENY_ALL, merge, policy_from_data
@@ -340,7 +340,7 @@ def test_an_explanation_that_breaks_is_still_the_verdict(monkeypatch: pytest.Mon
     def broken(*_: object) -> None:
         raise RuntimeError
 
-    monkeypatch.setattr(explain_exec, "Trace", broken)
+    monkeypatch.setattr(exec_reading, "Trace", broken)
     policy = policy_from_data({"allow": ["exec(ls)"]})
     found = explain(policy, Exec(command="ls"), now=NOW)
     assert found.verdict.decision == "allow"
