@@ -1,6 +1,7 @@
-"""The review service: webhooks become slots, slots become runs, runs become acts.
+"""The review service, a product of its own on the gate's API: only `app` and `cli` import it.
 
-    intake -> reconcile -> slots (drainer) -> queue -> runs (clones, a session) -> poster
+    intake -> reconcile -> stored_slots -> queue -> runs (clones, a session) -> poster
 
-Start with `service`, which holds the parts together.
+`core/` is its pure half, `store/` its database, `forges/` and `queue/` are its ports; `pages/`,
+`cli/` and `app/` are what it hands over. Start with `service`.
 """

@@ -22,9 +22,9 @@ from supervisor.reviews.core.receipts import (
 from supervisor.reviews.core.slots import dead_wait_s
 from supervisor.reviews.core.trust import WRITERS, Trust, trusted
 from supervisor.reviews.forges.base import Forge, ForgeError, PullFacts, RepositoryFacts
-from supervisor.reviews.receipts import Receipts
-from supervisor.reviews.slots import Slots
+from supervisor.reviews.signed_receipts import Receipts
 from supervisor.reviews.store import queries
+from supervisor.reviews.stored_slots import Slots
 
 # How long the bodies of deliveries that were handled are kept, and what else is known of them. A
 # forge sends none again after three days.

@@ -1,6 +1,6 @@
 """The rounds of a pull request: what is known of it before a review, and what is after it.
 
-`reviews.core.rounds` says what becomes of a finding; this reads the code and the database for it.
+`reviews.core.tracking` says what becomes of a finding; this reads the code and the database for it.
 """
 
 import asyncio
@@ -15,10 +15,10 @@ from supervisor.core.orders import KnownRemark, Told
 from supervisor.core.text.globs import Glob
 from supervisor.errors import NotFoundError, PolicyError, UserError
 from supervisor.reviews.clones import Checkout, Clones
-from supervisor.reviews.core import rounds, trust
+from supervisor.reviews.core import tracking, trust
 from supervisor.reviews.core.diffs import ChangedFile, unseen, with_unseen
 from supervisor.reviews.core.findings import PlacedFinding
-from supervisor.reviews.core.rounds import HeadCode, RoundOutcome, Said, SaidScope, TrackedFinding
+from supervisor.reviews.core.tracking import HeadCode, RoundOutcome, Said, SaidScope, TrackedFinding
 from supervisor.reviews.store import findings, queries
 
 
@@ -124,7 +124,7 @@ class Rounds:
         """Keep what a round comes to, and return it. `lines` are those of the files that findings,
         known and new, are in."""
         outcome = await asyncio.to_thread(
-            rounds.advance,
+            tracking.advance,
             begun.known,
             found,
             HeadCode(checkout.files, lines.get, begun.renames(), begun.touched),
@@ -217,7 +217,7 @@ class Rounds:
             known = {one.id: one for one in findings.of_pull(connection, pull_id)}
             one = known.get(identity)
             if one is not None:
-                after = rounds.say(one, said, scope, self._clock.now())
+                after = tracking.say(one, said, scope, self._clock.now())
                 findings.said(connection, pull_id, after, by=by, why=why)
 
 

@@ -29,19 +29,19 @@ from supervisor.reviews.core.config.layers import config_digest, review_model
 from supervisor.reviews.core.config.shapes import Strictness
 from supervisor.reviews.core.diffs import skipped_words
 from supervisor.reviews.core.findings import Finding, PlacedFinding
+from supervisor.reviews.core.posts import round_sections
 from supervisor.reviews.core.prompts import ignored
 from supervisor.reviews.core.receipts import Outcome, partial_words
 from supervisor.reviews.core.retries import ProviderTrouble
-from supervisor.reviews.core.round_text import round_sections
-from supervisor.reviews.core.rounds import RoundOutcome, TrackedFinding
+from supervisor.reviews.core.tracking import RoundOutcome, TrackedFinding
 from supervisor.reviews.forges.base import Forge, ForgeError
-from supervisor.reviews.mentions import Mentions
-from supervisor.reviews.prompts import Prompts, PromptSession
-from supervisor.reviews.receipts import Receipts
+from supervisor.reviews.mention_answers import Mentions
+from supervisor.reviews.prompt_runs import Prompts, PromptSession
 from supervisor.reviews.reconcile import facts_of, trust_of
 from supervisor.reviews.rounds import ReviewRound, Rounds
-from supervisor.reviews.slots import Slots
+from supervisor.reviews.signed_receipts import Receipts
 from supervisor.reviews.store import queries
+from supervisor.reviews.stored_slots import Slots
 from supervisor.reviews.targets import target_of
 from supervisor.reviews.tidying import Tidying
 

@@ -29,17 +29,17 @@ from supervisor.reviews.core.receipts import Neutral, Outcome
 from supervisor.reviews.forges.base import Forge, ForgeError, RepositoryFacts
 from supervisor.reviews.holds import Holds, HoldScope
 from supervisor.reviews.intake import Intake
-from supervisor.reviews.mentions import Mentions
+from supervisor.reviews.mention_answers import Mentions
 from supervisor.reviews.poster import Poster
-from supervisor.reviews.prompts import Prompts
+from supervisor.reviews.prompt_runs import Prompts
 from supervisor.reviews.queue.base import Queue
-from supervisor.reviews.receipts import Receipts
 from supervisor.reviews.reconcile import Reconcile, facts_of
 from supervisor.reviews.rounds import Rounds
 from supervisor.reviews.runs import Readers, Runs
-from supervisor.reviews.slots import Slots
+from supervisor.reviews.signed_receipts import Receipts
 from supervisor.reviews.store import queries
 from supervisor.reviews.store.holds import Hold
+from supervisor.reviews.stored_slots import Slots
 from supervisor.reviews.take_back import TakeBack
 from supervisor.reviews.tidying import Tidying
 from supervisor.store.engine import open_database

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 
 from supervisor.core.act import Act
 from supervisor.reviews.core.mentions import finding_of
-from supervisor.reviews.core.rounds import TrackedFinding
+from supervisor.reviews.core.tracking import TrackedFinding
 from supervisor.reviews.forges.base import Forge
 from supervisor.reviews.reconcile import facts_of
 from supervisor.reviews.store import queries

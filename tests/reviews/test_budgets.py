@@ -17,9 +17,9 @@ from supervisor.reviews.budgets import Budgets, NoAllowanceError, read_caps
 from supervisor.reviews.core.allowances import Caps, LayerUse, day_of
 from supervisor.reviews.core.slots import Closed, Due, Ended, Wanted, state
 from supervisor.reviews.holds import Holds
-from supervisor.reviews.receipts import Receipts
-from supervisor.reviews.slots import Slots
+from supervisor.reviews.signed_receipts import Receipts
 from supervisor.reviews.store import allowances, queries
+from supervisor.reviews.stored_slots import Slots
 from supervisor.store.engine import open_database
 from tests.fakes.clock import FakeClock
 

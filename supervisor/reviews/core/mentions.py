@@ -10,7 +10,7 @@ import re
 from typing import NamedTuple
 
 from supervisor.core.review_markdown import fenced, plain
-from supervisor.reviews.core.rounds import TrackedFinding
+from supervisor.reviews.core.tracking import TrackedFinding
 
 MOST_ARGUMENT_CHARS = 2_000
 # `ignore ID --repository REASON`: not only here.

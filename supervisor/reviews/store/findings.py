@@ -6,7 +6,7 @@ from typing import Any
 from sqlalchemy import Connection, Row, insert, select, update
 
 from supervisor.reviews.core.findings import Finding
-from supervisor.reviews.core.rounds import TrackedFinding
+from supervisor.reviews.core.tracking import TrackedFinding
 from supervisor.reviews.store.tables import findings, pulls
 
 _OF_FINDING = ("severity", "confidence", "path", "title", "body", "quote", "suggestion", "skill")

@@ -13,7 +13,7 @@ from supervisor.reviews.core.mentions import (
     split_words,
     why_text,
 )
-from supervisor.reviews.core.rounds import TrackedFinding
+from supervisor.reviews.core.tracking import TrackedFinding
 from tests.tables import each_row
 
 APP = "Gatehouse-Demo"

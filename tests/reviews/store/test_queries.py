@@ -7,8 +7,8 @@ import pytest
 from sqlalchemy import Connection, Table, insert
 
 from supervisor.reviews.core.findings import Finding
-from supervisor.reviews.core.rounds import TrackedFinding
 from supervisor.reviews.core.slots import Slot
+from supervisor.reviews.core.tracking import TrackedFinding
 from supervisor.reviews.store import findings, queries
 from supervisor.reviews.store.tables import pulls, receipts, repositories, slots
 from supervisor.store.engine import open_database

@@ -1,4 +1,4 @@
-"""Rounds: what a further review of a pull request makes of what is known of it.
+"""Tracking: what a further review of a pull request makes of the findings that are known.
 
 Pure. A finding keeps its id over rebases, renames, drift of lines and other words. The model isn't
 asked what was said before: what was posted is posted once, what a person said stays said, and what

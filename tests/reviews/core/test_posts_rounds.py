@@ -1,8 +1,8 @@
 """What a review's text says of the rounds before it."""
 
 from supervisor.reviews.core.findings import Finding
-from supervisor.reviews.core.round_text import MOST_LISTED, round_sections
-from supervisor.reviews.core.rounds import RoundOutcome, TrackedFinding
+from supervisor.reviews.core.posts import MOST_LISTED, round_sections
+from supervisor.reviews.core.tracking import RoundOutcome, TrackedFinding
 
 
 def found(title, state="open", **more):

@@ -15,7 +15,7 @@ from supervisor.reviews.core import slots
 from supervisor.reviews.core.slots import AbortRun, LeaveReceipt, StartRun
 from supervisor.reviews.holds import Holds, words
 from supervisor.reviews.queue.base import Queue
-from supervisor.reviews.receipts import Receipts
+from supervisor.reviews.signed_receipts import Receipts
 from supervisor.reviews.store import allowances, holds, queries
 from supervisor.reviews.store.holds import Hold
 

@@ -23,8 +23,8 @@ from supervisor.reviews.forges.base import Forge, ForgeError, PostedComment
 from supervisor.reviews.intake import payload_of
 from supervisor.reviews.reconcile import Reconcile, facts_of
 from supervisor.reviews.rounds import Rounds
-from supervisor.reviews.slots import Slots
 from supervisor.reviews.store import findings, queries
+from supervisor.reviews.stored_slots import Slots
 from supervisor.reviews.targets import act_on
 
 IGNORED, NOT_PERMITTED = "ignored", "not-permitted"

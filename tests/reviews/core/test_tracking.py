@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from supervisor.core.act import SEVERITIES
 from supervisor.reviews.core.diffs import ChangedFile, ShownLines
 from supervisor.reviews.core.findings import Finding, PlacedFinding, identity
-from supervisor.reviews.core.rounds import (
+from supervisor.reviews.core.tracking import (
     MOST_UNCONFIRMED,
     REPOSITORY_SAID_S,
     HeadCode,
