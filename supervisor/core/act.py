@@ -60,13 +60,13 @@ class Act(
     `targets` is what on the forge it is about, each by the forge's id as text: the comment that is
     replied or reacted to (`review:ID` for one beside the code), the threads to resolve, the review
     to dismiss; for `undo` both the verdict and, as `review:ID`, the comments. A reaction's name is
-    `body`, the run that is undone `title`.
+    `body`.
 
     `severity` is the gravest of what is said, `confidence` the least sure, empty where nothing is.
     `fork`: the pull request comes from a fork. `links`: the text has addresses outside of the
     repository. `title`, `branch` and `base` are a pull request's; `conclusion` is a check's. A
-    comment's `title` says what it is about, and that of a review which prompt of `.reviewerc` made
-    it, if one did: a newer one takes the place of one that waits.
+    comment's `title` says what it is about: a newer one takes the place of one that waits. For
+    what else `title` holds see `prompt` and `undone_run`.
     """
 
     operation: Operation
@@ -86,6 +86,16 @@ class Act(
     base: str = ""
     conclusion: str = ""
     targets: tuple[str, ...] = ()
+
+    @property
+    def prompt(self) -> str:
+        """Return which prompt of `.reviewerc` makes a review; "" for the service's own."""
+        return self.title if self.operation == "post" else ""
+
+    @property
+    def undone_run(self) -> str:
+        """Return the run that is taken back."""
+        return self.title if self.operation == "undo" else ""
 
 
 # What each one does, of many.
@@ -118,7 +128,9 @@ def act_title(act: Act) -> str:
     match act.operation:
         case "post":
             verdict = {"approve": "an approval", "request_changes": "a request for changes"}
-            what = verdict.get(act.verdict, f"the prompt {act.title}" if act.title else "a review")
+            what = verdict.get(
+                act.verdict, f"the prompt {act.prompt}" if act.prompt else "a review"
+            )
             with_comments = f" with {len(act.comments)} comments" if act.comments else ""
             return f"post {what}{with_comments} on {target}"
         case "resolve":

@@ -146,7 +146,7 @@ class Poster:
                 return await self._forge.set_check(repository, act.head, act, external_id)
             case "open-pr":
                 return await self._forge.open_pull(repository, act)
-            case "post" if act.title:
+            case "post" if act.prompt:
                 return await self._post_prompt(repository, act)
             case "post":
                 return await self._post(repository, act)
@@ -248,7 +248,7 @@ class Poster:
             elif any(str(one.id) == number and one.state in STANDING for one in ours):
                 await self._forge.dismiss(repository, act.number, int(number), act.body)
         for one in ours:
-            if posts.reviewed_by(one.body) == act.title:
+            if posts.reviewed_by(one.body) == act.undone_run:
                 await self._forge.edit_review(repository, act.number, one.id, act.body)
         return Posted(id=0)
 

@@ -22,7 +22,7 @@ from supervisor.reviews.clones import Checkout
 from supervisor.reviews.core import prompts
 from supervisor.reviews.core.config.layers import EffectiveConfig
 from supervisor.reviews.core.mentions import split_words
-from supervisor.reviews.core.prompt_posts import prompt_act, run_of_prompt
+from supervisor.reviews.core.prompt_posts import prompt_act, prompt_and_run
 from supervisor.reviews.core.prompts import (
     ChosenPrompt,
     PromptOutcome,
@@ -183,7 +183,7 @@ class Prompts:
         repository: queries.Repository,
     ) -> queries.ReviewRun:
         """Keep what became of the prompts, and ask for what they say; the run's facts then."""
-        acts: list[Act] = []
+        acts: dict[str, Act] = {}
         target = target_of(repository, pull, going.run.head_sha)
         outcomes = {one.id: one for one in going.outcomes}
         for report, model in going.reports:
@@ -205,7 +205,9 @@ class Prompts:
             )
             if is_said:
                 is_recorded = model == "recorded"
-                acts.append(prompt_act(target, fresh, run_id=going.run.id, recorded=is_recorded))
+                acts[report.plan.id] = prompt_act(
+                    target, fresh, run_id=going.run.id, recorded=is_recorded
+                )
         order = [one.id for one in going.outcomes]
         kept = [msgspec.to_builtins(outcomes[name]) for name in sorted(order)]
         with self._engine.begin() as connection:
@@ -214,9 +216,8 @@ class Prompts:
             cost = run.cost + sum(one.cost for one in outcomes.values())
             queries.change_run(connection, run.id, prompts=kept, cost=cost)
             run = msgspec.structs.replace(run, prompts=kept, cost=cost)
-        for act in acts:
-            reason = f"the prompt {act.title} on {act.head[:12]}"
-            self._ask(act, repository.session_id, reason)
+        for prompt, act in acts.items():
+            self._ask(act, repository.session_id, f"the prompt {prompt} on {act.head[:12]}")
         return run
 
     def settled(self, act: Act) -> None:
@@ -228,11 +229,11 @@ class Prompts:
         self._change(act, {"told": [], "is_said": False})
 
     def _change(self, act: Act, facts: dict[str, object]) -> None:
-        run_id = run_of_prompt(act.body)
+        prompt, run_id = prompt_and_run(act.body)
         with self._engine.begin() as connection:
             run = queries.run(connection, run_id) if run_id else None
             if run is not None:
-                changed = [one | facts if one["id"] == act.title else one for one in run.prompts]
+                changed = [one | facts if one["id"] == prompt else one for one in run.prompts]
                 queries.change_run(connection, run.id, prompts=changed)
 
     def _told(self, run: queries.ReviewRun) -> dict[str, set[str]]:

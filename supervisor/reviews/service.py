@@ -326,9 +326,9 @@ class ReviewService:
     def _came_to_nothing(self, act: Act, reason: str, why: str) -> None:
         """An act of a review came to nothing: its receipt says so. A check that can't be set has
         no receipt but the record."""
-        if act.title and act.operation in ("post", "comment"):
+        if prompt_posts.mark_of(act.body):
             self.prompts.came_to_nothing(act)
-        if act.operation != "post" or act.title:
+        if act.operation != "post" or act.prompt:
             log.warning("an act came to nothing", act=act.operation, why=why)
             return
         self._leave(act, "skipped" if reason == "head-moved" else "failed", reason)
@@ -347,7 +347,7 @@ class ReviewService:
         if not isinstance(act, Act):
             return
         is_prompts = bool(prompt_posts.mark_of(act.body))
-        if not is_prompts and (act.operation != "post" or act.title):
+        if not is_prompts and (act.operation != "post" or act.prompt):
             return
         outcome = request.outcome or {}
         is_posted = bool(outcome.get("ok")) and not outcome.get("taken_back")

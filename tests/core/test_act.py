@@ -15,6 +15,7 @@ def act(**more: Any) -> Act:
     ("one", "words"),
     [
         (act(number=3), "post a review on acme/shop#3"),
+        (act(number=3, title="licences"), "post the prompt licences on acme/shop#3"),
         (act(number=3, verdict="approve"), "post an approval on acme/shop#3"),
         (act(verdict="request_changes"), "post a request for changes on acme/shop"),
         (
@@ -42,6 +43,13 @@ def act(**more: Any) -> Act:
 )
 def test_its_title_says_it_exactly(one: Act, words: str) -> None:
     assert title(one) == words
+
+
+def test_a_review_names_its_prompt_and_an_undo_its_run() -> None:
+    post, undo = act(title="licences"), act(operation="undo", title="ab12")
+    assert (post.prompt, post.undone_run) == ("licences", "")
+    assert (undo.prompt, undo.undone_run) == ("", "ab12")
+    assert act().prompt == ""
 
 
 def test_a_newer_review_takes_the_place_of_an_older_one_and_of_no_other() -> None:

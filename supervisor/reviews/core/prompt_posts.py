@@ -28,10 +28,10 @@ def mark_of(body: str) -> str:
     return found[0] if found else ""
 
 
-def run_of_prompt(body: str) -> str:
-    """Return the run that what a prompt said is of; "" where there is no mark of one."""
+def prompt_and_run(body: str) -> tuple[str, str]:
+    """Return the prompt that said this, and its run; both "" where there is no mark of one."""
     found = _own_mark(body)
-    return found[2] if found else ""
+    return (found[1], found[2]) if found else ("", "")
 
 
 def _own_mark(body: str) -> re.Match[str] | None:

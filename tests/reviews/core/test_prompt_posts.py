@@ -11,8 +11,8 @@ from supervisor.reviews.core.posts import MOST_BODY_CHARS, PullTarget, run_of
 from supervisor.reviews.core.prompt_posts import (
     mark_of,
     prompt_act,
+    prompt_and_run,
     prompt_mark,
-    run_of_prompt,
 )
 from supervisor.reviews.core.prompts import ChosenPrompt, PromptReport, report_of
 
@@ -106,10 +106,10 @@ def test_a_text_that_is_too_long_keeps_its_mark() -> None:
     assert "(cut here)" in body
     assert mark_of(body) == prompt_mark("p", "ab12")
     assert mark_of("nothing") == ""
-    assert (run_of_prompt(body), run_of_prompt("nothing")) == ("ab12", "")
+    assert (prompt_and_run(body), prompt_and_run("nothing")) == (("p", "ab12"), ("", ""))
     # What `why` quotes of the code.
     quoted = f"Why.\n\n```\n{prompt_mark('p', 'dead')}\n```"
-    assert (mark_of(quoted), run_of_prompt(quoted)) == ("", "")
+    assert (mark_of(quoted), prompt_and_run(quoted)) == ("", ("", ""))
     assert mark_of(f"{quoted}\n\n{prompt_mark('p', 'ab12')}\n") == prompt_mark("p", "ab12")
 
 
