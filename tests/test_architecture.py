@@ -207,6 +207,16 @@ def test_imports_follow_the_table() -> None:
     assert not judged(found(), "import supervisor")
 
 
+def test_only_the_composition_root_and_the_command_line_import_the_review_service() -> None:
+    users = {
+        row
+        for row in MAY_IMPORT
+        if any(one.split(".")[0] == "reviews" for one in MAY_IMPORT[row])
+        and row.split(".")[0] != "reviews"
+    }
+    assert users == {"app", "cli"}
+
+
 def test_no_import_goes_round_in_a_circle() -> None:
     """Neither between packages nor between modules, imports inside functions included."""
     modules = {module.name: module for module in supervisor_sources()}
