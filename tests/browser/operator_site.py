@@ -31,6 +31,7 @@ from supervisor.core.files.change_card import ChangeCard, ReadContent, Side, mak
 from supervisor.core.sessions import Session
 from supervisor.core.text.content_types import Image, image_of
 from supervisor.gate.gate import Refused
+from supervisor.reviews.pages import reviews_api, reviews_page
 from supervisor.server.app import build_agent_app, build_operator_app
 from supervisor.server.common.auth import OperatorAuth
 from supervisor.server.common.listening import listen
@@ -117,7 +118,10 @@ class Site:
         if is_signed_out or not hasattr(self, "auth"):
             self.auth = self.parts.new_auth(self.port)
         self.app = build_operator_app(
-            self.parts, self.auth, pages.handlers(), error_page=pages.error_page
+            self.parts,
+            self.auth,
+            (*pages.handlers(), *reviews_page.handlers(), *reviews_api.handlers()),
+            error_page=pages.error_page,
         )
         self._door = serve_operator(self.app, sock)
         self._running = self.tasks.create_task(self._door.run())
