@@ -60,7 +60,7 @@ type AskFor = Callable[[Act, str, str], None]
 
 
 class NoAllowanceError(GatehouseError):
-    """A session can't be started, because its run has no money any more."""
+    """A session can't start: its run has no money left."""
 
 
 class Budgets:
@@ -110,8 +110,8 @@ class Budgets:
         return NO_BUDGET[found.scope]
 
     def refilled(self) -> list[HeldSlot]:
-        """Return the reviews that waited for money and may go on: a period is over, a run gave
-        some back, or a cap was raised. Looks now and then, and after a run was settled."""
+        """Return the reviews that waited for money and may go on: a period ended, a run gave money
+        back, or a cap was raised. Checked now and then, and after each settlement."""
         now = self._clock.now()
         if now < self._look_at:
             return []
@@ -161,7 +161,7 @@ class Budgets:
     # -- for people --------------------------------------------------------------------------------
 
     def in_use(self) -> list[LayerUse]:
-        """Return what is used of the caps that hold now; of pull requests those that are half
+        """Return what is used of the caps in force; of pull requests only those that are half
         used."""
         now, caps = self._clock.now(), self.caps
         day, month = day_of(now), month_of(now)
@@ -176,8 +176,8 @@ class Budgets:
         return found + half
 
     def proposals(self) -> dict[str, int]:
-        """Return a higher cap of a day for each repository that the present one held on three days
-        of a week, by the key of its layer."""
+        """Return a higher daily cap for each repository whose present one held reviews on three
+        days of a week, by the layer's key."""
         cap, since = self.caps.repository, self._clock.now() - 7 * DAY_S
         if cap is None:
             return {}
@@ -191,7 +191,7 @@ class Budgets:
         }
 
     def notices(self) -> list[tuple[str, str, str, int]]:
-        """Return what was said of the caps that hold now: scope, key, period, percent."""
+        """Return the notices that were given of the caps in force: scope, key, period, percent."""
         now = self._clock.now()
         current = ("", day_of(now), month_of(now))
         with self._engine.connect() as connection:
@@ -206,8 +206,8 @@ class Budgets:
     # -- while it runs -----------------------------------------------------------------------------
 
     async def start(self, run_id: str, start: StartPaid, *, parts: int = 1) -> str:
-        """Start one of the `parts` sessions of a run, with its part of the run's money; return its
-        id. `NoAllowanceError` where that was given back, or is used up."""
+        """Start one of a run's `parts` sessions with its share of the money; return its id.
+        `NoAllowanceError` where the money was given back or is used up."""
         with self._engine.begin() as connection:
             allowances.lock(connection)
             attempt = allowances.open_attempt(connection, run_id)
@@ -235,12 +235,13 @@ class Budgets:
     # -- after it ----------------------------------------------------------------------------------
 
     def lose(self) -> None:
-        """At start: of what an earlier process was about to start, all of the money counts."""
+        """At start-up: count as spent all money of sessions that an earlier process was about to
+        start."""
         with self._engine.begin() as connection:
             allowances.lose_sessions(connection)
 
     def settle_over(self) -> None:
-        """Give back what attempts that are over didn't use, as far as the books know it."""
+        """Give back what ended attempts reserved and, by the ledger, did not use."""
         with self._engine.connect() as connection:
             if not allowances.attempts_over(connection):
                 return

@@ -1,7 +1,7 @@
-"""The disk under clones: what is in use, what goes to make room, and how it goes.
+"""Disk space of clones: what is in use, and what is removed to make room.
 
-What is removed is first renamed to where nothing is ever opened, then removed in a thread. So a
-kill at any moment leaves either a whole tree or rubbish that the next start sweeps.
+What is removed is first renamed to a place where nothing is ever opened, then removed in a thread.
+So a kill at any moment leaves either a whole tree or rubbish that the next start sweeps.
 """
 
 import asyncio
@@ -38,7 +38,7 @@ class CloneRoom:
 
     @contextlib.asynccontextmanager
     async def used(self, clone: Path) -> AsyncIterator[None]:
-        """Keep a clone until the block ends; afterwards there is room again."""
+        """Keep a clone from being removed until the block ends, then make room."""
         self._users[clone] += 1
         try:
             yield
@@ -61,11 +61,11 @@ class CloneRoom:
         return False
 
     async def packs_bytes(self, clone: Path) -> int:
-        """Return what the packs of a clone take, also those that come in now."""
+        """Return the size of a clone's packs, those still being fetched included."""
         return sum((await asyncio.to_thread(_packs, clone)).values())
 
     async def trees(self, clone: Path) -> list[Path]:
-        """Return the checkouts of a clone; what is none goes."""
+        """Return the checkouts of a clone; anything else is removed."""
         (clone / "trees").mkdir(exist_ok=True)
         found = await asyncio.to_thread(lambda: sorted((clone / "trees").iterdir()))
         for one in found:
@@ -125,7 +125,7 @@ def make_tree(tree: Path) -> None:
 
 
 def note_size(tree: Path, size_bytes: int) -> None:
-    """Note what a checkout takes."""
+    """Record how much space a checkout takes."""
     (admin_of(tree) / _SIZE).write_text(f"{size_bytes}")
 
 
@@ -155,7 +155,7 @@ def _packs(clone: Path) -> dict[Path, int]:
 
 
 def _whole_packs(clone: Path) -> int:
-    """Remove what a fetch left that was killed; return how many packs there are."""
+    """Remove what a killed fetch left behind; return the number of packs."""
     count = 0
     for one in _packs(clone):
         if one.name.startswith("tmp_"):

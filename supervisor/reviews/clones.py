@@ -47,7 +47,7 @@ _DIFF = (*SAFE_DIFF, "-U3")
 
 
 class CloneError(GatehouseError):
-    """The code can't be had. `may_retry`: it may be another time."""
+    """The code can't be fetched. `may_retry`: a retry may succeed."""
 
     def __init__(self, message: str, *, may_retry: bool = True) -> None:
         super().__init__(without_tokens(message), "it is tried again" if may_retry else "")
@@ -126,7 +126,7 @@ class Clones:
 
     async def since(self, checkout: Checkout, last: str) -> list[ChangedFile] | None:
         """Return what changed in the files of the change since an earlier head; None where that
-        commit isn't there any more."""
+        commit is gone."""
         if not is_sha(last) or not await self._has(checkout.clone, last):
             return None
         found = await self._files(checkout.clone, last, checkout.head)
@@ -134,8 +134,8 @@ class Clones:
         return [one for one in found if one.path in names or one.old_path in names]
 
     async def rebased(self, checkout: Checkout, base: str) -> set[str] | None:
-        """Return the files that differ between an earlier base and this one; None where that
-        commit isn't there any more, or they are too many."""
+        """Return the files that differ between an earlier base and this one; None where that commit
+        is gone, or they are too many."""
         if not is_sha(base) or not await self._has(checkout.clone, base):
             return None
         words = (*_DIFF, "--name-only", "--no-renames", "-z", base, checkout.base)
@@ -144,13 +144,13 @@ class Clones:
         return set(names) if found.ok and not found.truncated else None
 
     async def text_at(self, checkout: Checkout, revision: str, path: str) -> str | None:
-        """Return a file as text at a commit; None where it has none, or more than anybody reads."""
+        """Return a file as text at a commit; None where there is none, or it is too long."""
         data = await self.data_at(checkout, revision, path)
         return None if data is None else data.decode("utf-8", "replace")
 
     async def data_at(self, checkout: Checkout, revision: str, path: str) -> bytes | None:
-        """Return a file's bytes at a commit; None where there is none, it is no file, or has more
-        than anybody reads."""
+        """Return a file's bytes at a commit; None where it doesn't exist, isn't a file, or is too
+        long."""
         return await self._data(checkout.clone, revision, path)
 
     async def branch_files(self, branch: WantedBranch, paths: Sequence[str]) -> BranchFiles | None:
@@ -220,7 +220,8 @@ class Clones:
         return is_warm
 
     async def _size_bytes(self, clone: Path, head: str) -> int:
-        """Return what the files of a commit take; `CloneError` where they are too many."""
+        """Return the disk space that the files of a commit take; `CloneError` where it is too
+        much."""
         words = ("ls-tree", "-r", "-t", "-l", "-z", head)
         listed = await self._try(clone, *words, timeout_s=LIST_S, limit_bytes=MOST_LIST_BYTES)
         why = "it has more files than can be listed"
@@ -281,7 +282,7 @@ class Clones:
         return folder
 
     async def _checked_out(self, folder: Path, head: str, size_bytes: int) -> bool:
-        """Write the files of a commit into a worktree; return whether all went well."""
+        """Write the files of a commit into a worktree; return whether that succeeded."""
         clone_room.note_size(folder, size_bytes)
         place = GitPlace(clone_room.admin_of(folder), folder)
         moved = await run_git(
@@ -338,7 +339,7 @@ class Clones:
 
 
 def _said(done: Completed, secret: str = "") -> str:
-    """Return the end of what git said went wrong, without credentials."""
+    """Return the end of git's error output, without credentials."""
     said = done.stderr.decode(errors="replace").strip()
     return without_tokens(said.replace(secret, "") if secret else said)[-300:]
 

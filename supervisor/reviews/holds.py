@@ -36,8 +36,8 @@ class Holds:
         self.stopped = stopped
 
     def hold(self, scope: HoldScope, key: str, *, by: str, why: str) -> Hold:
-        """Hold what `scope` and `key` say; where it is held already, what they say of it is
-        replaced. It holds even where it can't be recorded."""
+        """Hold what `scope` and `key` name; an existing hold is replaced. It holds even where it
+        can't be recorded."""
         now = self._clock.now()
         with self._engine.begin() as connection:
             key = _key(connection, scope, key)
@@ -63,8 +63,8 @@ class Holds:
             return holds.standing(connection)
 
     def keeps(self, act: Act) -> bool:
-        """Return whether an act waits. Checks don't, unless everything is stopped: they say that a
-        review is held."""
+        """Return whether an act has to wait. Checks wait only while everything is stopped: they say
+        that a review is held."""
         if self.stopped() is not None:
             return True
         if act.operation == "check":
@@ -83,7 +83,7 @@ def pull_named(text: str) -> tuple[str, int]:
 
 
 def words(hold: Hold) -> str:
-    """Return who holds, and why, as a receipt says it."""
+    """Return who holds, and why, in the words of a receipt."""
     return f"held by {hold.by}{': ' + hold.why if hold.why else ''}"
 
 

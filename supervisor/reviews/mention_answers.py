@@ -1,7 +1,7 @@
-"""Answers comments that call us: what who wrote one may do is asked of the forge.
+"""Answers comments that mention us, after asking the forge what their author may do.
 
-What a comment says is read from the forge, too: the webhook only told that there is one. A reaction
-says that it was heard; words are an act like any other.
+The comment's text is read from the forge, too: the webhook only says that there is one. A reaction
+says that it was heard; an answer in words is an act like any other.
 """
 
 from collections.abc import Callable, Sequence
@@ -114,8 +114,8 @@ class Mentions:
     def called(
         self, repository: queries.Repository, pull: queries.PullRequest, config: EffectiveConfig
     ) -> list[queries.WaitingMention]:
-        """Return the mentions that call for a prompt of this configuration, and say that they were
-        heard. Of what it doesn't know nothing comes."""
+        """Return the mentions that call for a prompt of this configuration, and react to them.
+        Unknown ones are dropped."""
         known = {one.value.id for one in config.commands}
         with self._engine.begin() as connection:
             waiting = _prompts_waiting(connection, pull.id)
@@ -132,18 +132,18 @@ class Mentions:
     def answered(
         self, repository: queries.Repository, called: Sequence[queries.WaitingMention]
     ) -> None:
-        """What these mentions called for has run."""
+        """The prompts of these mentions have run."""
         with self._engine.begin() as connection:
             for one in called:
                 queries.end_mention(connection, _key(repository, one), "done")
 
     def wants_more(self, pull_id: int) -> bool:
-        """Return whether a mention came that no run has looked at."""
+        """Return whether a mention came in that no run has looked at."""
         with self._engine.connect() as connection:
             return bool(_prompts_waiting(connection, pull_id))
 
     async def call_again(self) -> None:
-        """Have the mentions run that a full slot, or a reason that is over, kept from it."""
+        """Run the mentions that a full slot, or a reason that is over, kept from running."""
         with self._engine.connect() as connection:
             found = [queries.pull(connection, one) for one in queries.pulls_called(connection)]
             places = [
@@ -205,7 +205,7 @@ class Mentions:
         return HEARD, mentions.why_text(match[0])
 
     async def _of_thread(self, on: "_Answer") -> str:
-        """Return the short id of the finding that the thread of an inline comment is about."""
+        """Return the short id of the finding that an inline comment's thread is about."""
         if not on.is_inline or on.comment.in_reply_to is None:
             return ""
         first = await self._comment(on.repository, on.comment.in_reply_to, is_inline=True)
@@ -281,7 +281,7 @@ def _key(repository: queries.Repository, one: queries.WaitingMention) -> queries
 
 
 def _prompts_waiting(connection: Connection, pull_id: int) -> list[queries.WaitingMention]:
-    """Return the mentions that call for a prompt: what is built in is done where it is heard."""
+    """Return the mentions that call for a prompt; built-in commands are done at once."""
     waiting = queries.waiting_mentions(connection, pull_id)
     return [one for one in waiting if one.command not in MENTIONS]
 

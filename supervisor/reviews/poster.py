@@ -33,7 +33,7 @@ type Failed = Callable[[Act, str, str], None]
 
 
 class MovedError(GatehouseError):
-    """The head isn't what the act is about any more."""
+    """The pull request's head has moved on from the act's."""
 
 
 class Poster:
@@ -60,15 +60,15 @@ class Poster:
         self._tasks: set[asyncio.Task[Any]] = set()
 
     async def close(self) -> None:
-        """End what waits for a release or for the forge. What was begun is looked for at the next
-        start, what wasn't is done then."""
+        """End the tasks that wait. An act that was begun is looked for at the next start; others
+        are done then."""
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
     @contextlib.contextmanager
     def _known(self) -> Iterator[None]:
-        """Know the task that runs this, for as long as it does."""
+        """Keep track of the task that runs this, for as long as it does."""
         task = asyncio.current_task()
         assert task is not None
         is_outer = task not in self._tasks

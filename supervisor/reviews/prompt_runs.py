@@ -221,11 +221,11 @@ class Prompts:
         return run
 
     def settled(self, act: Act) -> None:
-        """What a prompt said stands on the forge, or a person denied it: it isn't said again."""
+        """A prompt's post stands on the forge, or a person denied it: it isn't said again."""
         self._change(act, {"is_settled": True})
 
     def came_to_nothing(self, act: Act) -> None:
-        """What a prompt said isn't posted: it may be said again."""
+        """A prompt's post failed: it may be said again."""
         self._change(act, {"told": [], "is_said": False})
 
     def _change(self, act: Act, facts: dict[str, object]) -> None:
@@ -237,8 +237,8 @@ class Prompts:
                 queries.change_run(connection, run.id, prompts=changed)
 
     def _told(self, run: queries.ReviewRun) -> dict[str, set[str]]:
-        """Return the findings that each prompt has told in earlier runs of the pull request, by
-        its id; no entry where it has said nothing yet."""
+        """Return the findings that each prompt told in earlier runs of the pull request, by the
+        prompt's id; a prompt that said nothing yet has no entry."""
         with self._engine.connect() as connection:
             earlier = queries.runs_of(connection, run.pull_id)
         found: dict[str, set[str]] = {}

@@ -1,7 +1,6 @@
-"""Reads the truth from the forge, and gives the slot of a pull request what follows from it.
+"""Reads the state of a pull request from the forge, and updates its slot.
 
-A delivery only wakes this: what it says may be old, forged in part, or lost. So the same is done
-for what a poll finds.
+A delivery only wakes this: its content may be old, forged in part, or lost. A poll does the same.
 """
 
 import contextlib
@@ -160,7 +159,7 @@ class Reconcile:
                     )
 
     async def poll(self) -> None:
-        """Find what no webhook told: deliveries that nobody took, and open pull requests."""
+        """Find what no webhook told: undelivered webhooks, and open pull requests."""
         now = self._clock.now()
         with self._engine.begin() as connection:
             queries.tidy_deliveries(
@@ -180,7 +179,7 @@ class Reconcile:
                 await self._poll(repository)
 
     async def _fetch_lost(self) -> None:
-        """Have the deliveries that nobody took sent again."""
+        """Have undelivered webhooks sent again."""
         for failed in await self._forge.failed_deliveries():
             with self._engine.connect() as connection:
                 known = queries.delivery(connection, "github", failed.guid)
@@ -206,9 +205,9 @@ class Reconcile:
                 await self.pull(repository, number)
 
     def _has_failed(self, repository: queries.Repository, facts: PullFacts) -> bool:
-        """Return whether reviews of this very head failed so often that only a person, or another
-        push, has it tried again. A dead one is tried again, later each time: that the forge was
-        asked just now shows that it answers."""
+        """Return whether reviews of this head failed so often that only a person or another push
+        starts one. A dead head is tried again, later each time: the forge has just shown that it
+        answers."""
         with self._engine.connect() as connection:
             known = queries.pull_numbered(connection, repository.id, facts.number)
             runs = [] if known is None else queries.runs_of(connection, known.id)
@@ -316,7 +315,7 @@ class Reconcile:
         return "wanted"
 
     async def _permission(self, repository: queries.Repository, login: str) -> str:
-        """Return what a pull request's author may do: nothing where that can't be asked."""
+        """Return what a pull request's author may do; `none` where the forge can't be asked."""
         try:
             return await self._forge.permission(facts_of(repository), login)
         except ForgeError as error:
@@ -347,7 +346,8 @@ class Reconcile:
         recent: int,
         skips_draft: bool,
     ) -> tuple[str, Outcome]:
-        """Return why the pull request isn't reviewed, as a code, and what its receipt says."""
+        """Return the reason code for not reviewing a pull request, "" to review it, and the
+        receipt's outcome."""
         if not facts.is_open:
             return "closed", "skipped"
         if not repository.enabled:
@@ -367,8 +367,7 @@ class Reconcile:
 
 @contextlib.contextmanager
 def _apart(what: str) -> Iterator[None]:
-    """What fails about one thing keeps none of the others waiting: it is asked again by the next
-    poll."""
+    """Log a failure about one thing, so that the others go on; the next poll tries again."""
     try:
         yield
     except ForgeError as error:
@@ -386,7 +385,7 @@ async def _ignored(repository: queries.Repository, delivery: queries.Delivery) -
 
 
 def facts_of(repository: queries.Repository) -> RepositoryFacts:
-    """Return a repository as its forge's client takes it."""
+    """Return a repository in the form that the forge's client takes."""
     return RepositoryFacts(
         full_name=repository.full_name,
         external_id=repository.external_id or 0,

@@ -1,6 +1,6 @@
-"""The rounds of a pull request: what is known of it before a review, and what is after it.
+"""Rounds of a pull request: the findings that are known before a review, and after it.
 
-`reviews.core.tracking` says what becomes of a finding; this reads the code and the database for it.
+`reviews.core.tracking` decides what becomes of each finding; this reads code and database for it.
 """
 
 import asyncio
@@ -103,7 +103,7 @@ class Rounds:
         return unseen(checkout.files, touched, skipped=skipped, rebased=rebased)
 
     async def lines(self, checkout: Checkout, paths: Collection[str]) -> dict[str, Sequence[str]]:
-        """Return the lines at the head of those of these files that are there."""
+        """Return the lines at the head of each of these files that exists."""
         found: dict[str, Sequence[str]] = {}
         for path in paths:
             text = await self._clones.text_at(checkout, checkout.head, path)
@@ -121,8 +121,8 @@ class Rounds:
         *,
         floor: Severity = "low",
     ) -> RoundOutcome:
-        """Keep what a round comes to, and return it. `lines` are those of the files that findings,
-        known and new, are in."""
+        """Store a round's outcome, and return it. `lines` are those of all files with findings,
+        known or new."""
         outcome = await asyncio.to_thread(
             tracking.advance,
             begun.known,
@@ -162,8 +162,8 @@ class Rounds:
     # -- what people say -------------------------------------------------------------------------
 
     def posted(self, run: queries.ReviewRun, kept: Collection[str] | None, *, by: str) -> None:
-        """A run's review stands on the forge, with the comments of the `kept` findings (None: all
-        of them): what was left out, a person doesn't want."""
+        """A run's review stands on the forge, with the comments of the `kept` findings (None: all).
+        A person left out the others."""
         said = run.review or {}
         inline = set(said.get("inline", ()))
         out = inline - (inline if kept is None else set(kept))
@@ -174,7 +174,7 @@ class Rounds:
             self._say(run.pull_id, identity, "wont-fix", by=by, why="left out of the review")
 
     def denied(self, run: queries.ReviewRun, *, by: str, why: str) -> None:
-        """A person denied a run's review: what it says isn't said again."""
+        """A person denied a run's review: its findings aren't posted again."""
         for identity in (run.review or {}).get("post", ()):
             self._say(run.pull_id, identity, "wont-fix", by=by, why=why)
 
@@ -188,8 +188,8 @@ class Rounds:
         why: str,
         scope: SaidScope = "pull",
     ) -> TrackedFinding:
-        """Keep what a person says of a finding, named by the short id that each comment shows;
-        return it. `NotFoundError` or `UserError` where that names none."""
+        """Store a person's word on a finding, named by the short id that its comment shows; return
+        the finding. `NotFoundError` or `UserError` where that names none."""
         with self._engine.connect() as connection:
             known = findings.of_pull(connection, pull_id)
         wanted = finding.strip().strip("`").casefold()

@@ -160,8 +160,8 @@ class ReviewService:
             tasks.create_task(self._queue.serve(self.runs.handle, concurrency), name="reviews-runs")
 
     async def drain(self, patience_s: float = DRAIN_S) -> None:
-        """Start no run any more, and return once those under way have ended, or the patience has.
-        What is left is given back when `run` is cancelled, and taken up at the next start."""
+        """Start no more runs, and return once those under way have ended, or after the patience.
+        The rest is given back when `run` is cancelled, and taken up at the next start."""
         self.slots.is_closing = True
         self.slots.drain()
         with contextlib.suppress(TimeoutError):
@@ -169,14 +169,14 @@ class ReviewService:
                 await self.runs.idle.wait()
 
     def hold(self, scope: HoldScope, key: str, *, by: str, why: str = "") -> list[Hold]:
-        """Start no review of what is held, and have its acts wait; return all that is held.
-        `UserError`, `NotFoundError` where that is nothing."""
+        """Hold reviews and acts of what is named; return all holds. `UserError`, `NotFoundError`
+        where it names nothing."""
         self.holds.hold(scope, key, by=by, why=why)
         self.slots.drain()
         return self.holds.standing()
 
     def release(self, scope: HoldScope, key: str, *, by: str) -> list[Hold]:
-        """Go on with what was held; return what still is. `NotFoundError` where it wasn't."""
+        """Release a hold; return those that remain. `NotFoundError` where it wasn't held."""
         self.holds.release(scope, key, by=by)
         self._woken.set()
         return self.holds.standing()
@@ -245,8 +245,8 @@ class ReviewService:
         return part
 
     def pull_of_push(self, request: Request) -> Act | None:
-        """Return the act that opens a pull request of what a push moved; None where it is no push
-        that was carried out, or goes to no repository of ours."""
+        """Return the act that opens a pull request for a carried-out push; None for anything else,
+        or where the push went to none of our repositories."""
         action = request.action
         if not isinstance(action, Git) or len(action.updates) != 1:
             return None
@@ -286,7 +286,7 @@ class ReviewService:
         return found if is_same and parts.scheme in ("https", "http") else None
 
     def code_of(self, act: Act) -> dict[str, list[tuple[int, str, bool]]]:
-        """Return the code beside each finding of a review, by the finding: number, text, and
+        """Return the code beside each finding of a review, by finding: line number, text, and
         whether the finding is about that line."""
         run = self._run_of(act)
         said = (run.review if run is not None else None) or {}
@@ -324,8 +324,8 @@ class ReviewService:
         return facts_of(found)
 
     def _came_to_nothing(self, act: Act, reason: str, why: str) -> None:
-        """An act of a review came to nothing: its receipt says so. A check that can't be set has
-        no receipt but the record."""
+        """Leave the receipt of a review that couldn't be posted. A check that can't be set is only
+        on record."""
         if prompt_posts.mark_of(act.body):
             self.prompts.came_to_nothing(act)
         if act.operation != "post" or act.prompt:
@@ -341,8 +341,8 @@ class ReviewService:
             self.receipts.leave(pull.id, act.head, outcome=outcome, reason=reason)
 
     def _answered(self, request: Request) -> None:
-        """A review that a person denied has its receipt, too; what stands on the forge, or was
-        denied, isn't said again."""
+        """Leave the receipt of a denied review, and keep posted or denied findings from being
+        posted again."""
         act = request.action
         if not isinstance(act, Act):
             return
@@ -368,7 +368,8 @@ class ReviewService:
             self.rounds.posted(run, [one.finding for one in act.comments], by=by)
 
     def _withdraw(self, repository: queries.Repository, number: int, why: str) -> None:
-        """Close what waits for an answer about a pull request: nobody wants it any more."""
+        """Close the requests about a pull request that wait for an answer: nobody wants them any
+        more."""
         waiting = [
             one.id
             for one in self._gate.queue.pending(repository.session_id)
@@ -408,8 +409,8 @@ class ReviewService:
                 log.exception("looking at what is wanted failed")
 
     def _look_at_switch(self) -> None:
-        """End what runs once everything is stopped, perhaps by hand; and after it, set the checks
-        that were denied meanwhile."""
+        """End runs once everything is stopped, perhaps by hand; afterwards set the checks that were
+        denied meanwhile."""
         is_stopped = self.slots.is_stopped()
         if is_stopped and not self._was_stopped:
             self.runs.stop_all()

@@ -1,4 +1,4 @@
-"""Receipts: signed, kept, and set as a check on the head that they are about."""
+"""Receipts: signed, stored, and shown as a check on their head."""
 
 import base64
 from collections.abc import Callable, Sequence
@@ -47,8 +47,8 @@ class Receipts:
         run: queries.ReviewRun | None = None,
         findings: dict[str, int] | None = None,
     ) -> queries.Receipt | None:
-        """Leave a receipt for a head, and set its check. None where the newest one says the same
-        already."""
+        """Leave a receipt for a head, and set its check. None where the newest one says the
+        same."""
         now = self._clock.now()
         with self._engine.begin() as connection:
             pull = queries.pull(connection, pull_id)
@@ -100,9 +100,8 @@ class Receipts:
         return receipt
 
     def set_missing(self, session_id: str, requests: Sequence[Request]) -> None:
-        """Ask for the checks of a repository's receipts that a crash left without one, or that
-        were denied while everything was stopped. `requests`: what its session asked for, newest
-        first."""
+        """Ask for a repository's checks that are missing: a crash lost them, or they were denied
+        while everything was stopped. `requests`: what its session asked for, newest first."""
         asked = {
             (one.action.number, one.action.head): one.action.conclusion
             for one in reversed(requests)

@@ -95,14 +95,14 @@ class Slots:
     def _paid(
         self, connection: Connection, pull_id: int, event: slots.Due, start: StartRun
     ) -> slots.Due:
-        """Reserve the money of a run that would start; the event that says whether it may."""
+        """Reserve a run's money; return the event that says whether it may start."""
         why = self._budgets.reserve(connection, pull_id, start.run_id, start.attempt)
         if why == WAIT:
             return replace(event, held=True)
         return replace(event, no_budget=why)
 
     def end_leases(self) -> None:
-        """At the start of the one machine there is: what an earlier process ran is lost."""
+        """End every lease at start-up: with one machine, runs of an earlier process are lost."""
         self._budgets.lose()
         with self._engine.begin() as connection:
             queries.end_leases(connection, self._clock.now())
@@ -112,14 +112,15 @@ class Slots:
         return self._holding.stopped() is not None
 
     def may_start(self) -> bool:
-        """Return whether a run may start at all: not while everything is stopped, or ends."""
+        """Return whether a run may start at all: not while everything is stopped or shutting
+        down."""
         return not self.is_closing and not self.is_stopped()
 
     def give_back(
         self, run: queries.ReviewRun, why: str, *, outcome: str = "stopped", until: float = 0.0
     ) -> None:
-        """End a run that nobody may go on with; its slot wants the newest head again at once, or
-        from a time on."""
+        """End a run without a failure; its slot wants the newest head again, now or from `until`
+        on."""
         with self._engine.begin() as connection:
             queries.change_run(
                 connection, run.id, ended_at=self._clock.now(), outcome=outcome, reason=why
@@ -127,7 +128,8 @@ class Slots:
         self.happened(run.pull_id, slots.GivenBack(run.id, run.attempt, run.full, until))
 
     def drain(self) -> None:
-        """Look at every slot whose wait or lease may be over, and offer again what nobody took."""
+        """Look at every slot whose debounce or lease may be over, and offer unclaimed runs
+        again."""
         now = self._clock.now()
         self._budgets.settle_over()
         for waits in self._budgets.refilled():
@@ -160,7 +162,7 @@ class Slots:
         return {}
 
     def _hold(self, pull_id: int, hold: Hold, head: str) -> None:
-        """Leave a slot as it is, and one receipt that says who holds it."""
+        """Leave a slot as it is, with one receipt that names the hold."""
         told = pull_id, hold.id, head
         if told in self._told:
             return

@@ -1,6 +1,6 @@
-"""Takes back what a run posted: a person's own wish, so it is granted at once, and on record.
+"""Takes back what a run posted. A person wants it, so it is granted at once, and on record.
 
-Apart from `service`, whose requests it asks for: `poster` carries it out.
+`service` takes the wish, `poster` carries it out.
 """
 
 import asyncio

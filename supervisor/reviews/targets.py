@@ -1,4 +1,4 @@
-"""What an act is about, out of the facts of a repository and its pull request."""
+"""Acts and their targets, made from the facts of a repository and its pull request."""
 
 from typing import Any, cast
 
@@ -8,7 +8,7 @@ from supervisor.reviews.store import queries
 
 
 def target_of(repository: queries.Repository, pull: queries.PullRequest, head: str) -> PullTarget:
-    """Return a pull request at one head, as templates take it."""
+    """Return a pull request at one head, as the templates take it."""
     return PullTarget(
         forge=cast("Forge", repository.forge),
         repository=repository.full_name,

@@ -1,6 +1,6 @@
-"""What earlier rounds left on a pull request and is out of date: asked to be taken away.
+"""Asks to remove what earlier rounds left on a pull request and no longer holds.
 
-An approval of ours at another head, and the threads of findings that are gone.
+That is our approval of another head, and the threads of findings that are gone.
 """
 
 from collections.abc import Callable, Sequence

@@ -1,6 +1,6 @@
-"""The review service of a supervisor: which parts it is made of, and its door.
+"""Builds the review service from the parts of a supervisor, and opens its door for webhooks.
 
-`gatehouse up --reviews` and `gatehouse demo` open it on the parts of their supervisor.
+`gatehouse up --reviews` and `gatehouse demo` open it.
 """
 
 import asyncio
@@ -40,7 +40,7 @@ STRANGER_POLICY = ROOT / "policy/examples/reader.yaml"
 
 
 class ReviewedParts(ReviewParts, Protocol):
-    """What the service needs of a supervisor that its routes don't."""
+    """The supervisor's parts that the service is built from."""
 
     engine: Engine
 
@@ -236,8 +236,8 @@ class GitHubApp(NamedTuple):
 
 
 def read_app(settings: Settings) -> GitHubApp:
-    """Return the App that the settings name, or that was made here; `UserError` where there is
-    none: without a secret there is no door."""
+    """Return the App that the settings name, or that `gatehouse app create` made; `UserError` where
+    there is none: the door opens only with its secret."""
     app_id, folder = settings.github_app_id, settings.github_app_dir
     key_file, secret_file = settings.github_key_file, settings.github_secret_file
     if not app_id and (folder / "app.json").is_file():

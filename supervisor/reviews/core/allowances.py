@@ -107,7 +107,7 @@ def layers(caps: Caps, payer: Payer, now: float) -> tuple[Layer, ...]:
 
 def reservable(uses: Sequence[LayerUse]) -> int | Layer:
     """Return how much a run may reserve in all of its layers, or the first layer that has too
-    little left. The narrowest layer comes first and has a cap."""
+    little left. Layers come narrowest first, and the narrowest has a cap."""
     run_cap = uses[0].layer.cap
     assert run_cap is not None
     caps = [use.layer.cap for use in uses if use.layer.cap is not None]
@@ -123,8 +123,7 @@ def reservable(uses: Sequence[LayerUse]) -> int | Layer:
 
 
 def due_notices(use: LayerUse, said: Collection[int]) -> list[int]:
-    """Return the marks (50, 80, 100 %) that finished runs have reached, and nobody was told of.
-    Where no run fits any more, all of it is used."""
+    """Return the marks (50, 80, 100 %) of a cap that are reached and not among those `said`."""
     cap = use.layer.cap
     if cap is None:
         return []
@@ -136,8 +135,8 @@ def due_notices(use: LayerUse, said: Collection[int]) -> list[int]:
 
 
 def share(reserved: int, given: Sequence[int], parts: int) -> int:
-    """Return the budget of one more of `parts` sessions of a run, which were `given` these so far:
-    together they never have more than the run reserved."""
+    """Return the budget of the next of a run's `parts` sessions, after those that were `given`:
+    together they never exceed what the run reserved."""
     return max(0, min(reserved // max(1, parts), reserved - sum(given)))
 
 

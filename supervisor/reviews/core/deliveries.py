@@ -118,7 +118,7 @@ def action_name(payload: Mapping[str, Any]) -> str:
 
 
 def is_full_name(text: str) -> bool:
-    """Return whether a text is `OWNER/REPO`, and nothing that a path would read otherwise."""
+    """Return whether a text is `OWNER/REPO`, without anything special in a path."""
     return bool(_FULL_NAME.match(text)) and text.partition("/")[2] not in (".", "..")
 
 
@@ -140,7 +140,7 @@ def _at(payload: Mapping[str, Any], *keys: str) -> Any:
 
 
 def _is_deep(body: bytes) -> bool:
-    """Return whether brackets outside of texts go deeper than they may, or are too many."""
+    """Return whether brackets outside of strings are nested too deep, or are too many."""
     if body.count(b"[") + body.count(b"{") > MOST_BRACKETS:
         return True
     depth = 0
@@ -156,8 +156,7 @@ def _is_deep(body: bytes) -> bool:
 
 
 def _has_doubles(body: bytes) -> bool:
-    """Return whether an object has a key twice: the last one counts for one reader, the first for
-    another."""
+    """Return whether an object has a key twice: readers differ on which one counts."""
     import json
 
     def pairs(found: list[tuple[str, Any]]) -> None:

@@ -108,7 +108,7 @@ def _parted(part: bytes) -> tuple[bytes, bytes]:
 
 
 def _found(part: bytes, text: bytes) -> Iterator[int]:
-    """Yield where a part stands: in a tenth of the time of an expression, of megabytes."""
+    """Yield each position of a byte string; ten times as fast as an expression on megabytes."""
     at = text.find(part)
     while at >= 0:
         yield at
@@ -163,8 +163,8 @@ def unseen(
 def with_unseen(
     touched: Sequence[ChangedFile], files: Sequence[ChangedFile], names: Collection[str]
 ) -> list[ChangedFile]:
-    """Return what was touched since an earlier round, with all lines of the change where nobody
-    has seen them (`names`)."""
+    """Return what was touched since an earlier round, plus every line of the change in the files
+    `names`, which nobody has seen yet."""
     hunks = {one.path: one.hunks for one in files if one.path in names}
     known = {one.path for one in touched}
     return [
@@ -178,5 +178,5 @@ def with_unseen(
 
 
 def plain_text(path: str) -> str:
-    """Return a name as a text that can be stored and sent."""
+    """Return a file name as text that can be stored and sent."""
     return path.encode("utf-8", "surrogateescape").decode("utf-8", "replace")

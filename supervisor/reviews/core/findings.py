@@ -37,7 +37,8 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class PlacedFinding(NamedTuple):
-    """A finding with its identity, and where a forge takes it; `line` 0: nowhere in the change."""
+    """A finding with its id, and the lines where a forge takes it; `line` 0: nowhere in the
+    change."""
 
     id: str
     finding: Finding
@@ -76,16 +77,16 @@ def place(
 
 
 def identity(finding: Finding, occurrence: int = 1) -> str:
-    """Return what a finding is known by over rebases and rewording: its kind, its path, and the
-    code that it is about; its title where it quotes none. `occurrence`: the how many-th place of
-    the file that has this code."""
+    """Return a finding's id, which survives rebases and rewording: a hash of its kind, its path and
+    the quoted code, or its title where it quotes none. `occurrence` counts equal findings in one
+    file."""
     about = folded(finding.quote) or folded(finding.title).casefold()
     parts = (finding.skill, finding.path, about, *([occurrence] if occurrence > 1 else []))
     return hashlib.blake2b(msgspec.msgpack.encode(parts), digest_size=8).hexdigest()
 
 
 def _lines(finding: Finding, file: ChangedFile | None, lines_of: LinesOf) -> tuple[int, int]:
-    """Return first and last line of where it stands; zeros where that isn't in the change."""
+    """Return the first and last line of a finding; zeros where it lies outside the change."""
     if file is None or finding.line is None:
         return 0, 0
     end = finding.line
@@ -104,9 +105,8 @@ def _lines(finding: Finding, file: ChangedFile | None, lines_of: LinesOf) -> tup
 def find_quote(
     quote: str, lines: Sequence[str], near: int, *, within: int = NEAR_LINES
 ) -> tuple[int, int] | None:
-    """Return the first and last line of the quoted code, the nearest to where it was said to be,
-    and no further away than `within` lines; None where it isn't there, or takes too long to
-    find."""
+    """Return the first and last line of the quoted code: the match nearest to where it was said to
+    be, within `within` lines; None where there is none, or the search takes too long."""
     wanted = [text for one in quote.splitlines() if (text := folded(one))]
     if not wanted:
         return None
@@ -134,5 +134,5 @@ def _order(finding: Finding) -> tuple[int, str, int]:
 
 
 def folded(text: str) -> str:
-    """Return a text without what spaces say."""
+    """Return a text with its white space collapsed."""
     return _SPACES.sub(" ", text).strip()

@@ -37,7 +37,7 @@ _ADDRESS = re.compile(r"\b(?:https?|ftp)://|\bwww\.", re.IGNORECASE)
 
 
 class PullTarget(msgspec.Struct, frozen=True, kw_only=True):
-    """The pull request that is spoken of, at one head."""
+    """A pull request at one head, as the templates take it."""
 
     forge: Forge
     repository: str
@@ -51,17 +51,17 @@ _COUNTS = re.compile(r"^(?:Findings: ([a-z0-9, ]+)\.|No (?:new )?findings\.)$", 
 
 
 def mark(run_id: str) -> str:
-    """Return the line that our own posts are known by; nobody sees it."""
+    """Return the invisible line that identifies our review of a run."""
     return f"<!-- gatehouse:{run_id} -->"
 
 
 def note_mark(run_id: str) -> str:
-    """Return the line that a review is known by whose summary stands in an earlier one."""
+    """Return the invisible line of a later round's review, whose summary is in an earlier one."""
     return f"<!-- gatehouse:note:{run_id} -->"
 
 
 def act_mark(request_id: str) -> str:
-    """Return the line that a comment or reply is known by, whatever it says: one for each."""
+    """Return the invisible line that identifies one comment or reply, whatever its text."""
     return f"<!-- gatehouse:act:{request_id} -->"
 
 
@@ -75,9 +75,9 @@ def review_act(
     sections: Sequence[str] = (),
     notes: Sequence[str] = (),
 ) -> Act:
-    """Return the act that posts a review: what can stand beside the code does, up to
-    `MOST_INLINE`, and the rest is in its text. `sections` are lines of ours about earlier rounds,
-    `notes` lines of ours at its end."""
+    """Return the act that posts a review: up to `MOST_INLINE` findings as remarks beside the code,
+    the rest in its text. `sections` are our lines about earlier rounds, `notes` our lines at its
+    end."""
     inline = [one for one in findings if one.line][:MOST_INLINE]
     rest = [one for one in findings if one not in inline]
     comments = [comment_of(one) for one in inline]
@@ -118,21 +118,21 @@ def review_act(
 
 
 def words_of(placed: PlacedFinding) -> tuple[str, ...]:
-    """Return what a reader said in a finding, as it was said."""
+    """Return a finding's texts as the reader wrote them."""
     finding = placed.finding
     return finding.path, finding.title, finding.body, finding.suggestion or ""
 
 
 def has_address(text: str) -> bool:
-    """Return whether a text names an address that a forge may make a link of."""
+    """Return whether a text has an address that a forge may turn into a link."""
     return bool(_ADDRESS.search(text))
 
 
 def held_comment(
     target: PullTarget, reason: str, cap: str, refills_at: float | None, *, day: str
 ) -> Act:
-    """Return the comment that a review waits for money. `reason` is a code of `receipts`, `cap` the
-    limit in words. Its mark is the same all day: it is posted once."""
+    """Return the comment that says a review waits for money. `reason` is a code of `receipts`,
+    `cap` the limit in words. Its mark is the same all day, so it is posted once a day."""
     when = "When the limit is raised"
     if refills_at is not None:
         when = f"On {datetime.fromtimestamp(refills_at, UTC):%Y-%m-%d at %H:%M} UTC"
@@ -160,20 +160,20 @@ def held_comment(
 
 
 def run_of(body: str) -> str:
-    """Return the run that a post of ours is of; "" where it has no mark."""
+    """Return the run whose summary a post of ours is; "" without its mark."""
     found = _last_mark(body)
     return found[2] if found and not found[1] else ""
 
 
 def reviewed_by(body: str) -> str:
-    """Return the run that a review on the forge is of, also where its summary stands in an earlier
-    one; "" where it is none of ours."""
+    """Return the run that posted a review, also where its summary is in an earlier one; "" for a
+    review that isn't ours."""
     found = _last_mark(body)
     return found[2] if found else ""
 
 
 def _last_mark(body: str) -> re.Match[str] | None:
-    """Return the mark of a post: ours stands last, an earlier one is quoted from the code."""
+    """Return the last mark in a post: that is ours; an earlier one is quoted from the code."""
     found = None
     for found in _MARK.finditer(body):  # noqa: B007
         pass
@@ -181,8 +181,8 @@ def _last_mark(body: str) -> re.Match[str] | None:
 
 
 def note_act(act: Act) -> Act:
-    """Return the review of a later round: its comments and verdict, with a line for a text. The
-    summary takes the place of the one that stands on the pull request already."""
+    """Return a later round's review: its comments and verdict under one line of text. Its summary
+    replaces the one that is on the pull request already."""
     count = len(act.comments)
     said = f"{count} new finding{'' if count == 1 else 's'}"
     if not count:
@@ -192,7 +192,7 @@ def note_act(act: Act) -> Act:
 
 
 def marked(act: Act, request_id: str) -> Act:
-    """Return a comment or reply with the line that it is found again by."""
+    """Return a comment or reply with the mark by which it is found again."""
     return msgspec.structs.replace(act, body=f"{act.body.rstrip()}\n\n{act_mark(request_id)}")
 
 
@@ -204,8 +204,8 @@ def undo_act(
     by: str,
     run_id: str,
 ) -> Act:
-    """Return the act that takes back what a run posted: the text of its review says who took it
-    back, `comment_ids` are removed, and `review_ids` dismissed, which gave a verdict."""
+    """Return the act that takes back a run's post: its text says who took it back, `comment_ids`
+    are deleted, and `review_ids`, which gave a verdict, are dismissed."""
     line = f"This review was taken back by {plain(by, one_line=True)}."
     return Act(
         operation="undo",
@@ -221,8 +221,8 @@ def undo_act(
 
 
 def taken(act: Act, kept: Collection[str], texts: Mapping[str, str]) -> Act:
-    """Return what a person took of a review: the comments of these findings, each in their words,
-    and the text of `body`. Its mark stays, and its counts say what is left."""
+    """Return the part of a review that a person took: the comments of these findings in the
+    person's words, and `body` as its text. The mark stays, and the counts say what is left."""
     comments = [
         msgspec.structs.replace(one, body=texts.get(one.finding, one.body)[:MOST_BODY_CHARS])
         for one in act.comments
@@ -250,7 +250,7 @@ def taken(act: Act, kept: Collection[str], texts: Mapping[str, str]) -> Act:
 
 
 def without_places(act: Act) -> Act:
-    """Return the same review with what stood beside the code in its text."""
+    """Return the same review with its remarks moved into its text."""
     parts = [
         f"{plain(f'{one.path}:{one.line}', one_line=True)}\n\n{one.body}" for one in act.comments
     ]
@@ -261,7 +261,7 @@ def without_places(act: Act) -> Act:
 
 
 def comment_of(placed: PlacedFinding) -> InlineComment:
-    """Return the remark that a finding makes beside its code."""
+    """Return the remark that shows a finding beside its code."""
     finding = placed.finding
     head = f"**{finding.severity}: {plain(finding.title, one_line=True)}** `{placed.id[:8]}`"
     body = plain(finding.body)
@@ -284,7 +284,7 @@ def comment_of(placed: PlacedFinding) -> InlineComment:
 
 
 def whole(placed: PlacedFinding) -> list[str]:
-    """Return the lines of a finding that stands in a text."""
+    """Return the lines that show a whole finding in a text."""
     finding = placed.finding
     where = finding.path if finding.line is None else f"{finding.path}:{finding.line}"
     title = plain(finding.title, one_line=True)
@@ -313,8 +313,8 @@ def _least_sure(confidences: Sequence[Confidence]) -> Confidence | Literal[""]:
 
 
 def round_sections(outcome: RoundOutcome, *, number: int, threads_stay: bool) -> list[str]:
-    """Return the lines that a review's text gets from its rounds. `threads_stay`: the token may not
-    resolve what is fixed, so that a reader has to be told."""
+    """Return the lines of a review's text that tell of its earlier rounds. `threads_stay`: the App
+    may not resolve threads, so the text says that they stay open."""
     lines: list[str] = []
     if number > 1:
         lines += [f"Round {number}.", ""]

@@ -17,13 +17,13 @@ _MARK = re.compile(r"<!-- gatehouse:prompt:([a-z0-9-]+):([0-9a-f]+) -->")
 
 
 def prompt_mark(prompt_id: str, run_id: str) -> str:
-    """Return the line that what a prompt said is known by; nobody sees it."""
+    """Return the invisible line that identifies a prompt's post."""
     return f"<!-- gatehouse:prompt:{prompt_id}:{run_id} -->"
 
 
 def mark_of(body: str) -> str:
-    """Return the whole mark of what a prompt said; "" where there is none. It stands at the end:
-    what stands elsewhere is quoted from the code."""
+    """Return the mark of a prompt's post; "" where it has none. Only a mark at the end counts:
+    others are quoted from the code."""
     found = _own_mark(body)
     return found[0] if found else ""
 
@@ -40,8 +40,8 @@ def _own_mark(body: str) -> re.Match[str] | None:
 
 
 def prompt_act(target: PullTarget, report: PromptReport, *, run_id: str, recorded: bool) -> Act:
-    """Return the act that says a report: of the type `review` what can stand beside the code does,
-    and the rest is in its text; of the type `issue` all is. `recorded`: no model made it."""
+    """Return the act that posts a report: a `review` puts what it can beside the code and the rest
+    in its text; an `issue` puts all in its text. `recorded`: a recorded model played it."""
     plan = report.plan
     is_review = plan.comment == "review"
     beside = [one for one in report.findings if one.line][:MOST_INLINE] if is_review else []

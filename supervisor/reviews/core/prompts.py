@@ -90,7 +90,7 @@ class PromptReport(NamedTuple):
 
 
 def is_posted(plan: PromptPlan) -> bool:
-    """Return whether what a prompt says stands on the forge by itself."""
+    """Return whether a prompt posts its findings itself."""
     return plan.mode in ("separate_comment", "both")
 
 
@@ -135,7 +135,7 @@ def arguments_told(arguments: str, argv: Sequence[str]) -> Told:
 def choose(
     plans: Sequence[PromptPlan], subject: PromptSubject
 ) -> tuple[list[ChosenPrompt], list[PromptOutcome]]:
-    """Return which prompts run, and why the others don't."""
+    """Return the prompts that run, and outcomes with the reason for those that don't."""
     chosen, others = [], []
     for plan in plans:
         files = _own(plan.files, subject.files)
@@ -165,8 +165,8 @@ def ignored(files: Sequence[ChangedFile], globs: Sequence[str]) -> list[ChangedF
 
 
 def prompt_order(chosen: ChosenPrompt, order: Order, notes: Sequence[Told] = ()) -> Order:
-    """Return the order of a prompt, made of that of the review: what its categories don't give
-    isn't told. `notes` are told besides."""
+    """Return a prompt's order, made from the review's: categories that it doesn't have are left
+    out. `notes` are added."""
     plan = chosen.plan
     is_told = "github.read" in plan.tools
     return Order(
@@ -187,8 +187,8 @@ def report_of(
     files: Sequence[ChangedFile],
     lines_of: LinesOf,
 ) -> PromptReport:
-    """Return what counts of a prompt's answer as its session recorded it.
-    `msgspec.ValidationError` where it is none."""
+    """Return what counts of a prompt's answer, as its session recorded it.
+    `msgspec.ValidationError` where it is malformed."""
     plan = chosen.plan
     found = [
         msgspec.structs.replace(one, skill=f"prompt:{plan.id}")
@@ -221,7 +221,7 @@ def without_known(report: PromptReport, told: Collection[str]) -> PromptReport:
 
 
 def outcome_words(outcomes: Sequence[Mapping[str, Any]]) -> list[str]:
-    """Return what became of each prompt, a line for each."""
+    """Return one line for each prompt that says what became of it."""
     return [f"{one['id']}: {_ended(one)}" for one in outcomes]
 
 
@@ -261,7 +261,7 @@ def fed_text(report: PromptReport) -> str:
 
 
 def _unmet(plan: PromptPlan, subject: PromptSubject, files: Sequence[ChangedFile]) -> str:
-    """Return which condition doesn't hold, empty where all do."""
+    """Return the condition that fails; "" where all hold."""
     conditions = plan.conditions
     checks: list[tuple[bool, str]] = [
         # A draft is looked at only where that is asked for.
@@ -298,7 +298,7 @@ def _changed(
 
 
 def _own(globs: GlobSet, files: Sequence[ChangedFile]) -> list[ChangedFile]:
-    """Return the files that a prompt looks at: what the model isn't shown at all, none does."""
+    """Return the files that a prompt looks at, without those that no model is shown."""
     out = [Glob(one) for one in globs.exclude or ()]
     within = None if globs.include is None else [Glob(one) for one in globs.include]
     return [
@@ -315,7 +315,7 @@ def _matches(glob: Glob, file: ChangedFile) -> bool:
 
 
 def _over(plan: PromptPlan, files: Sequence[ChangedFile]) -> str:
-    """Return why a prompt whose conditions hold isn't started, empty where it is."""
+    """Return the limit that keeps a prompt from starting; "" where there is none."""
     provider = plan.asked.provider
     if not is_offered(provider):
         return f"its provider is {provider}, and there is only {', '.join(PROVIDERS)}"

@@ -109,16 +109,15 @@ def receipt_text(facts: ReceiptFacts) -> str:
 
 
 def conclusion(facts: ReceiptFacts, neutral: Neutral = "neutral") -> Conclusion:
-    """Return what the check is: a review of a part is no success, nor is one that left files
-    out."""
+    """Return the check's conclusion: a partial review, or one that left files out, is no
+    success."""
     found = CONCLUSIONS[facts.outcome]
     is_part = found == "success" and (facts.partial or facts.skipped)
     return neutral if is_part or found == "neutral" else found
 
 
 def partial_words(why: str, left_out: Sequence[str], files: Sequence[str]) -> str:
-    """Return why a review is partial and which of the files it left, as its reader says; "" where
-    it is whole."""
+    """Return why a review is partial and which files it left out, in words; "" for a whole one."""
     if not why:
         return ""
     left = [one for one in files if one in frozenset(left_out)]
@@ -128,12 +127,12 @@ def partial_words(why: str, left_out: Sequence[str], files: Sequence[str]) -> st
 
 
 def reason_words(reason: str) -> str:
-    """Return a reason's code in words; a reason that isn't a code is said as it is."""
+    """Return the words of a reason code; other texts are returned as they are."""
     return REASONS.get(reason, reason)
 
 
 def check_summary(facts: ReceiptFacts) -> str:
-    """Return what the check on the head says."""
+    """Return the text of the head's check."""
     lines = [_outcome_words(facts)]
     if facts.findings:
         counts = ", ".join(f"{count} {name}" for name, count in facts.findings.items())

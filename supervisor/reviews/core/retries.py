@@ -1,4 +1,4 @@
-"""What an answer of a model's provider says of another try: when, or whether there is sense in one.
+"""When to retry after an error of a model's provider.
 
 Pure. Sources: RFC 9110 (retry-after), docs.anthropic.com/en/api/errors and /rate-limits (429, 529,
 402, the headers), learn.microsoft.com and docs.aws.amazon.com/bedrock (429, 503 as well).
@@ -27,8 +27,8 @@ class ProviderTrouble(NamedTuple):
 
 
 def provider_trouble(status: int, headers: Mapping[str, str], now: float) -> ProviderTrouble | None:
-    """Return what an answer says; None where it is no trouble, or one that another try can't mend.
-    `headers` by their names in lower case."""
+    """Return what an answer means for a retry; None for a good answer, or an error that no retry
+    can mend. `headers` have lower-case names."""
     if status in (402, 403):
         until = _reset(headers, now) or now + REFUSAL_S
         return ProviderTrouble(
@@ -47,7 +47,7 @@ def _at(until: float) -> str:
 
 
 def _reset(headers: Mapping[str, str], now: float) -> float:
-    """Return when the provider says that there is sense in another try; 0.0 where it doesn't."""
+    """Return when the provider allows a retry; 0.0 where it names no time."""
     found = _seconds(headers.get("retry-after", ""), now) or max(
         _time(headers.get(name, "")) for name in _RESETS
     )

@@ -42,8 +42,8 @@ class Slot(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Wanted(msgspec.Struct, frozen=True):
-    """Somebody wants this head reviewed: a push, a person. `full`: also where it was before;
-    `again`: a run of it has something to do, though the code was looked at."""
+    """Somebody wants this head reviewed: a push, a person. `full`: review the whole change, also
+    where it was reviewed before. `again`: start a run though the head was reviewed."""
 
     head: str
     full: bool = False
@@ -51,8 +51,8 @@ class Wanted(msgspec.Struct, frozen=True):
 
 
 class Due(msgspec.Struct, frozen=True):
-    """The wait may be over. `run_id` is a new one's. `held`: no run may start now. `no_budget`: why
-    there is no money for one."""
+    """The debounce may be over. `run_id` is that of the run to start. `held`: no run may start now.
+    `no_budget`: why there is no money for one."""
 
     run_id: str
     held: bool = False
@@ -67,8 +67,8 @@ class Beat(msgspec.Struct, frozen=True):
 
 
 class Ended(msgspec.Struct, frozen=True):
-    """The run has ended: well, or `failed` with why, and perhaps better another time.
-    `was_review`: the head counts as reviewed; prompts alone look at a draft."""
+    """The run has ended: well, or `failed` with a reason, and perhaps better on a retry.
+    `was_review`: the head counts as reviewed; on a draft only prompts run."""
 
     run_id: str
     attempt: int
@@ -78,9 +78,8 @@ class Ended(msgspec.Struct, frozen=True):
 
 
 class GivenBack(msgspec.Struct, frozen=True):
-    """The run is given up through no fault of its own: nobody began it, or everything is stopped.
-    It doesn't count as an attempt. `full`: it was to look at the whole change. `until`: there is no
-    sense in another one before."""
+    """The run was given up without a failure: nobody began it, or everything is stopped. It doesn't
+    count as an attempt. `full`: it was to review the whole change. `until`: don't retry before."""
 
     run_id: str
     attempt: int
@@ -89,11 +88,11 @@ class GivenBack(msgspec.Struct, frozen=True):
 
 
 class LeaseOver(msgspec.Struct, frozen=True):
-    """Nobody heard of the run for too long."""
+    """The run's lease may be over: nobody heard of it for too long."""
 
 
 class Closed(msgspec.Struct, frozen=True):
-    """Nothing is wanted any more: closed, paused, disabled, with the reason's code."""
+    """Nothing is wanted any more: closed, paused or disabled, by the reason code."""
 
     reason: str
 
@@ -113,7 +112,7 @@ class AbortRun(msgspec.Struct, frozen=True):
 
 
 class LeaveReceipt(msgspec.Struct, frozen=True):
-    """A head isn't reviewed, or not now, and why: the code of a reason."""
+    """A head isn't reviewed, or not now; `reason` is the code that says why."""
 
     head: str
     outcome: Literal["skipped", "held", "failed"]
@@ -163,13 +162,13 @@ def step(
 
 
 def failed_outcome(attempt: int, *, may_retry: bool) -> Literal["failed", "dead"]:
-    """Return what a run is called whose attempt failed: dead where more attempts might have helped
-    and there are none left. It comes back once what failed answers again."""
+    """Return the outcome of a failed attempt: `dead` where a retry might help and no attempt is
+    left. A dead head is tried again later."""
     return "dead" if may_retry and attempt >= MOST_ATTEMPTS else "failed"
 
 
 def dead_wait_s(count: int) -> float:
-    """Return how long a head rests after so many dead runs: 5, 10, 20 minutes, an hour at most."""
+    """Return how long a head waits after `count` dead runs: 5, 10, 20 minutes, an hour at most."""
     return min(DEAD_WAIT_S * 2.0 ** min(count - 1, 10), LONGEST_DEAD_WAIT_S)
 
 

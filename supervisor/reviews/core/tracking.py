@@ -105,8 +105,9 @@ def advance(
     floor: Severity = "low",
     remembered: Sequence[TrackedFinding] = (),
 ) -> RoundOutcome:
-    """Return what round `number` (from 1) comes to. `is_wanted`: a person asked for the whole.
-    `floor`: the least severity that is posted. `remembered`: what was said for the repository."""
+    """Return the outcome of round `number` (from 1). `is_wanted`: a person asked for a whole
+    review. `floor`: the least severity that is posted. `remembered`: what people said for the whole
+    repository."""
     moved = [_moved(one, code.renames) for one in known]
     matches = _matched(moved, found)
     outcome = RoundOutcome([], [], [], [], [], [], [])
@@ -129,8 +130,8 @@ def advance(
 def say(
     one: TrackedFinding, said: Said, scope: SaidScope, now: float, until: float | None = None
 ) -> TrackedFinding:
-    """Return the finding with what a person said of it: until then, or for the time of its
-    scope."""
+    """Return a finding with a person's word on it, which holds until `until` or for its scope's
+    time."""
     if until is None and scope == "repository":
         until = now + REPOSITORY_SAID_S
     state: FindingState = said or "open"
@@ -138,13 +139,13 @@ def say(
 
 
 def is_said(one: TrackedFinding, now: float) -> bool:
-    """Return whether what a person said of a finding holds still."""
+    """Return whether a person's word on a finding still holds."""
     return bool(one.said) and (one.said_until is None or now < one.said_until)
 
 
 def same(one: Finding, other: Finding) -> bool:
-    """Return whether two remarks are about the same thing: rule class, path and quoted code, or as
-    near to it as other words of one model come."""
+    """Return whether two findings are about the same thing: same rule class, path and quoted code,
+    or close enough that one model only worded it differently."""
     if identity(one) == identity(other):
         return True
     if one.path != other.path:
@@ -173,7 +174,8 @@ def _moved(one: TrackedFinding, renames: Mapping[str, str]) -> TrackedFinding:
 def _matched(
     known: Sequence[TrackedFinding], found: Sequence[PlacedFinding]
 ) -> dict[int, PlacedFinding]:
-    """Return which known finding, by its position, each found one is: the surest first."""
+    """Return, for each new finding, the position of the known one it matches; the surest matches
+    first."""
     matches: dict[int, PlacedFinding] = {}
     taken: set[int] = set()
 
@@ -194,8 +196,7 @@ def _matched(
 
 
 def _seen(before: TrackedFinding, placed: PlacedFinding, now: float) -> TrackedFinding:
-    """Return a known finding that a reader reported again: its first words stay where they were
-    posted."""
+    """Return a known finding that was reported again; once posted, its first wording stays."""
     here = replace(before, line=placed.line, start_line=placed.start_line, unconfirmed=0)
     if is_said(before, now):
         return replace(here, state=before.said or "wont-fix")
@@ -208,7 +209,7 @@ def _seen(before: TrackedFinding, placed: PlacedFinding, now: float) -> TrackedF
 
 
 def _unseen(before: TrackedFinding, code: HeadCode) -> TrackedFinding:
-    """Return a known finding that nobody reported again: the code says what became of it."""
+    """Return a known finding that wasn't reported again: the code says what became of it."""
     if before.said:
         return before
     path, quote = before.finding.path, before.finding.quote
@@ -261,7 +262,7 @@ def _fresh(placed: PlacedFinding, known: Sequence[TrackedFinding], now: float) -
 
 
 def _undoes(later: Finding, earlier: Finding) -> bool:
-    """Return whether a finding is about code that an earlier one asked for."""
+    """Return whether a finding is about code that an earlier finding asked for."""
     quoted = {folded(line) for line in later.quote.splitlines()} - {""}
     asked = {folded(line) for line in (earlier.suggestion or "").splitlines()} - {""}
     was = {folded(line) for line in earlier.quote.splitlines()}
@@ -297,7 +298,7 @@ def _sort_in(
 def _may_post(
     one: TrackedFinding, code: HeadCode, number: int, *, is_wanted: bool, floor: Severity
 ) -> bool:
-    """Return whether a round posts a finding: fewer with each, outside of the model."""
+    """Return whether a round posts a finding: later rounds post fewer, whatever the model says."""
     severity = one.finding.severity
     if SEVERITIES.index(severity) > SEVERITIES.index(floor):
         return False
@@ -320,7 +321,7 @@ def _touches(touched: Sequence[ChangedFile], path: str, start: int, line: int) -
 
 
 def _alike(one: str, other: str) -> float:
-    """Return how many of two titles' words are the same, from 0 to 1."""
+    """Return the share of words that two titles have in common, from 0 to 1."""
     left, right = _words(one), _words(other)
     return len(left & right) / len(left | right) if left | right else 0.0
 

@@ -23,14 +23,14 @@ MOST_SKILLS_READ, MOST_GLOBS = 200, 50
 
 
 def trusted(*, fork: bool, permission: str) -> Trust:
-    """Return which commit's configuration holds: the head's where its author may write to the
+    """Return the commit whose configuration holds: the head's where its author may write to the
     repository, else the base's."""
     return "head" if not fork and permission in WRITERS else "base"
 
 
 def guidance_paths(files: Iterable[str]) -> list[str]:
-    """Return where guidance for these files may stand: the root's, and that of the folders above
-    them, the outermost first."""
+    """Return the paths where guidance for these files may lie: in the root and in each folder above
+    them, outermost first."""
     folders = {""}
     for path in files:
         # Each has those above it before it: deeper ones are never among the nearest.

@@ -13,8 +13,8 @@ from supervisor.errors import GatehouseError
 
 
 class ForgeError(GatehouseError):
-    """A call that didn't go well. `status` is HTTP's, 0 where nothing answered. `retry_at`: seconds
-    since the epoch, where the forge said when."""
+    """A failed call. `status` is HTTP's, 0 without an answer. `retry_at`: seconds since the epoch,
+    where the forge said when."""
 
     def __init__(
         self,
@@ -53,8 +53,7 @@ class Installed(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class PullFacts(msgspec.Struct, frozen=True, kw_only=True):
-    """A pull request as its forge says it. `head_url` is where its head can be fetched, `head_name`
-    by what ref."""
+    """A pull request as its forge describes it. `base_ref` and `head_ref` are branch names."""
 
     number: int
     title: str
@@ -78,9 +77,9 @@ class Posted(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class CommentFacts(msgspec.Struct, frozen=True, kw_only=True):
-    """A comment beside the code. `line` is None where it is outdated, `original_line` where it was
-    made; `in_reply_to` is the first of its thread, None where it is that itself; `commit` is the
-    one that it was made at."""
+    """A comment beside the code, made at `commit`. `line` is None where the comment is outdated;
+    `original_line` is its line when it was made. `in_reply_to` is the first comment of its thread,
+    None for that one itself."""
 
     id: int
     author: str
@@ -155,8 +154,7 @@ class Forge(Protocol):
         """Return what a user may do: `admin`, `write`, `read` or `none`."""
 
     async def labelled_by(self, repository: RepositoryFacts, number: int, label: str) -> str:
-        """Return who set a label that a pull request has, at last; "" where the forge names
-        nobody."""
+        """Return who last set a label that a pull request has; "" where the forge names nobody."""
 
     async def clone_token(self, repository: RepositoryFacts) -> str:
         """Return a token that reads this one repository, for an hour at most."""
@@ -165,12 +163,12 @@ class Forge(Protocol):
         """Post a review with its comments, all or nothing."""
 
     async def own_reviews(self, repository: RepositoryFacts, number: int) -> list[ReviewFacts]:
-        """Return the reviews of ours on a pull request, oldest first."""
+        """Return our reviews of a pull request, oldest first."""
 
     async def edit_review(
         self, repository: RepositoryFacts, number: int, review_id: int, body: str
     ) -> Posted:
-        """Put another text in a review's place; nobody is notified."""
+        """Replace a review's text; nobody is notified."""
 
     async def dismiss(
         self, repository: RepositoryFacts, number: int, review_id: int, why: str
@@ -197,27 +195,28 @@ class Forge(Protocol):
         has this mark."""
 
     async def resolve(self, repository: RepositoryFacts, thread_id: str) -> None:
-        """Mark a thread as resolved, also where it is."""
+        """Mark a thread as resolved; one that is resolved stays so."""
 
     async def react(self, repository: RepositoryFacts, act: Act) -> Posted:
-        """React with `act.body` to the comment `act.targets[0]`, once however often it is asked."""
+        """React with `act.body` to the comment `act.targets[0]`; a repeated call adds no second
+        reaction."""
 
     async def delete_comment(self, repository: RepositoryFacts, comment_id: int) -> None:
-        """Remove a comment beside the code, also where it is gone."""
+        """Remove a comment beside the code; one that is gone is no error."""
 
     async def set_check(
         self, repository: RepositoryFacts, head: str, act: Act, external_id: str
     ) -> Posted:
-        """Set the check run of a head; one of the same `external_id` is changed."""
+        """Set a head's check run; one with the same `external_id` is replaced."""
 
     async def open_pull(self, repository: RepositoryFacts, act: Act) -> Posted:
         """Open a pull request, or return the one that is open for this branch."""
 
     async def failed_deliveries(self) -> list[FailedDelivery]:
-        """Return the webhooks that nobody took lately."""
+        """Return the webhooks that recently failed to be delivered."""
 
     async def redeliver(self, delivery: FailedDelivery) -> None:
-        """Have one sent again, with the same id."""
+        """Have a webhook sent again, with the same id."""
 
     async def close(self) -> None:
         """Give back its connections."""

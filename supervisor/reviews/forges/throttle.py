@@ -1,5 +1,5 @@
-"""How fast a forge may be called: so many at once, and of what posts something so many a minute and
-an hour. Who is too fast waits; nothing is dropped.
+"""Rate limits of a forge: concurrent calls, and posts per minute and per hour. Too many wait; none
+is dropped.
 
 Source: docs.github.com/rest, "Rate limits": secondary limits on requests that create content.
 """
@@ -30,7 +30,7 @@ class Throttle:
 
     @contextlib.asynccontextmanager
     async def turn(self, *, posts: bool) -> AsyncIterator[None]:
-        """Wait until one more call may be made; it is under way until the block ends."""
+        """Wait until another call may be made; it counts as under way until the block ends."""
         if posts:
             # In the order in which they come.
             async with self._one:
@@ -41,7 +41,7 @@ class Throttle:
             yield
 
     def _wait_s(self) -> float:
-        """Return how long it takes until one more may be posted."""
+        """Return how long until another post is allowed."""
         now, wait_s = self._now(), 0.0
         for most, within_s in POSTS:
             if len(self._posted) >= most:

@@ -27,7 +27,7 @@ _RESERVED = case((allowances.c.settled_at.is_(None), allowances.c.reserved), els
 
 
 class Attempt(NamedTuple):
-    """An attempt of a run that reserved so much, and isn't settled."""
+    """An unsettled attempt of a run, and what it reserved."""
 
     run_id: str
     attempt: int
@@ -53,8 +53,7 @@ class HeldSlot(NamedTuple):
 
 
 class AttemptCost(NamedTuple):
-    """What an attempt that reserved money at `at` came to; what is reserved, where it isn't
-    over."""
+    """The cost of an attempt that reserved money at `at`; what it reserved, where it isn't over."""
 
     at: float
     repository: str
@@ -64,8 +63,8 @@ class AttemptCost(NamedTuple):
 
 
 def lock(connection: Connection) -> None:
-    """Begin the transaction as the only one that writes: what is read stays so until its end. The
-    first statement of a connection."""
+    """Begin a transaction as the only writer, so that what is read stays true until its end. It has
+    to be a connection's first statement."""
     connection.exec_driver_sql("BEGIN IMMEDIATE")
 
 
@@ -168,14 +167,14 @@ def sessions_of(connection: Connection, one: Attempt) -> list[PaidSession]:
 
 
 def add_session(connection: Connection, one: Attempt, budget: int) -> int:
-    """Write down a session that is about to be started; return its row."""
+    """Record a session that is about to start; return its row."""
     facts = {"run_id": one.run_id, "attempt": one.attempt, "budget": budget}
     query = insert(paid_sessions).values(facts).returning(paid_sessions.c.id)
     return int(connection.execute(query).scalar_one())
 
 
 def session_started(connection: Connection, row: int, session_id: str) -> None:
-    """Write down that it started; with "" that it never did."""
+    """Record that a session started, or with "" that it never did."""
     if session_id:
         query = update(paid_sessions).where(paid_sessions.c.id == row)
         connection.execute(query.values(session_id=session_id))
@@ -184,7 +183,7 @@ def session_started(connection: Connection, row: int, session_id: str) -> None:
 
 
 def lose_sessions(connection: Connection) -> None:
-    """At start: of what an earlier process was about to start, nobody knows."""
+    """At start-up: mark sessions that an earlier process was about to start as lost."""
     connection.execute(
         update(paid_sessions).where(paid_sessions.c.session_id == "").values(lost=True)
     )
@@ -208,7 +207,7 @@ def held_slots(connection: Connection) -> list[HeldSlot]:
 
 
 def said(connection: Connection, layer: Layer) -> list[int]:
-    """Return what was said of a layer already, in percent."""
+    """Return the notices that a layer had already, in percent."""
     return list(
         connection.execute(
             select(budget_notices.c.percent).where(
@@ -223,7 +222,7 @@ def said(connection: Connection, layer: Layer) -> list[int]:
 def say(
     connection: Connection, scope: str, key: str, period: str, *, percent: int, now: float
 ) -> bool:
-    """Write down that something was said; whether this was the first time."""
+    """Record a notice; return whether it is the first."""
     query = insert_or(budget_notices).values(
         scope=scope, key=key, period=period, percent=percent, at=now
     )

@@ -10,8 +10,8 @@ OLDEST_S = 300.0
 
 
 class Backlog(msgspec.Struct, frozen=True, kw_only=True):
-    """What waits: webhooks that nothing came of yet, since when (seconds since the epoch) the
-    oldest does, and reviews that are wanted and not begun."""
+    """What waits: unhandled webhooks, when the oldest came (seconds since the epoch), and reviews
+    that are wanted and not begun."""
 
     unhandled: int
     oldest_at: float | None

@@ -13,13 +13,14 @@ _OF_FINDING = ("severity", "confidence", "path", "title", "body", "quote", "sugg
 
 
 def of_pull(connection: Connection, pull_id: int) -> list[TrackedFinding]:
-    """Return the findings of a pull request, in the order that they were found in."""
+    """Return the findings of a pull request, in the order in which they were found."""
     query = select(findings).where(findings.c.pull_id == pull_id).order_by(findings.c.id)
     return [_tracked(row) for row in connection.execute(query)]
 
 
 def remembered(connection: Connection, repository_id: int, now: float) -> list[TrackedFinding]:
-    """Return what people said for a whole repository, and holds still."""
+    """Return the findings that a person spoke on for the whole repository, where that still
+    holds."""
     query = (
         select(findings)
         .join(pulls, findings.c.pull_id == pulls.c.id)
@@ -37,7 +38,7 @@ def remembered(connection: Connection, repository_id: int, now: float) -> list[T
 def keep(
     connection: Connection, pull_id: int, run_id: str, tracked: Sequence[TrackedFinding]
 ) -> None:
-    """Keep what a round came to."""
+    """Store a round's outcome."""
     query = select(findings.c.identity, findings.c.state).where(findings.c.pull_id == pull_id)
     known = {row.identity: row.state for row in connection.execute(query)}
     for one in tracked:
@@ -58,14 +59,14 @@ def keep(
 
 
 def posted(connection: Connection, pull_id: int, ids: Collection[str], now: float) -> None:
-    """Findings stand on the forge."""
+    """Mark findings as posted."""
     query = update(findings).where(findings.c.pull_id == pull_id, findings.c.identity.in_(ids))
     connection.execute(query.values(posted_at=now, unconfirmed=0))
     connection.execute(query.where(findings.c.state == "new").values(state="open"))
 
 
 def said(connection: Connection, pull_id: int, one: TrackedFinding, *, by: str, why: str) -> None:
-    """Keep what a person said of a finding."""
+    """Store a person's word on a finding."""
     facts = {
         "state": one.state,
         "said": one.said,

@@ -38,7 +38,7 @@ class Repository(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class PullRequest(msgspec.Struct, frozen=True, kw_only=True):
-    """A pull request as the forge last said it."""
+    """A pull request as the forge last described it."""
 
     id: int
     repository_id: int
@@ -76,7 +76,7 @@ class Delivery(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ReviewRun(msgspec.Struct, frozen=True, kw_only=True):
-    """One review of one head. `review` is what came of it: verdict, summary, findings as placed."""
+    """One review of one head. `review` is its result: verdict, summary, placed findings."""
 
     id: str
     pull_id: int
@@ -168,8 +168,8 @@ def change_repository(connection: Connection, repository_id: int, **facts: objec
 
 
 def add_delivery(connection: Connection, **facts: object) -> bool:
-    """Store a delivery. Return whether it is to be handled: a new one, or one that an earlier try
-    with the same id failed."""
+    """Store a delivery. Return whether to handle it: it is new, or an earlier try with the same id
+    failed."""
     done = connection.execute(insert_or(deliveries).values(facts).on_conflict_do_nothing())
     if done.rowcount:
         return True
@@ -184,7 +184,7 @@ def delivery(connection: Connection, forge: str, delivery_id: str) -> Delivery |
 
 
 def unhandled(connection: Connection, most_attempts: int, limit: int = 100) -> list[Delivery]:
-    """Return the oldest deliveries that nothing came of yet."""
+    """Return the oldest deliveries that are not handled yet."""
     query = select(deliveries).where(
         deliveries.c.handled_at.is_(None), deliveries.c.attempts < most_attempts
     )
@@ -221,7 +221,7 @@ def _is_delivery(facts: Mapping[str, object]) -> tuple[Any, ...]:
 
 
 def put_pull(connection: Connection, repository_id: int, number: int, **facts: object) -> int:
-    """Keep a pull request as the forge says it; return its id."""
+    """Store a pull request's facts; return its id."""
     key = {"repository_id": repository_id, "number": number}
     query = insert_or(pulls).values({**key, **facts})
     done = connection.execute(
@@ -286,13 +286,13 @@ def put_slot(connection: Connection, pull_id: int, facts: Slot) -> None:
 
 
 def slots_to_look_at(connection: Connection, now: float) -> list[int]:
-    """Return the pull requests whose wait or lease may be over."""
+    """Return the pull requests whose debounce or lease may be over."""
     query = select(slots.c.pull_id).where(or_(slots.c.due_at <= now, slots.c.lease_until <= now))
     return list(connection.execute(query).scalars())
 
 
 def end_leases(connection: Connection, now: float) -> None:
-    """Nobody has any run any more: whoever had them is gone."""
+    """End every lease: whoever held one is gone."""
     connection.execute(
         update(slots).where(slots.c.lease_until.is_not(None)).values(lease_until=now)
     )
@@ -306,7 +306,7 @@ def put_run(connection: Connection, run_id: str, **facts: object) -> None:
 
 
 def claim(connection: Connection, run_id: str, now: float) -> ReviewRun | None:
-    """Take a run, once for each attempt; None where another has it, or it is over."""
+    """Take a run, once for each attempt; None where it is taken or over."""
     query = (
         update(runs)
         .where(
@@ -331,7 +331,7 @@ def change_run(connection: Connection, run_id: str, **facts: object) -> None:
 
 
 def unclaimed(connection: Connection) -> list[ReviewRun]:
-    """Return the runs that are wanted and that nobody took."""
+    """Return the wanted runs that nobody has taken."""
     query = select(runs).where(runs.c.ended_at.is_(None), runs.c.claimed_attempt < runs.c.attempt)
     return [
         ReviewRun(**row._mapping) for row in connection.execute(query.order_by(runs.c.wanted_at))
@@ -352,7 +352,7 @@ def runs_of(connection: Connection, pull_id: int) -> list[ReviewRun]:
 
 
 def is_for_other_base(of_pull: Sequence[ReviewRun], head: str, base_ref: str) -> bool:
-    """Return whether a head was reviewed last for another branch than this one."""
+    """Return whether a head was last reviewed against another base branch."""
     good = ("clean", "found", "skipped")
     reviewed = [one for one in of_pull if one.head_sha == head and one.outcome in good]
     return bool(reviewed) and reviewed[-1].base_ref not in ("", base_ref)
@@ -392,8 +392,8 @@ class MentionKey(NamedTuple):
 
 
 def add_mention(connection: Connection, key: MentionKey, **facts: object) -> bool:
-    """Keep a comment that called us. Return whether it is still to be answered: a new one, or one
-    that a crash left."""
+    """Store a comment that mentioned us. Return whether it still has to be answered: it is new, or
+    a crash left it."""
     values = {**key._asdict(), **facts}
     connection.execute(insert_or(mentions).values(values).on_conflict_do_nothing())
     query = select(mentions.c.outcome).where(*_is_mention(key))
@@ -406,7 +406,7 @@ def end_mention(connection: Connection, key: MentionKey, outcome: str) -> None:
 
 
 def waiting_mentions(connection: Connection, pull_id: int) -> list[WaitingMention]:
-    """Return the mentions of a pull request that nothing came of yet, oldest first."""
+    """Return a pull request's unanswered mentions, oldest first."""
     query = select(
         mentions.c.comment_id,
         mentions.c.author,
@@ -419,7 +419,7 @@ def waiting_mentions(connection: Connection, pull_id: int) -> list[WaitingMentio
 
 
 def pulls_called(connection: Connection) -> list[int]:
-    """Return the open pull requests with mentions that nothing came of yet."""
+    """Return the open pull requests with unanswered mentions."""
     query = (
         select(pulls.c.id)
         .distinct()
