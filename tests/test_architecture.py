@@ -427,7 +427,7 @@ def test_a_plan_of_an_install_gets_a_way_to_an_index_by_one_function() -> None:
                 ]
     sandbox = "supervisor.channels.install_sandbox"
     assert lenders == {
-        "supervisor.app.install_broker",  # hands it over
+        "supervisor.app.app",  # hands it over
         sandbox,
         "supervisor.channels.registry_client",  # our own client: it sends GET alone
     }

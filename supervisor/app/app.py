@@ -17,18 +17,21 @@ from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 
-from supervisor.app import data_folder, saved_files
-from supervisor.app.install_broker import install_broker
+from supervisor.app import data_folder, file_watch
 from supervisor.app.session_parts import SessionSetup
 from supervisor.base import log
 from supervisor.base.clock import Clock, RealClock
 from supervisor.channels.branches import Branches
-from supervisor.channels.exec import ExecBroker
+from supervisor.channels.exec import ExecBroker, SpecFor
 from supervisor.channels.fetches import Fetches
 from supervisor.channels.git import GitBroker
 from supervisor.channels.git_pack import CopiedCommits
+from supervisor.channels.install_sandbox import InstallSandbox
 from supervisor.channels.job_results import JobResults
+from supervisor.channels.package_plans import PackagePlans
+from supervisor.channels.packages import PackageBroker
 from supervisor.channels.proposals import ProposalBroker
+from supervisor.channels.registry_client import RegistryClient
 from supervisor.core.act import Act
 from supervisor.core.actions import Exec, FileChange
 from supervisor.core.approvals import Request
@@ -43,9 +46,8 @@ from supervisor.network.ca import ensure_ca, system_bundle, write_bundle, write_
 from supervisor.network.model_hosts import model_hosts_of
 from supervisor.network.network import NetworkBroker
 from supervisor.network.network_log import NetworkLog
-from supervisor.records import audit_watch
 from supervisor.records.approval_queue import ApprovalQueue
-from supervisor.records.audit import Audit
+from supervisor.records.audit import Audit, watch_audit
 from supervisor.records.audit_heads import Heads
 from supervisor.records.kill_switch import KillSwitch
 from supervisor.records.policy_files import PolicyFiles
@@ -63,6 +65,7 @@ from supervisor.server.operator.pages import pages
 from supervisor.sessions.credentials import NamedSecrets
 from supervisor.sessions.kept_copies import KeptCopies
 from supervisor.sessions.session_manager import SessionManager
+from supervisor.sessions.session_sandboxes import PROXY_PORT
 from supervisor.sessions.standing import standing
 from supervisor.settings import ROOT, Settings
 from supervisor.store.engine import open_database
@@ -168,7 +171,7 @@ class SupervisorParts:
         self.kept_copies = KeptCopies(
             settings.sessions_dir, settings.kept_copies_bytes, self._needs_copy
         )
-        self.files = saved_files.watched(
+        self.files = file_watch.watched(
             settings,
             self.gate.rulings.policy_sets,
             self.spending,
@@ -438,7 +441,7 @@ class Supervisor:
             self._background = self._tasks.create_task(self._keep_house(), name="housekeeping")
             self._watching = (
                 self._tasks.create_task(
-                    audit_watch.watch(parts.audit, self._app.state["live"].status_changed),
+                    watch_audit(parts.audit, self._app.state["live"].status_changed),
                     name="audit-watch",
                 ),
                 self._tasks.create_task(parts.files.run(self._file_read), name="file-watch"),
@@ -540,3 +543,21 @@ class Supervisor:
                     f"request {request.id} was being carried out when the supervisor died; it may"
                     " or may not have happened"
                 )
+
+
+def install_broker(
+    gate: Gate,
+    sandbox: Sandbox,
+    network: NetworkBroker,
+    setup: SessionSetup,
+    clock: Clock,
+    tool_spec: SpecFor,
+    *,
+    is_offered: bool,
+) -> PackageBroker:
+    """Return the channel of installs. `is_offered`: see `PackageBroker`."""
+    reach = (network.open_reach, network.close_session)
+    runs = InstallSandbox(sandbox, tool_spec, *reach, PROXY_PORT)
+    registry = RegistryClient(*reach, setup.ca_bundle)
+    plans = PackagePlans(gate, runs, registry, clock.now)
+    return PackageBroker(gate, plans, runs, setup, is_offered=is_offered)

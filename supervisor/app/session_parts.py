@@ -73,7 +73,7 @@ class SessionParts:
 
 
 class SessionSetup:
-    """Implements `session_support.SessionSupport`. `serve_agent` serves the agent's door on a
+    """Implements `session_manager.SessionSupport`. `serve_agent` serves the agent's door on a
     socket, and gives what stops it. `names` stands in for DNS."""
 
     def __init__(
@@ -148,7 +148,7 @@ class SessionSetup:
         for parts in self._parts.values():
             parts.channel.reconsider()
 
-    # -- session_support.SessionSupport ----------------------------------------------------------
+    # -- session_manager.SessionSupport ----------------------------------------------------------
 
     async def plan(self, wanted: StartSession) -> dict[str, Any]:
         """Return the facts of a session that its kind brings; `UserError` where it can't be started

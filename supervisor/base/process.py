@@ -3,9 +3,8 @@
 It decides how a program is started: always from a list of arguments, never through a shell, always
 with an explicit environment (the supervisor's own holds secrets), by an absolute path, in `/`
 unless the caller names a folder of ours, with every descriptor closed that isn't handed over by
-name, and in a session of its own so that the whole tree can be ended. It is separate so that these
-rules hold once for all callers. It must never take a string to be split, inherit the environment or
-the folder, or leave a tree running after its time.
+name, and in a session of its own so that the whole tree can be ended. It must never take a string
+to be split, inherit the environment or the folder, or leave a tree running after its time.
 
 Starting uses `subprocess.Popen` (vfork and exec in C, safe beside threads and cheap beside a large
 heap) rather than the loop's own `subprocess_exec`: uvloop's forks and runs Python in the child.

@@ -14,14 +14,14 @@ from supervisor.channels.git_pack import CopiedCommits
 from supervisor.channels.git_staging import Staging
 from supervisor.core.actions import Git, Network
 from supervisor.core.approvals import Request
-from supervisor.core.git.fetch_wishes import (
+from supervisor.core.git.remote_addresses import shown_url
+from supervisor.core.git.wishes import (
     JOINS,
     check_flags,
     remote_endpoint,
     tracking_ref,
     wanted_refs,
 )
-from supervisor.core.git.remote_addresses import shown_url
 from supervisor.core.policy.git_refs import refs_of
 from supervisor.core.text.ref_names import RemoteRefs, is_spelled
 from supervisor.errors import GatehouseError, RefusedError

@@ -22,8 +22,8 @@ from supervisor.channels.push_cards import push_card
 from supervisor.core.actions import Git, RefUpdate
 from supervisor.core.approvals import Request
 from supervisor.core.git.push_card import PushCard
-from supervisor.core.git.push_wishes import PushWish, push_wishes
 from supervisor.core.git.remote_addresses import shown_url
+from supervisor.core.git.wishes import PushWish, push_wishes
 from supervisor.core.text.ref_names import RemoteRefs, is_full, own_refs
 from supervisor.errors import GatehouseError, RefusedError, UserError
 from supervisor.gate.gate import Gate, Grant, Refused

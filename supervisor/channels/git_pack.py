@@ -1,7 +1,7 @@
 """Takes commits out of a private copy: git runs in a tool sandbox there and only yields a pack.
 
-It is separate from `git_staging`, which stores the pack, because this is the one side that runs
-with the agent's configuration. It must never give the sandbox a network.
+This is the one side that runs with the agent's configuration. It must never give the sandbox a
+network.
 """
 
 import asyncio

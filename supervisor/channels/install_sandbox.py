@@ -5,8 +5,8 @@
               may read at an index, without a secret (law 11)
     install   what a grant was used for: in the copy; it may read at the hosts of its card
 
-It is separate from `packages`, which knows requests: this only runs shell texts. It must never lend
-a sandbox the session's own network. Nothing else gives a program of a plan a way to an index.
+It must never lend a sandbox the session's own network. Nothing else gives a program of a plan a way
+to an index.
 """
 
 import asyncio

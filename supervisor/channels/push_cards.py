@@ -1,7 +1,7 @@
 """Reads the card of a push out of its staging repository.
 
-It is separate from `git`, which pushes: this only reads objects that are there already. Everything
-is bounded: commits, files, and the bytes that are read of them.
+It only reads objects that are there already. Everything is bounded: commits, files, and the bytes
+that are read of them.
 """
 
 import asyncio

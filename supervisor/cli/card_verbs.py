@@ -1,9 +1,9 @@
 """The verbs about cards: `gatehouse show`, `approve` and `deny`, `--hunks`, and `--changes` for
 many files at once.
 
-A change within a file is named by the number that `show` prints. It is separate from `cli`
-because it reads cards; `terminal` has what is one line. What is printed was written by an agent:
-each line of it goes through `visible` or `folding`. `show` prints all of a request; one that
+A change within a file is named by the number that `show` prints. `terminal` has what is one line.
+What is printed was written by an agent or a registry: each line of it goes through `visible` or
+`folding`. `show` prints all of a request; one that
 lists or pages fold is approved with the word that `show` ends in, which names what was read.
 """
 
@@ -13,8 +13,6 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from supervisor.base.clock import RealClock
-from supervisor.cli.install_text import install_lines
-from supervisor.cli.push_text import push_lines
 from supervisor.cli.terminal import (
     agrees,
     approval_lines,
@@ -34,6 +32,11 @@ from supervisor.errors import ChangedError, RefusedError, UserError
 if TYPE_CHECKING:
     from supervisor.cli.common.client import Client
 
+import msgspec
+
+from supervisor.core.actions import Packages
+from supervisor.server.common.install_words import install_words
+
 # What is answered is mostly carried out at once; a command may take longer than anybody waits for.
 PATIENCE_S = 30.0
 LOOK_EVERY_S = 0.2
@@ -45,6 +48,7 @@ _SAID = {
     "long": "has very long lines",
     "blank": "has runs of blanks that push text far to the right",
 }
+_HOW = {"new": "is new", "moved": "moves on", "rewritten": "is rewritten", "deleted": "is deleted"}
 
 
 def show(client: "Client", request_id: str) -> int:
@@ -367,3 +371,73 @@ def _text(line: dict[str, Any]) -> str:
 
 def _one(text: str) -> str:
     return line(text)
+
+
+def install_lines(action: dict[str, Any], now: float) -> list[str]:
+    """Return the lines of an install's action, as the API tells it. `now` is in seconds since the
+    epoch."""
+    said = install_words(msgspec.convert(action, Packages), now)
+    lines = [f"    ! {_visible(note)}" for note in said.flags]
+    lines.append(f"    {_visible(said.summary)} {_visible(said.source)}".rstrip())
+    for row in said.rows:
+        facts = f"  ({_visible(row.facts)})" if row.facts else ""
+        lines.append(f"      {_visible(row.name)} {_visible(row.change)}{facts}")
+        lines += [f"        ! {_visible(note)}" for note in row.notes]
+    if said.unknown:
+        lines.append(f"    unknown: {_visible(said.unknown)}")
+    return lines
+
+
+def push_lines(card: dict[str, Any]) -> list[str]:
+    """Return the lines of a push as `GET /api/requests/{id}/push` tells it."""
+    lines = [f"    ! {_visible(name)}: {_visible(note)}" for name, note in card["flags"]]
+    for move in card["moves"]:
+        span = " to ".join(one[:12] for one in (move["old"], move["new"]) if one)
+        lines.append(
+            f"    {_visible(move['ref'])} {_HOW[move['how']]} at {_visible(card['url'])}: {span}"
+        )
+        lines += _commit_lines("+", move["commits"], move["commit_count"])
+        lines += _commit_lines("-", move["lost"], move["lost_count"])
+        lines += [f"      {_visible(line)}" for line in move["tag"].splitlines()]
+        for file in move["files"]:
+            lines += _file_lines(file)
+        lines += _name_lines("more changed files", move["more_files"])
+        for file in move["passing"]:
+            lines += _file_lines(file)
+        lines += _name_lines("more contents on the way", move["more_passing"])
+    return lines
+
+
+def _commit_lines(mark: str, commits: list[dict[str, Any]], count: int) -> list[str]:
+    lines = []
+    for one in commits:
+        lines.append(
+            f"    {mark} {one['id'][:12]} {_visible(one['subject'])} ({_visible(one['author'])})"
+        )
+        lines += [f"      {_visible(line)}" for line in one["body"].splitlines()]
+    more = count - len(commits)
+    return [*lines, *([f"    {mark} and {more} more commits"] if more > 0 else [])]
+
+
+def _file_lines(file: dict[str, Any]) -> list[str]:
+    diff = file["diff"]
+    lines = [f"    {_visible(file['path'])}  +{diff['added']} -{diff['removed']}"]
+    lines += [f"      ({_visible(note)})" for note in file["notes"]]
+    for hunk in diff["hunks"]:
+        lines += [
+            f"      {_MARKS[line['kind']]}{_visible(''.join(text for text, _ in line['spans']))}"
+            for line in hunk["lines"]
+        ]
+    return lines
+
+
+def _name_lines(title: str, files: list[dict[str, Any]]) -> list[str]:
+    lines = [f"    and {len(files)} {title}, by name"] if files else []
+    for one in files:
+        unread = "" if one["was_searched"] else ", not searched for secrets"
+        lines.append(f"      {_visible(one['path'])}  {one['what']}{unread}")
+    return lines
+
+
+def _visible(text: str) -> str:
+    return visible(text, one_line=True)

@@ -1,8 +1,7 @@
 """This terminal, given to an agent of a supervisor that is another process: keys go there, what the
 agent prints comes here.
 
-It is separate from `following`, which says what is asked of that supervisor. Whatever happens,
-the terminal is given back as it was.
+Whatever happens, the terminal is given back as it was.
 """
 
 import asyncio

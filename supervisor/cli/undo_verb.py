@@ -1,9 +1,8 @@
 """`gatehouse undo`: shows what taking changes back would do, asks, and has exactly that done.
 
-Where a supervisor runs, it does the work, as it does for the page. Where none runs (`gatehouse
-run` has ended), the verb opens the data folder itself, under the same lock, so that two can
-never work on one; sessions that a crash left are the next supervisor's to take up first. It is
-separate from `cli` because of these two ways.
+Where a supervisor runs, it does the work, as it does for the page. Where none runs (`gatehouse run`
+has ended), the verb opens the data folder itself, under the same lock, so that two can never work
+on one; sessions that a crash left are the next supervisor's to take up first.
 """
 
 import asyncio

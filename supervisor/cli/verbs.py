@@ -1,9 +1,8 @@
 """One function for each verb of `gatehouse`: it calls and prints; whoever answers is the running
 supervisor or the engine.
 
-Its text is the verb's help. It is separate from `cli`, which reads the words, so that what a
-verb does is found by its name. None decides anything that the operator's API decides, and each
-imports what it needs only when it runs: most need little.
+Its text is the verb's help. None decides anything that the operator's API decides, and each imports
+what it needs only when it runs: most need little.
 """
 
 from __future__ import annotations

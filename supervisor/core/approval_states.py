@@ -4,7 +4,7 @@
     EVENTS   in which statuses an event may come, and the facts that it sets
 
 Rule 1: everything that says where a request stands is derived from these two. `approvals.status`
-walks STATES, `store.approval_conditions` turns both into SQL, and the diagram in
+walks STATES, `store.requests` turns both into SQL, and the diagram in
 docs/architecture.md is drawn from them.
 Rule 2: facts are only ever added. What was used stays used, whatever comes after.
 """

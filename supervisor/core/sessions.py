@@ -17,6 +17,8 @@ Kind = Literal["agent", "review", "maintenance", "quarantine", "standing"]
 NetworkMode = Literal["proxy", "transparent"]
 # The word by which a review is one in quarantine.
 QUARANTINED = "--quarantine"
+# Below this the wait is short, and the pace isn't known yet.
+COPY_SOON_S = 1.0
 
 
 class OwnLimits(
@@ -149,3 +151,17 @@ def remaining_s(session: Session, now: float) -> float:
     """Seconds until MAX_UPTIME ends the session, never below zero; they stand still while it is
     paused."""
     return max(0.0, session.deadline_at - (now if session.paused_at is None else session.paused_at))
+
+
+def copy_progress(done: int, total: int, size: int, elapsed_s: float) -> dict[str, int]:
+    """Return how far the private copy is, as the API gives it; `left_s` where an estimate makes
+    sense, in whole seconds, at least one."""
+    facts = {"done": done, "total": total, "bytes": size}
+    if elapsed_s < COPY_SOON_S or done <= 0 or total <= done:
+        return facts
+    return {**facts, "left_s": max(1, round(elapsed_s * (total - done) / done))}
+
+
+def copy_left(facts: dict[str, int]) -> str:
+    """`, about 12s left`, to be put behind how far it is; empty where nothing can be said."""
+    return f", about {format_duration(facts['left_s'])} left" if "left_s" in facts else ""

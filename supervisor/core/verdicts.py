@@ -1,8 +1,7 @@
 """Rules, verdicts, and how matches become one verdict: shared by all judges.
 
-Decides only the order of strictness (deny, ask, allow, mode) and the words of the why. It is
-separate from `rules.py` so that the judges of the categories can build verdicts without knowing the
-policy. It never looks at an action.
+Decides only the order of strictness (deny, ask, allow, mode) and the words of the why. It never
+looks at an action.
 """
 
 from abc import ABC, abstractmethod
@@ -89,7 +88,7 @@ class Context(NamedTuple):
     """Inputs of a verdict besides policy and action. `uses` is None where nobody counts them.
 
     `disputed` are the ids of rules that are over by `now` or by the elapsed time, but not by both
-    (`supervisor.records.rule_ends`). `is_contained`: commands run where they can change nothing
+    (`supervisor.records.policy_files`). `is_contained`: commands run where they can change nothing
     outside, as a check at the session's start has found.
     """
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from supervisor.base import log
 from supervisor.base.clock import Clock
-from supervisor.base.listeners import close_listener
+from supervisor.base.event_loop import close_listener
 from supervisor.core.network.egress_wire import (
     Answer,
     CloseConnection,
@@ -30,8 +30,7 @@ from supervisor.core.network.egress_wire import (
 from supervisor.egress.admission.admission import Admission
 from supervisor.egress.admission.allowances import Allowances
 from supervisor.egress.admission.link import Link, LinkDownError
-from supervisor.egress.admission.progress import Progress
-from supervisor.egress.admission.questions import Questions
+from supervisor.egress.admission.questions import Progress, Questions
 from supervisor.egress.admission.resolver import Resolver
 from supervisor.egress.admission.sessions import (
     EgressSession,

@@ -4,8 +4,8 @@ A client makes its first TLS message while the supervisor is still asked; that s
 new connection. Likely is no verdict: a name is looked up, an origin dialled and a byte passed on
 only after the supervisor's answer for this very connection. Where that is no, or the origin can't
 be reached, the client is told so in TLS instead of HTTP. This happens to one connection at most:
-everything that may change the answer clears what was likely. It is separate from `front` because it
-decides only when a client is told, never what it may do.
+everything that may change the answer clears what was likely. It decides only when a client is told,
+never what it may do.
 """
 
 from supervisor.base.clock import Clock

@@ -5,18 +5,23 @@
     looked into   everything else, by mitmproxy (`inspector`), started by the first connection that
                   needs it
 
-A client that knows no proxy is redirected here, and the kernel tells its destination
-(`redirected`). Its TLS is treated as a CONNECT, its HTTP as a request through the proxy, a DNS
-query goes to the name server, and anything else is refused.
+A client that knows no proxy is redirected here, and the kernel tells its destination: a client's
+claim like a CONNECT. Its TLS is treated as a CONNECT, its HTTP as a request through the proxy, a
+DNS query goes to the name server, and anything else is refused before anybody is asked.
 
-It is separate from `guard` because it knows nothing of mitmproxy: a tunnel costs no more than its
+It knows nothing of mitmproxy: a tunnel costs no more than its
 bytes. Both judge by the same `checks` and the same `admission`. It must never pass a byte on before
 an explicit allow, and whatever is raised in it is a refusal (law 3).
 """
 
+import asyncio
 import functools
+import ipaddress
+import re
+import socket
+import struct
 from collections.abc import Awaitable, Callable, Iterable
-from typing import Protocol
+from typing import Literal, NamedTuple, Protocol
 
 import h11
 
@@ -24,9 +29,10 @@ from supervisor.base import log
 from supervisor.base.clock import Clock
 from supervisor.core.actions import Network
 from supervisor.core.models.model_calls import is_model_host
-from supervisor.egress import redirected
+from supervisor.core.text import hosts
 from supervisor.egress.admission import secrets
 from supervisor.egress.admission.admission import NAMES_PORT, Admission
+from supervisor.egress.admission.names import Names, is_given
 from supervisor.egress.admission.sessions import (
     TOO_MANY,
     ClientConnection,
@@ -52,6 +58,17 @@ _BUSY = refusals.as_http(refusals.of_answer(refusals.BUSY), 503)
 _A_PROXY = (
     "this is an HTTP proxy: send an HTTP/1.1 request with an absolute target, or CONNECT host:port"
 )
+type Speech = Literal["TLS", "HTTP"]
+
+# linux/netfilter_ipv4.h; linux/netfilter_ipv6/ip6_tables.h has the same number.
+_SO_ORIGINAL_DST = 80
+# Port in network order, then the address: netinet/in.h.
+_SOCKADDR_IN, _SOCKADDR_IN6 = struct.Struct("!2xH4s8x"), struct.Struct("!2xH4x16s4x")
+# How long a client may wait for the other side to speak first.
+FIRST_WORD_S = 15.0
+_TLS_HANDSHAKE = b"\x16"
+_HTTP_START = re.compile(rb"[A-Z][A-Z-]{0,31} ")
+_HTTP_PERHAPS = re.compile(rb"[A-Z][A-Z-]{0,31}|")
 
 
 class Inspecting(Protocol):
@@ -146,7 +163,7 @@ class Front:
         await self._connect(client, connection, self._judge_head(connection, head), ESTABLISHED)
 
     async def _find_redirected_way(self, client: HeldEnd, connection: ClientConnection) -> None:
-        host, port, is_stale = redirected.destination(client.transport, connection.session.names)
+        host, port, is_stale = destination(client.transport, connection.session.names)
         if port == NAMES_PORT:
             from supervisor.egress.name_server import (
                 serve_stream,
@@ -158,8 +175,8 @@ class Front:
             return
         action = Network(operation="connect", host=host, port=port)
         try:
-            speech = await redirected.speech(client)
-        except redirected.SpeechError as error:
+            speech = await protocol_of(client)
+        except SpeechError as error:
             self._admission.refused(connection, action, str(error))
             raise RefusedConnectionError(RefusalBody(why=str(error)), said=b"") from None
         try:
@@ -306,3 +323,63 @@ async def _any_head(client: HeldEnd, share: Share, by: float) -> checks.Head:
         # INVARIANT: these bytes are the first in the tunnel, never another request.
         client.data[:] = parser.trailing_data[0]
     return connect_head.of(event.method, event.target, event.headers, event.http_version)
+
+
+class Destination(NamedTuple):
+    """Where a connection was for: a name where its address stands for one, else the address.
+    `is_stale`: it stood for one, once."""
+
+    host: str
+    port: int
+    is_stale: bool
+
+
+class SpeechError(Exception):
+    """A protocol that is never passed on. The text is a whole why."""
+
+
+def destination(transport: asyncio.Transport, names: Names) -> Destination:
+    """Return where an accepted connection was for. `OSError` where the kernel doesn't know,
+    `GoneError` where it was reset before."""
+    from_where = transport.get_extra_info("peername")
+    if from_where is None:
+        raise GoneError
+    peer = ipaddress.ip_address(from_where[0])
+    with socket.socket(fileno=socket.dup(transport.get_extra_info("socket").fileno())) as sock:
+        # A door for both families shows what came by IPv4 as an address mapped into IPv6.
+        if isinstance(peer, ipaddress.IPv4Address) or peer.ipv4_mapped is not None:
+            raw = sock.getsockopt(socket.SOL_IP, _SO_ORIGINAL_DST, _SOCKADDR_IN.size)
+            port, packed = _SOCKADDR_IN.unpack(raw)
+        else:
+            raw = sock.getsockopt(socket.IPPROTO_IPV6, _SO_ORIGINAL_DST, _SOCKADDR_IN6.size)
+            port, packed = _SOCKADDR_IN6.unpack(raw)
+    return _meant(ipaddress.ip_address(packed), port, names)
+
+
+def _meant(address: hosts.Address, port: int, names: Names) -> Destination:
+    if not is_given(address):
+        return Destination(hosts.canonical_host(str(address)), port, is_stale=False)
+    name = names.name_of(address)
+    return Destination(name or str(address), port, is_stale=name is None)
+
+
+async def protocol_of(client: HeldEnd) -> Speech:
+    """Return the protocol of the client's first bytes, which stay where they are. `SpeechError`
+    where that is neither TLS nor HTTP."""
+    by = in_s(FIRST_WORD_S)
+    try:
+        while not client.data or _HTTP_PERHAPS.fullmatch(client.data):
+            await client.more(by)
+    except TimeoutError:
+        raise SpeechError(
+            "the client waits for the other side to speak first; only TLS and HTTP are let through"
+        ) from None
+    except GoneError:
+        if not client.data:
+            raise
+        raise SpeechError("the client ended before it said what it wants") from None
+    if client.data.startswith(_TLS_HANDSHAKE):
+        return "TLS"
+    if _HTTP_START.match(client.data):
+        return "HTTP"
+    raise SpeechError("this is neither TLS nor HTTP, and nothing else is let through")

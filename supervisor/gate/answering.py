@@ -18,7 +18,7 @@ import msgspec
 
 from supervisor.base import log
 from supervisor.base.clock import Clock
-from supervisor.base.slices import slices
+from supervisor.base.event_loop import slices
 from supervisor.core.approvals import Answer, Request, status
 from supervisor.core.policy.rules import Policy
 from supervisor.errors import ChangedError, StorageError

@@ -29,7 +29,7 @@ import msgspec
 
 from supervisor.base import log
 from supervisor.base.clock import Clock
-from supervisor.base.slices import slices
+from supervisor.base.event_loop import slices
 from supervisor.core.actions import Action, fingerprint, subject
 from supervisor.core.approvals import (
     SUPERSEDED,

@@ -1,9 +1,8 @@
 """Who carries out what became ready: each kind of request by its channel, several of a session at
 once together where it can.
 
-It is separate from `gate`, which says what is ready and never calls a channel. It decides
-nothing and makes no grant. A channel that fails takes nobody along: what it had is settled as
-failed, with the reason.
+It decides nothing and makes no grant. A channel that fails takes nobody along: what it had is
+settled as failed, with the reason.
 """
 
 import asyncio

@@ -1,7 +1,7 @@
 """Verdicts here and now: kill switch, the policy in force for a session, our own files.
 
-Apart from `gate`, which records and grants: nothing here is recorded, and nothing that comes
-from here lets a channel act. Whatever goes wrong in here is a denial (law 3).
+Nothing here is recorded, and nothing that comes from here lets a channel act. Whatever goes wrong
+in here is a denial (law 3).
 """
 
 import os
@@ -31,8 +31,7 @@ from supervisor.core.sessions import Session
 from supervisor.core.text.paths import canonical, fold
 from supervisor.core.verdicts import Context, Passing
 from supervisor.records.kill_switch import KillSwitch
-from supervisor.records.policy_files import PolicyFiles
-from supervisor.records.policy_sets import PolicySets
+from supervisor.records.policy_files import PolicyFiles, PolicySets
 
 _EACH_BY_ITSELF = Verdict(decision="ask", why="name and addresses are judged each by itself")
 

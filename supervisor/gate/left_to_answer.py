@@ -1,9 +1,8 @@
 """What is left to answer once a session has ended: changes, pushes, installs and proposals.
 
 Nothing waits in vain. Such requests stay answerable for a time after the end; the session's copy
-and its judging are kept for them, without agent, network or watchers. It is apart from
-`session_parts`, which opens and closes these. Level, not edge: what is left follows from the
-requests in the database, so that a restart finds the same.
+and its judging are kept for them, without agent, network or watchers. Level, not edge: what is left
+follows from the requests in the database, so that a restart finds the same.
 """
 
 from collections.abc import Callable, Iterator

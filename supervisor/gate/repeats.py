@@ -9,9 +9,9 @@
     its clients all hung up      the card says so at once, and keeps its place for as long as it
                                  would have been held
 
-It is apart from `gate`, which records and grants. INVARIANT: nothing here allows: what comes of
-it is an earlier request, a denial or a wait. What was denied is derived from the requests in the
-database; only the counts that a person sees are kept here.
+INVARIANT: nothing here allows: what comes of it is an earlier request, a denial or a wait. What was
+denied is derived from the requests in the database; only the counts that a person sees are kept
+here.
 """
 
 import asyncio

@@ -6,9 +6,9 @@
            of whoever drew it
     lose   unknown (a crash, egress gone): the whole portion counts as sent
 
-It is separate from `spending`, whose limits it keeps to, because a request is no call of a model:
-egress counts it itself, out of a portion, and it isn't recorded one by one. INVARIANT: sums are
-taken and the portion is recorded in one transaction, with nothing awaited between.
+A request is no call of a model: egress counts it itself, out of a portion, and it isn't recorded
+one by one. INVARIANT: sums are taken and the portion is recorded in one transaction, with nothing
+awaited between.
 """
 
 from collections.abc import Callable, Mapping

@@ -1,8 +1,7 @@
 """The supervisor's end of the control channel: packets and descriptors out.
 
 It decides only when the channel is over: an egress that is gone, doesn't read or sends what can't
-be read is cut off, since what it misses then is never an allow. It is separate from `network`
-because it knows nothing of sessions and questions. It must never block the event loop.
+be read is cut off, since what it misses then is never an allow. It must never block the event loop.
 """
 
 import asyncio

@@ -10,8 +10,7 @@ Hosts matched only by host rules are tunnelled, a WebSocket is judged at its upg
 request may go on for hours: each lasts as long as the rules allow it. `reconsider` names those that
 they no longer allow.
 
-It is separate from `network` because it knows nothing of processes and sockets. A failure in here
-is a denial (law 3).
+A failure in here is a denial (law 3).
 """
 
 import asyncio

@@ -1,7 +1,7 @@
 """Answer egress on model calls and traffic: reserve, hold for a budget, or deny.
 
-It is separate from `egress_questions`: the rules allowed the request before; this is only about its
-cost. A failure in here is a denial (law 3).
+The rules allowed the request before; this is only about its cost. A failure in here is a denial
+(law 3).
 """
 
 import asyncio

@@ -8,13 +8,17 @@ holds no key and never sees the traffic.
 import asyncio
 import contextlib
 import itertools
+import os
 import socket
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import NamedTuple
 
 import msgspec
 
+from supervisor import settings
 from supervisor.base import log, process
 from supervisor.core.network.egress_wire import (
     Abandoned,
@@ -47,20 +51,103 @@ from supervisor.core.policy.policy_text import LONGEST_HOLD_S
 from supervisor.errors import StorageError, UserError
 from supervisor.gate.gate import Gate
 from supervisor.ledger.spending import Spending
-from supervisor.network import egress_process, reach
+from supervisor.network import reach
 from supervisor.network.egress_channel import Channel
 from supervisor.network.egress_questions import EgressQuestions, deny
-from supervisor.network.lent_sockets import Lent, give_up, is_same, refuse_on
 from supervisor.network.model_calls import ModelCalls
 from supervisor.network.network_log import NetworkLog
 from supervisor.network.reach import Reach
-from supervisor.network.reconsidering import Reconsidering
 
 READY_TIMEOUT_S = 30.0
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.1, 10.0
 # A process that lived this long was well: the next pause is the first again.
 WELL_AFTER_S = 30.0
 MOST_OPEN_QUESTIONS = 2048
+# -P keeps the folder that it runs in off its path: Gatehouse's own folder may be a workspace, and
+# an agent may add files there that would be modules of egress.
+EGRESS = (sys.executable, "-P", "-m", "supervisor.egress")
+STOP_TIMEOUT_S = 5.0
+_DOWN = (
+    b"HTTP/1.1 503 egress is being started; nothing is let through meanwhile\r\n"
+    b"Content-Type: application/json\r\nConnection: close\r\n\r\n"
+    b'{"error":"refused","why":"egress is being started; nothing is let through meanwhile",'
+    b'"remedy":"try again in a moment","rule":null,"request_id":null}'
+)
+
+
+class Reconsidering:
+    """Judges open connections again when rules may have changed, in the background and a few at a
+    time. One per egress process."""
+
+    def __init__(
+        self, tasks: asyncio.TaskGroup, questions: EgressQuestions, channel: Channel
+    ) -> None:
+        self._tasks = tasks
+        self._questions = questions
+        self._channel = channel
+        self._is_outdated = False
+        self._is_over = False
+        self._task: asyncio.Task[None] | None = None
+
+    def begin(self) -> None:
+        """Judge everything; once more after a round that is under way."""
+        self._is_outdated = True
+        if not self._is_over and (self._task is None or self._task.done()):
+            self._task = self._tasks.create_task(self._run(), name="what goes on is judged again")
+
+    def cancel(self) -> None:
+        """Stop: egress is gone, and nothing may begin any more."""
+        self._is_over = True
+        if self._task is not None:
+            self._task.cancel()
+
+    async def _run(self) -> None:
+        while self._is_outdated:
+            self._is_outdated = False
+            for messages in self._questions.reconsider():
+                for message in messages:
+                    self._channel.send(message)
+                await self._channel.sent()
+
+
+class _Lent(NamedTuple):
+    """Our own copy of a session's socket, and its kind."""
+
+    socket: socket.socket
+    kind: Listener
+
+
+def _refuse_on(lent: _Lent) -> None:
+    """Refuse clients at once while egress is down, so that no connection hangs. Name queries wait
+    for the next egress."""
+    if lent.kind != "names":
+        asyncio.get_running_loop().add_reader(lent.socket, _accept_and_refuse, lent.socket)
+
+
+def _accept_and_refuse(listener: socket.socket) -> None:
+    try:
+        client, _ = listener.accept()
+    except OSError:
+        return
+    with client, contextlib.suppress(OSError):
+        client.setblocking(False)
+        with contextlib.suppress(BlockingIOError):
+            client.recv(65536)  # unread bytes would turn the answer into a reset
+        client.send(_DOWN)
+        client.shutdown(socket.SHUT_WR)
+
+
+def _give_up(lent: _Lent) -> None:
+    """Close our copy."""
+    asyncio.get_running_loop().remove_reader(lent.socket)
+    lent.socket.close()
+
+
+def _is_same(one: socket.socket, other: socket.socket) -> bool:
+    """Return whether two descriptors are the same socket."""
+    if other.fileno() < 0:
+        return False
+    return os.path.sameopenfile(one.fileno(), other.fileno())
 
 
 @dataclass(eq=False)
@@ -69,7 +156,7 @@ class _Session:
 
     credentials: tuple[Credential, ...] = ()
     keeps_bodies: bool = False
-    listeners: dict[int, "Lent"] = field(default_factory=dict)
+    listeners: dict[int, "_Lent"] = field(default_factory=dict)
 
 
 @dataclass(eq=False)
@@ -187,7 +274,7 @@ class NetworkBroker:
         replaced by others."""
         session = self._sessions.setdefault(session_id, _Session())
         listener_id = next(self._listener_ids)
-        lent = session.listeners[listener_id] = Lent(listener.dup(), kind)
+        lent = session.listeners[listener_id] = _Lent(listener.dup(), kind)
         lent.socket.setblocking(False)
         if credentials:
             session.credentials = tuple(credentials)
@@ -197,7 +284,7 @@ class NetworkBroker:
             )
             self._run.channel.send(_opening(session_id, listener_id, lent), lent.socket)
         else:
-            refuse_on(lent)
+            _refuse_on(lent)
 
     async def open_reach(
         self,
@@ -237,8 +324,8 @@ class NetworkBroker:
         where it isn't served."""
         session = self._sessions.get(session_id)
         for listener_id, lent in list(session.listeners.items()) if session is not None else ():
-            if session is not None and is_same(lent.socket, listener):
-                give_up(session.listeners.pop(listener_id))
+            if session is not None and _is_same(lent.socket, listener):
+                _give_up(session.listeners.pop(listener_id))
                 if self._run is not None:
                     self._run.channel.send(
                         CloseListener(session_id=session_id, listener_id=listener_id)
@@ -251,7 +338,7 @@ class NetworkBroker:
         if session is None:
             return
         for lent in session.listeners.values():
-            give_up(lent)
+            _give_up(lent)
         if self._run is not None:
             self._run.calls.closing(session_id)
             self._run.channel.send(CloseSession(session_id=session_id))
@@ -318,7 +405,7 @@ class NetworkBroker:
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         try:
             with theirs:
-                self._child = await egress_process.start(theirs)
+                self._child = await _start_egress(theirs)
             async with asyncio.TaskGroup() as tasks:
                 hold_s = self._hold_s
                 calls = ModelCalls(
@@ -372,7 +459,7 @@ class NetworkBroker:
         run, self._run = self._run, None
         for session in self._sessions.values():
             for lent in session.listeners.values():
-                refuse_on(lent)
+                _refuse_on(lent)
         if run is not None:
             self._settle(run)
             run.questions.settle_all("egress ended")
@@ -384,7 +471,7 @@ class NetworkBroker:
     async def _reap(self) -> None:
         child, self._child = self._child, None
         if child is not None:
-            await egress_process.reap(child)
+            await _reap_egress(child)
 
     def _record(self, event: str, **facts: object) -> None:
         try:
@@ -486,5 +573,37 @@ async def _end_of(task: asyncio.Task[None]) -> None:
     await task
 
 
-def _opening(session_id: str, listener_id: int, lent: Lent) -> OpenListener:
+def _opening(session_id: str, listener_id: int, lent: _Lent) -> OpenListener:
     return OpenListener(session_id=session_id, listener_id=listener_id, kind=lent.kind)
+
+
+def egress_environment() -> dict[str, str]:
+    """Return the environment of egress.
+
+    INVARIANT: the name that is looked up is the one that was judged. `search` in this machine's
+    resolv.conf would turn an unknown name into another (`api.example.com.corp.example`);
+    LOCALDOMAIN (resolver(5)) replaces that list. /etc/hosts counts as before.
+    """
+    return settings.inherited("LANG", "PATH") | settings.for_our_python() | {"LOCALDOMAIN": "."}
+
+
+async def _start_egress(channel: socket.socket) -> process.Child:
+    """Start egress with its end of the channel, which stays the caller's to close."""
+    return await process.spawn(
+        [*EGRESS, "--channel-fd", str(channel.fileno())],
+        env=egress_environment(),
+        cwd=settings.ROOT,
+        stderr=None,
+        pass_fds=[channel.fileno()],
+    )
+
+
+async def _reap_egress(child: process.Child) -> None:
+    """Wait for an egress whose channel is closed; kill it after `STOP_TIMEOUT_S`."""
+    try:
+        async with asyncio.timeout(STOP_TIMEOUT_S):
+            await child.wait()
+    except TimeoutError:
+        child.kill_tree()
+    finally:
+        child.close()

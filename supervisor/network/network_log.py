@@ -1,8 +1,8 @@
 """The last connections and requests of each session, for the Network page.
 
-The network broker feeds it, the pages read it while Gatehouse runs. It is separate from the audit
-log, which keeps every verdict for good: here are bytes, times and headers of the last exchanges, in
-memory, bounded. It decides nothing, and must never hold back an answer.
+The network broker feeds it, the pages read it while Gatehouse runs. The audit log keeps every
+verdict for good; here are bytes, times and headers of the last exchanges, in memory, bounded. It
+decides nothing, and must never hold back an answer.
 
 INVARIANT: everything here passed the redactor. Nothing that authenticates is kept, nor the query
 values that do; bodies only where that was asked for, and only their beginnings.

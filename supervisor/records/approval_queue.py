@@ -20,7 +20,6 @@ from supervisor.core.approvals import SUPERSEDED, Origin, Request, status
 from supervisor.core.files.change_tree import Waiting
 from supervisor.errors import NotFoundError
 from supervisor.store import requests as store
-from supervisor.store import rule_hits
 
 # An agent that floods the inbox is denied, not queued (a full queue is a denial, law 3).
 MOST_PENDING_PER_SESSION = 500
@@ -270,11 +269,11 @@ class ApprovalQueue:
     def add_rule_hits(self, counts: Mapping[str, int], at: float) -> None:
         """Add to how often rules matched, by their id."""
         with self._engine.begin() as connection:
-            rule_hits.add(connection, counts, at)
+            store.add_rule_hits(connection, counts, at)
 
     def rule_hits(self) -> dict[str, tuple[int, float]]:
         """Rule id -> (matches, the last one in seconds since the epoch)."""
-        return self.read(rule_hits.read)
+        return self.read(store.read_rule_hits)
 
     def read[T](self, operation: Callable[[Connection], T]) -> T:
         """Run a query; in a `together` block it sees what the block changed."""

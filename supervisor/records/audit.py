@@ -13,13 +13,14 @@ what we wrote, is a write that fails. With `Heads` how far it goes is signed, an
 `EVENTS` names every event that can stand in the file.
 """
 
+import asyncio
 import contextlib
 import errno
 import json
 import os
 import stat
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, get_args
 
@@ -97,6 +98,7 @@ Event = Literal[
 EVENTS: tuple[str, ...] = get_args(Event)
 # How long lines are gathered for one flush; a disk alone may take as long for it.
 GATHER_S = 0.025
+LOOK_EVERY_S = 1.0
 _TAIL_BYTES = 64 * 1024
 _ENCODED_LINE = b'{"seq":%d,"at":%a,"event":"%b",%b%b,"prev":"%b"}'
 _OTHERS_MAY = 0o077
@@ -509,3 +511,23 @@ def _opened(path: Path) -> int:
         os.close(descriptor)
         raise StorageError(f"{path}: {wrong}", remedy)
     return descriptor
+
+
+async def watch_audit(audit: Audit, changed: Callable[[], None]) -> None:
+    """Look after the log until cancelled. `changed` is called when `failure` or `broken`
+    became another; the terminal is told what is wrong."""
+    told: tuple[str | None, str | None] = (None, None)
+    while True:
+        try:
+            if audit.look():
+                await asyncio.to_thread(audit.examine)  # the first look is at all of it
+        except Exception as error:  # a database that can't be read, mostly: the next look is soon
+            log.error("the audit log can't be checked", error=str(error))
+        found = (audit.failure, audit.broken)
+        if found != told:
+            for why, before in zip(found, told, strict=True):
+                if why is not None and why != before:
+                    log.error(why)
+            told = found
+            changed()
+        await asyncio.sleep(LOOK_EVERY_S)

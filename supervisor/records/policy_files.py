@@ -9,9 +9,10 @@ written atomically: what `add_rule` returned from survives a crash (law 7).
 
 import contextlib
 import hashlib
+import math
 import os
 import secrets
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -23,14 +24,74 @@ from supervisor.base.clock import Clock
 from supervisor.core.actions import Effect
 from supervisor.core.policy.policy_text import DENY_ALL, EFFECTS, merge, parse_policy, parse_rule
 from supervisor.core.policy.rules import Policy, Rule
+from supervisor.core.sessions import Session
 from supervisor.core.text import policy_yaml
-from supervisor.errors import GatehouseError, NotFoundError, PolicyError
-from supervisor.records.rule_ends import RuleEnds
+from supervisor.core.verdicts import Context
+from supervisor.errors import GatehouseError, NotFoundError, PolicyError, UserError
 
 _HEADER = (
     "# Rules that were saved from the inbox, the Rules page or `gatehouse rules add`. Edit freely;"
     " comments are not kept.\n"
 )
+# What `added_at` may lie ahead by rounding.
+_ROUNDED_S = 1.0
+_NONE: frozenset[str] = frozenset()
+
+# The policies that come with Gatehouse.
+SHIPPED = Path(__file__).resolve().parents[2] / "policy"
+
+type _Key = tuple[str, float]
+
+
+class RuleEnds:
+    """When rules that hold for a time are over: by the clock on the wall, and by the time that
+    really went by. One per `PolicyFiles`.
+
+    A rule's end is stored as a time of the clock on the wall, or a restart would forget it. But
+    that clock can be set: set back it would make "for 15 minutes" an hour. So while this process
+    runs the time that went by since a rule was first seen counts as well, and where the two
+    disagree the stricter holds (`core.verdicts.Context.is_over`). After a restart there is the
+    clock on the wall alone: but a rule that was added in what is now the future is over, since
+    nobody can say how much of its time is left.
+    """
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._ends: dict[_Key, float] = {}
+
+    def disputed(self, policy: Policy) -> frozenset[str]:
+        """The ids of the policy's rules of which the two clocks disagree whether they are over."""
+        return _NONE if not policy.ending else self._disputed(policy.ending)
+
+    def is_over(self, rule: Rule) -> bool:
+        """Return whether a rule's time is over, the stricter of both clocks."""
+        now = self._clock.now()
+        return Context(
+            now, "", None, frozenset(), frozenset(), None, self._disputed([rule])
+        ).is_over(rule)
+
+    def _disputed(self, rules: Iterable[Rule]) -> frozenset[str]:
+        now, went_by = self._clock.now(), self._clock.monotonic()
+        found = []
+        for rule in rules:
+            if rule.expires_at is not None:
+                end = self._end(rule, rule.expires_at, now, went_by)
+                if (now >= rule.expires_at) != (went_by >= end):
+                    found.append(rule.id)
+        return frozenset(found) if found else _NONE
+
+    def _end(self, rule: Rule, expires_at: float, now: float, went_by: float) -> float:
+        """Its end in the time that goes by, noted when it is first seen."""
+        key = (rule.id, expires_at)
+        found = self._ends.get(key)
+        if found is None:
+            is_from_ahead = (
+                rule.effect == "allow"
+                and rule.added_at is not None
+                and rule.added_at > now + _ROUNDED_S
+            )
+            found = self._ends[key] = -math.inf if is_from_ahead else went_by + expires_at - now
+        return found
 
 
 def _plain(value: Any) -> Any:
@@ -283,3 +344,80 @@ class PolicyFiles:
         self._of_session.clear()
         self.ends.disputed(self._merged)  # noted: their time begins now
         self.on_change(is_saved)
+
+
+def saved_file(policy: Path, data_dir: Path) -> Path:
+    """Where rules are saved that are made under a policy file other than the supervisor's: beside
+    it, and of one that ships with Gatehouse in the data folder. What a version before saved beside
+    such a one stays in force there."""
+    beside = policy.with_name(f"saved-{policy.name}")
+    is_shipped = policy.resolve().is_relative_to(SHIPPED) and not beside.exists()
+    return data_dir / beside.name if is_shipped else beside
+
+
+class PolicySets:
+    """Which policy judges which session: the supervisor's set, `main`, or that of the file that the
+    session was started with.
+
+    A set is a policy file and the rules that were saved for it. The supervisor's rules are saved in
+    its data folder, those of any other file apart from these, so that "always" in one session
+    loosens no session of another policy. INVARIANT: a session without a good policy of its own
+    never falls back to the supervisor's: such a set denies everything.
+
+    `on_change(set, is_saved)` is called for these others as `PolicyFiles.on_change` is for the
+    main one.
+    """
+
+    def __init__(self, main: PolicyFiles, clock: Clock) -> None:
+        self.main = main
+        self._clock = clock
+        self._others: dict[tuple[str, str], PolicyFiles] = {}
+        self.on_change: Callable[[PolicyFiles, bool], None] = lambda policies, is_saved: None
+
+    def of(self, session: Session) -> PolicyFiles:
+        """The set that judges a session."""
+        key = self._key(session)
+        if key == (str(self.main.file), str(self.main.saved_file)):
+            return self.main
+        found = self._others.get(key)
+        if found is None:
+            found = self._others[key] = PolicyFiles(Path(key[0]), Path(key[1]), self._clock)
+            found.on_change = lambda is_saved: self.on_change(found, is_saved)
+        return found
+
+    def keep_only(self, sessions: Iterable[Session]) -> None:
+        """Forget the sets that judge none of these sessions."""
+        used = {self._key(session) for session in sessions}
+        self._others = {key: found for key, found in self._others.items() if key in used}
+
+    def all(self) -> list[PolicyFiles]:
+        """Every set in use, the supervisor's first."""
+        return [self.main, *self._others.values()]
+
+    @property
+    def banner(self) -> str | None:
+        """Return what is wrong with the policy files in use; None while all is well."""
+        return "; ".join(filter(None, (one.banner for one in self.all()))) or None
+
+    def wanted(self, policy: Path | None) -> dict[str, Any]:
+        """The facts of a new session that wants this policy, or none in particular. `UserError`
+        where it can't be used."""
+        main = {"policy_file": str(self.main.file)}
+        if policy is None:
+            return main
+        if not policy.is_absolute():
+            raise UserError(
+                f"the policy `{policy}` is not a whole path", "write the file from / on"
+            )
+        if policy.resolve() == self.main.file.resolve():
+            return main
+        check_policy(policy)
+        saved = saved_file(policy, self.main.saved_file.parent)
+        if (broken := PolicyFiles(policy, saved, self._clock).banner) is not None:
+            raise PolicyError(broken, f"mend {saved}, or move it away")
+        return {"policy_file": str(policy), "saved_rules_file": str(saved)}
+
+    def _key(self, session: Session) -> tuple[str, str]:
+        return session.policy_file or str(self.main.file), session.saved_rules_file or str(
+            self.main.saved_file
+        )

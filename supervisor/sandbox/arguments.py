@@ -1,8 +1,7 @@
 """Translate a Spec to bubblewrap's options: what an agent sees and touches here.
 
-Pure. The mounts are laid one over another, so their order is the policy. It is separate from
-`bubblewrap`, which starts the result and opens and bounds it from outside. It must never leave a
-way out for want of an option: what isn't named isn't there.
+Pure. The mounts are laid one over another, so their order is the policy. It must never leave a way
+out for want of an option: what isn't named isn't there.
 """
 
 from collections.abc import Iterator, Sequence

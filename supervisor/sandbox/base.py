@@ -1,8 +1,7 @@
 """The Sandbox protocol: its Spec, its running sandbox, and doctor's findings.
 
-It is separate so that callers know only this. It must never hold a backend's detail, and no field
-here may make a sandbox weaker than its default: a Spec adds (a bind, a port), it never switches
-isolation off.
+It must never hold a backend's detail, and no field here may make a sandbox weaker than its default:
+a Spec adds (a bind, a port), it never switches isolation off.
 """
 
 import socket

@@ -1,7 +1,7 @@
 """The bubblewrap backend: start a Spec's sandbox, gated until bounds are set.
 
-It is separate from what runs inside, and must never start anything weaker than `arguments` says:
-any missing part (a namespace, the filter, a bound, a socket) is a SandboxError.
+It must never start anything weaker than `arguments` says: any missing part (a namespace, the
+filter, a bound, a socket) is a SandboxError.
 
 How a start goes. bubblewrap makes the namespaces and mounts; inside, a gate (`sh`, on a socket that
 only we hold) reports that it is there, under the filter already, and waits. Then, from outside, the

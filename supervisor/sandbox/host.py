@@ -1,11 +1,10 @@
 """Host paths that a sandbox needs, read once: programs, and a small /etc for it.
 
-It is separate from `arguments`, which is pure. The /etc is a directory of our own, bound read-only
-in one mount: copies of the few files that programs need, and users, hosts and name services that
-know only the sandbox. It must never copy a file that names this machine or its users, or holds a
-credential: only files that everybody on this machine may read, whoever Gatehouse runs as; and no
-file that tells a listed program its passwords (`maven/settings.xml`, `npmrc`, `pip.conf`,
-`gitconfig`, `R/Renviron.site`).
+The /etc is a directory of our own, bound read-only in one mount: copies of the few files that
+programs need, and users, hosts and name services that know only the sandbox. It must never copy a
+file that names this machine or its users, or holds a credential: only files that everybody on this
+machine may read, whoever Gatehouse runs as; and no file that tells a listed program its passwords
+(`maven/settings.xml`, `npmrc`, `pip.conf`, `gitconfig`, `R/Renviron.site`).
 """
 
 import os

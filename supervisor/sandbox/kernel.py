@@ -1,7 +1,6 @@
 """Kernel features that a sandbox needs, read from /proc and /sys.
 
-They are the first lines of `gatehouse doctor`. It is separate from `doctor`, which starts programs:
-these answer at once, and import next to nothing.
+They are the first lines of `gatehouse doctor`. They are read at once, and import next to nothing.
 """
 
 import os

@@ -1,9 +1,8 @@
 """Overlay over the workspace, mounted where only one sandbox sees it.
 
 It makes a private copy without copying. `Preparing` is the helper (`overlay_mounter.py`) waiting in
-namespaces of its own, `OverlayMount` its result. It is separate from `bubblewrap`, which only has
-to be started inside. It must never leave a mount in the host's own tree, or one that outlives the
-supervisor: nothing but our descriptors holds it.
+namespaces of its own, `OverlayMount` its result. It must never leave a mount in the host's own
+tree, or one that outlives the supervisor: nothing but our descriptors holds it.
 """
 
 import asyncio

@@ -1,9 +1,8 @@
 """Check host paths for a sandbox, and list the places that masks must cover.
 
-It is separate because a mistake here shows the host's secrets whatever the isolation. Everything is
-resolved once, before it is judged, and the resolved paths are the ones that are mounted. It must
-never guess: a path that doesn't exist, or that would show the whole machine or a home directory, is
-an error.
+A mistake here shows the host's secrets whatever the isolation. Everything is resolved once, before
+it is judged, and the resolved paths are the ones that are mounted. It must never guess: a path that
+doesn't exist, or that would show the whole machine or a home directory, is an error.
 """
 
 import functools

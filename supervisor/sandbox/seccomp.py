@@ -6,8 +6,6 @@ before it. The second narrows what is allowed by argument, where the right answe
 programs, because the kernel takes the strictest answer of all: one says what may be, the other what
 may not, and neither can undo the other.
 
-It is separate so that the lists can be read, and tested, by themselves.
-
 It must never allow a call that makes a namespace, mounts, loads code into the kernel, looks into
 another process, takes memory that nobody can count (memfd_create: a descriptor on its way through a
 socket shows nowhere) or what the machine has little of (io_setup), or reaches a unix socket by its

@@ -1,7 +1,6 @@
 """Asks about every program that a sandbox executes, before it does (seccomp_unotify(2)).
 
-It decides nothing: a `Judge` says yes or no. It is separate from `bubblewrap`, which starts a
-sandbox with or without it.
+It decides nothing: a `Judge` says yes or no.
 
 What it can't see, and docs/agents.md tells: what a program does without executing another (a
 shell's builtins, a script that an interpreter reads), and words that another thread changes between

@@ -26,10 +26,10 @@ from supervisor.core.network.credentials import (
     check_secret,
     credentials_of,
     environment_of,
+    git_settings,
     parse_credentials,
 )
 from supervisor.core.network.egress_wire import MAX_MESSAGE_BYTES, Credential
-from supervisor.core.network.git_credentials import git_settings
 from supervisor.core.secrets.redact import Redactor
 from supervisor.core.text.urls import DEFAULT_PORTS
 from supervisor.errors import UserError

@@ -1,8 +1,7 @@
 """Specs of a session's sandboxes, the agent's and that of one command.
 
-Command, environment, binds, bounds. It is separate from `app.session_parts`, which opens and closes
-the parts around them, and from `sandbox`, which makes them. INVARIANT: no secret is in a Spec, only
-placeholders; the token of the agent's door is in the agent's alone.
+Command, environment, binds, bounds. INVARIANT: no secret is in a Spec, only placeholders; the token
+of the agent's door is in the agent's alone.
 """
 
 import secrets

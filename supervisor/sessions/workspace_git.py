@@ -1,8 +1,7 @@
 """Ask git about the host's repository: its remotes, and the base of a review.
 
-It is separate from `app.session_parts`, which starts a session with the answers. Git looks
-at a view of the repository (`repository_view`): nothing that the repository configures is run. It
-must never reveal a password in a remote's URL.
+Git looks at a view of the repository (`repository_view`): nothing that the repository configures is
+run. It must never reveal a password in a remote's URL.
 """
 
 import asyncio

@@ -1,12 +1,12 @@
-"""Queries for requests. Each is one transaction or takes part in its caller's.
+"""Queries for requests and rule hits. Each is one transaction or takes part in its caller's.
 
 INVARIANT: every change of a fact is a compare-and-swap on the facts it relies on, so that of two
 callers one wins and the other is told (an answer given twice, a grant claimed twice, a superseded
 request approved).
 """
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
-from functools import partial
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from functools import cache, partial
 
 import msgspec
 from sqlalchemy import (
@@ -17,24 +17,31 @@ from sqlalchemy import (
     bindparam,
     case,
     func,
-    insert,
+    literal_column,
     not_,
     or_,
     select,
     update,
 )
+from sqlalchemy.dialects.sqlite import insert
 
 from supervisor.core import approval_states
 from supervisor.core.actions import MOVES, Action, Category, FileChange, category_of, targets
+from supervisor.core.approval_states import (
+    FACTS,
+    KNOWN,
+    Event,
+    Status,
+    Value,
+    cases_for,
+    cases_of,
+)
 from supervisor.core.approvals import Request
 from supervisor.core.files.change_tree import Waiting
 from supervisor.errors import ChangedError
-from supervisor.store.approval_conditions import in_status, may_come
 from supervisor.store.tables import requests as table
+from supervisor.store.tables import rule_hits
 
-_PENDING = in_status("pending")
-_READY = in_status("allowed", "approved")
-_UNSETTLED = and_(in_status("used"), table.c.settled_at.is_(None))
 MOST_PARAMETERS = 500
 # Of a waiting request's JSON.
 CHARS_OF_ONE = 4096
@@ -43,6 +50,45 @@ _FIELDS = tuple(name for name in Request.__struct_fields__ if name != "action")
 _COLUMNS = tuple(column.name for column in table.columns)
 _ANSWER = ("answer", "answered_at", "answered_by", "answer_reason", "in_part", "rule")
 _decode_action = msgspec.json.Decoder(Action).decode
+
+
+@cache
+def in_status(*statuses: Status) -> ColumnElement[bool]:
+    """Return the condition that a request has one of these statuses."""
+    return _any(case for status in statuses for case in cases_of(status))
+
+
+@cache
+def may_come(event: Event) -> ColumnElement[bool]:
+    """Return the condition that this event may come upon a request."""
+    return _any(cases_for(event))
+
+
+def _any(cases: Iterable[Mapping[str, frozenset[Value]]]) -> ColumnElement[bool]:
+    return or_(*(_all(case) for case in cases))
+
+
+def _all(case: Mapping[str, frozenset[Value]]) -> ColumnElement[bool]:
+    named = {fact: case[fact] for fact in FACTS if case.get(fact, FACTS[fact]) != FACTS[fact]}
+    return and_(*(_is_among(fact, values) for fact, values in named.items()))
+
+
+def _is_among(fact: str, values: frozenset[Value]) -> ColumnElement[bool]:
+    # Literals, not parameters: only then does the index of those that wait serve
+    # (https://www.sqlite.org/partialindex.html).
+    column = table.c[fact]
+    conditions: list[ColumnElement[bool]] = []
+    if None in values:
+        conditions.append(column.is_(None))
+    if KNOWN in values:
+        conditions.append(column.is_not(None))
+    texts = sorted(one for one in values if isinstance(one, str))
+    return or_(*conditions, *(column == literal_column(f"'{text}'") for text in texts))
+
+
+_PENDING = in_status("pending")
+_READY = in_status("allowed", "approved")
+_UNSETTLED = and_(in_status("used"), table.c.settled_at.is_(None))
 
 
 def add_all(connection: Connection, requests: Sequence[Request]) -> None:
@@ -465,3 +511,19 @@ def _request(row: Row) -> Request:  # type: ignore[type-arg]
     del values["category"]
     values["action"] = _decode_action(values["action"])
     return Request(**values)
+
+
+def add_rule_hits(connection: Connection, counts: Mapping[str, int], at: float) -> None:
+    """Add to the counts of rules, by their text or id."""
+    for rule, count in counts.items():
+        statement = insert(rule_hits).values(rule=rule, hits=count, last_at=at)
+        connection.execute(
+            statement.on_conflict_do_update(
+                index_elements=["rule"], set_={"hits": rule_hits.c.hits + count, "last_at": at}
+            )
+        )
+
+
+def read_rule_hits(connection: Connection) -> dict[str, tuple[int, float]]:
+    """Rule -> (hits, last match in seconds since the epoch)."""
+    return {row.rule: (row.hits, row.last_at) for row in connection.execute(select(rule_hits))}

@@ -6,9 +6,8 @@
                                  -> apply -> host, and then the copy
 
 Each step holds `_turn`, so that the comparison never sees an effect half done. Applied content is
-the snapshot that the request is bound to; it is never read from the copy again. It is separate so
-that its parts stay testable alone. It must never decide what may be done (the gate does) nor show
-what an approval wouldn't apply.
+the snapshot that the request is bound to; it is never read from the copy again. It must never
+decide what may be done (the gate does) nor show what an approval wouldn't apply.
 """
 
 import asyncio
@@ -21,6 +20,7 @@ from typing import Literal, NamedTuple
 import msgspec
 
 from supervisor.base import log
+from supervisor.base.event_loop import to_end
 from supervisor.core.actions import Exec
 from supervisor.core.approvals import Request
 from supervisor.core.files.change_card import ChangeCard, ReadContent
@@ -37,7 +37,6 @@ from supervisor.workspace.compare.cards import card_of, image_in
 from supervisor.workspace.compare.compare import Comparison
 from supervisor.workspace.compare.large_snapshots import LargeSnapshots
 from supervisor.workspace.copy import git_copy
-from supervisor.workspace.disk.uncancelled import to_end
 from supervisor.workspace.disk.watch import Watcher, at_rest_s
 from supervisor.workspace.incoming.conflicts import Conflicts
 from supervisor.workspace.incoming.incoming import HostChanges

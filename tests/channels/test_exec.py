@@ -17,7 +17,7 @@ from supervisor.channels.exec import KEPT_BYTES, MOST_AT_ONCE
 from supervisor.core.actions import Exec
 from supervisor.core.approvals import Request, status
 from supervisor.core.sessions import Session
-from supervisor.network import egress_process
+from supervisor.network import network
 from tests.fakes.processes import open_files
 from tests.fakes.sandboxed_agent import agent_command, answers
 from tests.fakes.supervised import PATIENCE_S, Supervised, make_repository, settings_in, supervised
@@ -70,7 +70,7 @@ deny:
 """
     settings = settings_in(tmp_path_factory.mktemp("exec"), policy, output_bytes=OUTPUT_BYTES)
     names = {HOST: ("127.0.0.1",)}
-    async with supervised(settings, names=names, egress=egress_process.EGRESS) as running:
+    async with supervised(settings, names=names, egress=network.EGRESS) as running:
         yield running
 
 

@@ -10,7 +10,7 @@ import msgspec
 import pytest
 import pytest_asyncio
 
-from supervisor.cli.push_text import push_lines
+from supervisor.cli.card_verbs import push_lines
 from supervisor.core.actions import Exec, Git, RefUpdate
 from supervisor.core.approvals import Request
 from tests.fakes.sandboxed_agent import agent_command, answers

@@ -13,7 +13,7 @@ import msgspec
 import pytest
 import pytest_asyncio
 
-from supervisor.cli.push_text import push_lines
+from supervisor.cli.card_verbs import push_lines
 from supervisor.core.actions import Git, RefUpdate
 from supervisor.core.approvals import Request, status
 from supervisor.core.policy.git_refs import parse_command

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from supervisor.cli.common.telling import CopyTeller, private_page, say_url
-from supervisor.core.files.copy_progress import progress
+from supervisor.core.sessions import copy_progress
 from supervisor.settings import ROOT
 from tests.fakes.clock import FakeClock
 
@@ -47,7 +47,7 @@ def test_a_copy_that_takes_long_is_told_once_a_second(capsys: pytest.CaptureFixt
     teller = CopyTeller(clock)
     teller.tell(None)
     for quarter in range(11):
-        teller.tell(progress(quarter * 200, 5000, 1 << 20, quarter / 4))
+        teller.tell(copy_progress(quarter * 200, 5000, 1 << 20, quarter / 4))
         clock.advance(0.25)
     teller.tell(None)
     lines = capsys.readouterr().err.splitlines()

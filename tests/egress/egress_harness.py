@@ -40,7 +40,7 @@ from supervisor.core.network.egress_wire import (
     decode_from_egress,
     encode,
 )
-from supervisor.network import ca, egress_process
+from supervisor.network import ca, network
 from tests.fakes import warm_egress
 from tests.fakes.waiting import PATIENCE_S
 
@@ -205,7 +205,7 @@ async def running_egress(
         start = warm_egress.command(breaks if broken else "")
     else:
         text = f"{preface}\nfrom supervisor.egress.__main__ import main\nmain()"
-        start = (sys.executable, "-c", text) if preface else egress_process.EGRESS
+        start = (sys.executable, "-c", text) if preface else network.EGRESS
     with theirs:
         if channel_bytes is not None:
             theirs.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, channel_bytes)

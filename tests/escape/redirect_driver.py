@@ -15,7 +15,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from supervisor.egress import redirected
+from supervisor.egress import front
 from supervisor.egress.admission.names import Names
 from supervisor.egress.loop.fair_turns import Share
 from supervisor.egress.name_server import NameServer
@@ -233,7 +233,7 @@ class Door(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         assert isinstance(transport, asyncio.Transport)
-        host, port, _ = redirected.destination(transport, self._names)
+        host, port, _ = front.destination(transport, self._names)
         transport.write(f"door {host} {port}\n".encode())
         transport.close()
 

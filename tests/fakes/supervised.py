@@ -22,7 +22,7 @@ from supervisor.core.actions import Category, category_of
 from supervisor.core.approvals import Request, Status, status
 from supervisor.core.sessions import Session
 from supervisor.errors import UserError
-from supervisor.network import egress_process
+from supervisor.network import network
 from supervisor.sessions.start_session import StartSession
 from supervisor.settings import Settings, from_environment
 from tests.fakes import handlers_read_once, warm_egress
@@ -59,7 +59,7 @@ async def supervised(
     starts egress; without, it is a fork of a warm one. `parts` are further arguments of
     `Supervisor`."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(egress_process, "EGRESS", egress or warm_egress.command())
+        patch.setattr(network, "EGRESS", egress or warm_egress.command())
         async with Supervisor(settings, names=names, **parts) as supervisor:
             yield Supervised(supervisor)
 

@@ -26,7 +26,7 @@ from typing import NoReturn
 
 from supervisor import settings
 from supervisor.base.process import exit_code
-from supervisor.network import egress_process
+from supervisor.network import network
 
 # It imports nothing that is written in Python, which would take longer than all the rest.
 _CLIENT = """
@@ -44,7 +44,7 @@ _FIRST_FREE_FD = 4
 
 
 def command(code: str = "") -> tuple[str, ...]:
-    """Return what starts an egress, in place of `egress_process.EGRESS`. It runs `code` first."""
+    """Return what starts an egress, in place of `network.EGRESS`. It runs `code` first."""
     return (sys.executable, "-I", "-S", "-c", _CLIENT, _parent(), code)
 
 
@@ -59,7 +59,7 @@ def _parent() -> str:
         parent = subprocess.Popen(
             [sys.executable, "-m", "tests.fakes.warm_egress", str(listener.fileno())],
             stdin=subprocess.PIPE,
-            env=egress_process.environment(),
+            env=network.egress_environment(),
             cwd=settings.ROOT,
             pass_fds=[listener.fileno()],
             start_new_session=True,

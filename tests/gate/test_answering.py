@@ -12,7 +12,7 @@ from typing import Any
 import httpx
 import pytest
 
-from supervisor.base.slices import slices
+from supervisor.base.event_loop import slices
 from supervisor.core.actions import Action, Exec, FileChange, content_hash
 from supervisor.core.approvals import Request, status
 from supervisor.errors import ChangedError

@@ -11,7 +11,7 @@ from supervisor.app.app import SupervisorParts
 from supervisor.base.process import run
 from supervisor.core.actions import FileChange, FileOperation
 from supervisor.core.policy.refusals import OWN_FILE
-from supervisor.network.egress_process import EGRESS
+from supervisor.network.network import EGRESS
 from supervisor.settings import ROOT, from_environment
 from tests.fakes.gated import session
 from tests.fakes.waiting import PATIENCE_S

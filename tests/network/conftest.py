@@ -18,7 +18,7 @@ from supervisor.core.secrets.redact import Redactor
 from supervisor.core.sessions import Session, SessionId
 from supervisor.gate.gate import Gate
 from supervisor.ledger.spending import Spending, read_prices
-from supervisor.network import ca, egress_process
+from supervisor.network import ca, network
 from supervisor.network.network import NetworkBroker
 from supervisor.network.network_log import NetworkLog
 from supervisor.records.approval_queue import ApprovalQueue
@@ -153,7 +153,7 @@ async def setting(
         socket.create_server(("127.0.0.1", 0)) as listener,
         pytest.MonkeyPatch.context() as patch,
     ):
-        patch.setattr(egress_process, "EGRESS", command or warm_egress.command())
+        patch.setattr(network, "EGRESS", command or warm_egress.command())
         broker = NetworkBroker(
             records.gate,
             records.network_log,
@@ -185,7 +185,7 @@ def command() -> tuple[str, ...] | None:
 
 
 # Where a test looks at the process itself: started as the product starts it.
-really_started = pytest.mark.parametrize("command", [egress_process.EGRESS], ids=["started"])
+really_started = pytest.mark.parametrize("command", [network.EGRESS], ids=["started"])
 
 
 @pytest_asyncio.fixture

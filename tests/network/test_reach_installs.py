@@ -13,7 +13,7 @@ from supervisor.core.network.egress_wire import Credential
 from tests.egress.egress_harness import Origin, status_of
 from tests.network.conftest import Setting
 from tests.network.test_network import curl, get, send
-from tests.network.test_reconsidering_under_way import (
+from tests.network.test_network_reconsidering_under_way import (
     Slow,
     change,
     going,

@@ -1,8 +1,8 @@
 """The standard streams and texts as every verb may rely on them.
 
 A program may be started with a standard stream closed, in a locale of another encoding than the
-world's, or write to what nobody reads. It is separate from `cli` since it must have run before
-anything is opened: the next file would get the number of a closed stream.
+world's, or write to what nobody reads. It must have run before anything is opened: the next file
+would get the number of a closed stream.
 """
 
 from __future__ import annotations

@@ -11,8 +11,8 @@ from typing import Any
 
 from supervisor.base.clock import Clock
 from supervisor.cli.common import streams
-from supervisor.core.files.copy_progress import left
 from supervisor.core.quarantine.quarantine_answers import dropped_words
+from supervisor.core.sessions import copy_left
 from supervisor.core.text.folding import TERMINAL, line
 from supervisor.errors import RefusedError
 from supervisor.settings import inherited, keep_absolute_path
@@ -38,7 +38,7 @@ class CopyTeller:
             self._told_at = now
             say(
                 f"copying the workspace: {progress['done']} of {progress['total']}"
-                f" files{left(progress)}"
+                f" files{copy_left(progress)}"
             )
 
 

@@ -1,8 +1,7 @@
 """The table of agents that `gatehouse NAME` starts, and what each needs in its sandbox.
 
 An agent gets a key's placeholder, its model's host, our MCP server and, where it has any, a hook
-that asks before each of its tools runs (agent_image/hooks). It is separate from
-`sessions.agent_programs`, which finds and installs the programs.
+that asks before each of its tools runs (agent_image/hooks).
 """
 
 from collections.abc import Callable, Mapping

@@ -1,8 +1,8 @@
 """Card of a file change: operation, bound bytes and difference.
 
-Pure. It is separate from the diff because a card also says what a diff can't: sizes, hashes, modes,
-hazards, and that the host has moved on. INVARIANT: the new side of a card is the content that an
-approval would apply. The caller redacts secrets; agent text is data here, and stays so.
+Pure. A card also says what a diff can't: sizes, hashes, modes, hazards, and that the host has moved
+on. INVARIANT: the new side of a card is the content that an approval would apply. The caller
+redacts secrets; agent text is data here, and stays so.
 """
 
 from collections.abc import Callable

@@ -1,11 +1,11 @@
 """Many changed files of one session as one tree: what there is, what needs a look of its own, and
 exactly what was shown.
 
-A person answers for a folder, or for all, without opening each file. So what an answer counts
-for is named by a digest over the ids and fingerprints that were shown: whatever came, went or
-became another version since makes another digest. It is separate because this must be right
-whatever the pages look like. It must never count a change as shown that isn't in the digest, nor
-put one that needs a look of its own (`careful`) among those that are approved together.
+A person answers for a folder, or for all, without opening each file. So what an answer counts for
+is named by a digest over the ids and fingerprints that were shown: whatever came, went or became
+another version since makes another digest. It must be right whatever the pages look like. It must
+never count a change as shown that isn't in the digest, nor put one that needs a look of its own
+(`careful`) among those that are approved together.
 """
 
 import hashlib

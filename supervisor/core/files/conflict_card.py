@@ -1,8 +1,8 @@
 """Card of a conflict: what person and agent each did, and git's suggested merge.
 
-It is separate from `change_card` because a change has two sides and a conflict three, and one more
-answer: the merge. INVARIANT: `merged` names the content that approving the merge would apply, and
-`merged_diff` is from what is on the host to exactly that.
+A change has two sides, a conflict three, and one more answer: the merge. INVARIANT: `merged` names
+the content that approving the merge would apply, and `merged_diff` is from what is on the host to
+exactly that.
 """
 
 from typing import Literal

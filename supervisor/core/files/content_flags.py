@@ -1,8 +1,7 @@
 """Flags on a file's new text: likely secrets, invisible characters, odd layout.
 
-Pure. It is separate from the card because answering many changes at once needs only this. It
-reports only what is new: a secret or an odd character that the old text had, too, is no news. It
-must never hold a secret: only line numbers.
+Pure. It reports only what is new: a secret or an odd character that the old text had, too, is no
+news. It must never hold a secret: only line numbers.
 """
 
 import re
@@ -12,7 +11,7 @@ from typing import Literal
 import msgspec
 
 from supervisor.core.secrets.redact import Redactor
-from supervisor.core.text.hidden import is_hidden
+from supervisor.core.text.display import is_hidden
 
 FlagName = Literal["secret", "hidden"]
 MOST_LINES = 20

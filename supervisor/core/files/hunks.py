@@ -1,9 +1,8 @@
 """Partial changes: the file that results from only the hunks that a person chose.
 
 Pure. It works on bytes, by the lines of the card's diff, so that odd bytes (CRLF, no newline at the
-end, invalid UTF-8) come out as they went in. It is separate from `text_diff` because that is about
-showing; this is about content. It must never give
-content that isn't made of whole hunks of these two files.
+end, invalid UTF-8) come out as they went in. It must never give content that isn't made of whole
+hunks of these two files.
 
 INVARIANT: all hunks chosen give the new content, none the old one, and any choice followed by the
 rest the new one.

@@ -1,10 +1,9 @@
 """Changes of the host to bring into the copy: the mirror of `changes.want`.
 
 Pure. Each path is compared three ways, as there: `known` (what both sides last agreed on), `mine`
-(the agent's copy) and `host`. It is separate because the two directions must never answer for one
-another: a path is brought into the copy only where the agent has not touched it; `want` asks about
-it in every other case. INVARIANT: for no three states do both `want` and `incoming` ask for
-something.
+(the agent's copy) and `host`. The two directions must never answer for one another: a path is
+brought into the copy only where the agent has not touched it; `want` asks about it in every other
+case. INVARIANT: for no three states do both `want` and `incoming` ask for something.
 """
 
 from typing import Literal

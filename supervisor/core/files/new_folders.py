@@ -1,8 +1,7 @@
 """New parent folders of a file, and their permissions.
 
 Pure. A file in a new folder that only its owner may enter must never be readable by others on the
-host, not for an instant: so the folder's permissions belong to the action that makes it. It is
-separate from `changes`, which compares one path, because this is about those above it. It must
+host, not for an instant: so the folder's permissions belong to the action that makes it. It must
 never make a folder more open than the action says.
 """
 

@@ -1,7 +1,6 @@
 """Swaps: a folder replaced by a file or link, or the reverse, as one action.
 
-Pure. It is separate from `changes`, which looks at one path, because here many paths depend on one
-answer. An action carries each of them as a step, so that its fingerprint covers all; judging and
+Pure. An action carries each of them as a step, so that its fingerprint covers all; judging and
 carrying out take it apart again. It must never leave out a path that goes or comes.
 """
 

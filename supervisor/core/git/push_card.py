@@ -1,8 +1,8 @@
 """The card of a push: which refs move, with which commits, and what they change at the remote.
 
-Pure: git's output comes as bytes. It is separate from `channels.push_cards`, which runs git. The
-caller redacts secrets and makes hidden characters visible. INVARIANT: everything here is derived
-from the object ids that an approval would push, and from nothing else.
+Pure: git's output comes as bytes. The caller redacts secrets and makes hidden characters visible.
+INVARIANT: everything here is derived from the object ids that an approval would push, and from
+nothing else.
 
 Sources: git-cat-file(1) "BATCH OUTPUT", git-diff-tree(1) "RAW OUTPUT FORMAT" and "DIFF FORMAT FOR
 MERGES"; the LFS pointer is Git LFS's spec.md.

@@ -1,7 +1,6 @@
 """The remotes that a repository's configuration names, and how each is spoken to. Pure.
 
-It is separate from `fetch_wishes`, which knows where a remote is. It must refuse what would have
-git run a program that the address names (`ext::COMMAND`).
+It must refuse what would have git run a program that the address names (`ext::COMMAND`).
 
 Sources: git-config(1), `remote.*`; "GIT URLS" in git-fetch(1); gitremote-helpers(7).
 """

@@ -1,9 +1,8 @@
 """Models that a call may mean, by its address and its body.
 
-It is separate from `call_bodies.py`, because a body's `model` is only one of the places where
-servers look: Bedrock, Vertex and Azure go by the path, LiteLLM by the path or the query before the
-body, others by the body alone. It must never leave out one that a server may go by. Sources: the
-API references of these, and LiteLLM's proxy.
+A body's `model` is only one of the places where servers look: Bedrock, Vertex and Azure go by the
+path, LiteLLM by the path or the query before the body, others by the body alone. It must never
+leave out one that a server may go by. Sources: the API references of these, and LiteLLM's proxy.
 """
 
 import re

@@ -1,6 +1,5 @@
 """Tools of a model call that the provider runs itself, and their extra cost.
 
-It is separate from `call_bodies.py`, because tools come and go faster than anything else of an API.
 It must never take an unknown tool for the caller's own: a tool that isn't named here as run by the
 caller, or as billed in a way that an answer tells, may cost anything. Sources: the lists of tools
 of Anthropic, OpenAI (Responses), OpenRouter (server tools, plugins, variants) and Amazon Bedrock

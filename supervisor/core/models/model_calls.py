@@ -1,8 +1,7 @@
 """Recognise requests that call a model, by their path.
 
 The host doesn't matter: Anthropic's Messages, OpenAI's chat completions and responses, Bedrock's
-invoke and converse, and whoever speaks the same (OpenRouter, gateways). It is separate from
-`call_bodies.py`, which reads such a request's body, and from `usage.py`, which reads the response.
+invoke and converse, and whoever speaks the same (OpenRouter, gateways).
 """
 
 import re

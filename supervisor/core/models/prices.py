@@ -2,8 +2,8 @@
 
 It decides which row of `policy/prices.yaml` a model's name means, and what counts of tokens cost by
 it. Money is whole pico-dollars (a price of $0.000001 for a million tokens is one for each), never a
-float. It is separate from `spend.py`, which knows what a call may use. It must never price low for
-want of knowledge: a model that isn't in the table costs the table's highest.
+float. It must never price low for want of knowledge: a model that isn't in the table costs the
+table's highest.
 """
 
 import re

@@ -1,10 +1,9 @@
 """Layout of the spending chart: stacked columns over time.
 
-It decides the picture only: sums come from the ledger, words and colours from the page. It is
-separate from the page because every number in it can be checked without one. However long the
-history is, a chart has at most `MOST_COLUMNS` columns and `MOST_MODELS` models; the other models
-are summed as one more. Amounts of money are pico-dollars; lengths are units of the picture's own,
-`WIDTH` by `HEIGHT`.
+It decides the picture only: sums come from the ledger, words and colours from the page. However
+long the history is, a chart has at most `MOST_COLUMNS` columns and `MOST_MODELS` models; the other
+models are summed as one more. Amounts of money are pico-dollars; lengths are units of the picture's
+own, `WIDTH` by `HEIGHT`.
 """
 
 from collections import defaultdict

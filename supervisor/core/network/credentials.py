@@ -11,18 +11,19 @@
         header: x-api-key
         variable: TRACKER_TOKEN               # where the sandbox finds the placeholder
 
-It decides what the file may say, and which credentials and variables a session gets by it. It is
-separate from `supervisor.sessions.credentials`, which reads the values. INVARIANT: no value of a
+It decides what the file may say, and which credentials and variables a session gets by it. The
+values are read by `supervisor.sessions.credentials`. INVARIANT: no value of a
 secret passes through here but from `credentials_of`'s argument into its result.
 """
 
+import base64
+import itertools
 import re
 import shlex
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import msgspec
 
-from supervisor.core.network.credential_presets import PRESETS, Preset
 from supervisor.core.network.egress_wire import Credential
 from supervisor.core.text import globs, policy_yaml
 from supervisor.core.text.hosts import EVERY, as_address, canonical_host, is_shared_by_strangers
@@ -60,6 +61,98 @@ _OUR_VARIABLES = re.compile(
 # Characters of a header's value, long enough not to be found in ordinary text.
 _SECRET = re.compile(r"[\x21-\x7e]{8,4096}")
 _KEYS_OF_AWS = re.compile(r"[^:]+:[^:]{8,}(?::.+)?")
+
+
+class Preset(NamedTuple):
+    """A known service. `asks`: its hosts are those that this program is set up with.
+    `git_user`: git sends it as a password, with this name, or where its value begins so with
+    another (`git_users`). `other_headers` and `query_names` are where it takes keys, too (as
+    `Credential` has them): by its documentation of REST authentication, and what that calls
+    deprecated.
+    """
+
+    hosts: tuple[str, ...]
+    headers: tuple[str, ...]
+    variables: tuple[str, ...]
+    asks: Literal["", "pip", "npm"] = ""
+    git_user: str = ""
+    git_users: tuple[tuple[str, str], ...] = ()
+    git_host: str = ""
+    signs: bool = False
+    other_headers: tuple[str, ...] = ()
+    query_names: tuple[str, ...] = ()
+
+
+PRESETS: dict[str, Preset] = {
+    "anthropic": Preset(
+        ("api.anthropic.com",), ("x-api-key", "authorization"), ("ANTHROPIC_API_KEY",)
+    ),
+    # Browsers, which can't set headers, say a key among the protocols of a WebSocket.
+    "openai": Preset(
+        ("api.openai.com",),
+        ("authorization",),
+        ("OPENAI_API_KEY", "CODEX_API_KEY"),
+        other_headers=("sec-websocket-protocol: openai-insecure-api-key.",),
+    ),
+    # Its endpoint for Anthropic's clients takes what they send.
+    "openrouter": Preset(
+        ("openrouter.ai",), ("authorization", "x-api-key"), ("OPENROUTER_API_KEY",)
+    ),
+    "github": Preset(
+        ("api.github.com", "uploads.github.com", "github.com"),
+        ("authorization",),
+        ("GH_TOKEN", "GITHUB_TOKEN"),
+        git_user="x-access-token",
+        git_host="github.com",
+        query_names=("access_token",),
+    ),
+    "gitlab": Preset(
+        ("gitlab.com",),
+        ("private-token", "authorization"),
+        ("GITLAB_TOKEN",),
+        git_user="oauth2",
+        git_host="gitlab.com",
+        # `bearer_token` is Doorkeeper's, by which it reads personal access tokens, too; the header
+        # of NuGet uploads packages.
+        other_headers=(
+            "job-token",
+            "deploy-token",
+            "x-gitlab-static-object-token",
+            "x-nuget-apikey",
+        ),
+        query_names=(
+            "private_token",
+            "access_token",
+            "bearer_token",
+            "job_token",
+            "feed_token",
+            "rss_token",
+            "token",
+        ),
+    ),
+    "bitbucket": Preset(
+        ("api.bitbucket.org", "bitbucket.org"),
+        ("authorization",),
+        ("BITBUCKET_TOKEN",),
+        # Access tokens of a repository, project or workspace begin with ATCT, API tokens of a
+        # person with ATAT.
+        git_user="x-token-auth",
+        git_users=(("ATAT", "x-bitbucket-api-token-auth"),),
+        git_host="bitbucket.org",
+        query_names=("access_token", "jwt"),
+    ),
+    "pypi": Preset(
+        (),
+        ("authorization",),
+        ("TWINE_PASSWORD", "UV_PUBLISH_TOKEN"),
+        asks="pip",
+        git_user="__token__",
+    ),
+    "npm": Preset((), ("authorization",), ("NPM_TOKEN",), asks="npm"),
+    "aws": Preset(
+        (), ("authorization",), ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"), signs=True
+    ),
+}
 
 
 class Binding(msgspec.Struct, frozen=True, kw_only=True):
@@ -400,3 +493,40 @@ def _paths(source: str, fields: Any) -> tuple[str, ...]:
 def _fail(source: str, value: Any, message: str, remedy: str) -> PolicyError:
     line = policy_yaml.line_of(value)
     return PolicyError(f"{source}:{line}: {message}" if line else f"{source}: {message}", remedy)
+
+
+def git_settings(bindings: dict[str, Binding]) -> dict[str, str]:
+    """Return settings for git that send the placeholders (the keys) to their hosts, as variables of
+    the environment (git-config(1))."""
+    found: list[tuple[str, str]] = []
+    for placeholder, binding in bindings.items():
+        basic = base64.b64encode(f"{binding.git_user}:{placeholder}".encode()).decode()
+        places = [
+            f"{host}{prefix}" for host in binding.git_hosts for prefix in _prefixes(binding.paths)
+        ]
+        found += [
+            (f"http.https://{place}.extraHeader", f"Authorization: Basic {basic}")
+            for place in places
+        ]
+    if not found:
+        return {}
+    made = {"GIT_CONFIG_COUNT": str(len(found))}
+    for number, (key, value) in enumerate(found):
+        made |= {f"GIT_CONFIG_KEY_{number}": key, f"GIT_CONFIG_VALUE_{number}": value}
+    return made
+
+
+def _prefixes(paths: tuple[str, ...]) -> list[str]:
+    """Return the folders that paths lie in, up to their first wildcard. INVARIANT: none is below
+    another: git sends the header of each that fits."""
+    folders = []
+    for path in paths or ("/**",):
+        kept = itertools.takewhile(
+            lambda segment: not globs.has_wildcard(segment), path[1:].split("/")
+        )
+        folders.append("/".join(["", *filter(None, kept), ""]))
+    return [
+        one
+        for one in dict.fromkeys(folders)
+        if not any(one != other and one.startswith(other) for other in folders)
+    ]

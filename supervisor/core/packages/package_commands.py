@@ -1,9 +1,8 @@
 """Parser from a package command line to a package action.
 
 Decides which manager, which operation, which packages, and whether every option is known as
-harmless. The knowledge is data (`data/package_managers.yaml`). It is apart from
-`package_rules.py`, which knows patterns and verdicts. It must never take for a package what is a
-URL, a path, an archive, a repository or another package's alias.
+harmless. The knowledge is data (`data/package_managers.yaml`). It must never take for a package
+what is a URL, a path, an archive, a repository or another package's alias.
 """
 
 import posixpath

@@ -17,7 +17,7 @@ from typing import Literal
 import msgspec
 
 from supervisor.core.actions import Git
-from supervisor.core.text.hidden import first_hidden
+from supervisor.core.text.display import first_hidden
 from supervisor.core.text.ref_names import is_spelled
 from supervisor.core.text.words import split_command
 

@@ -17,8 +17,8 @@ from supervisor.core.policy.categories import failing, rule_category
 from supervisor.core.policy.protected_names import Protection, built_in
 from supervisor.core.policy.rules import Policy
 from supervisor.core.text import policy_yaml
+from supervisor.core.text.display import first_hidden
 from supervisor.core.text.duration import parse_duration
-from supervisor.core.text.hidden import first_hidden
 from supervisor.core.text.mistyped import nearest
 from supervisor.core.text.policy_yaml import Text, line_of
 from supervisor.core.verdicts import Mode, Rule

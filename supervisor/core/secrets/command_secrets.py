@@ -2,8 +2,7 @@
 
 The command itself runs, is judged and has a fingerprint as it was asked. This decides what of a
 text is a credential: by the program and the option that takes it (`data/command_secrets.yaml`), and
-by names (`labelled_secrets`). It is separate from `redact`, which knows values and the shapes of
-tokens.
+by names (`labelled_secrets`).
 
 INVARIANT: an expansion is never hidden, and of a variable nothing that the same text may run:
 whoever answers must see what acts. A hidden long value shows its length.

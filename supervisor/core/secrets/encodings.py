@@ -2,8 +2,7 @@
 
 Escaped as in JSON, a program or a page, percent-encoded, in UTF-16, in lines, as hexadecimal
 digits. It decides what a text reads as when each is decoded, and which bytes a stretch came from.
-It is separate from `secret_forms`, which decides what to look for. It must never depend on
-well-formed input: what is no escape is left as it is.
+It must never depend on well-formed input: what is no escape is left as it is.
 """
 
 import functools

@@ -1,9 +1,8 @@
 """Secrets found by the label beside them, such as `TOKEN=...`.
 
 Also `"password": "..."`, `Authorization: Basic ...`, `login x password ...`. It decides which names
-say that their value authenticates, and finds such values in any text. It is separate from
-`command_secrets`, which knows what programs take. A value that may be anything (`token: expired`)
-is left: it must look like a secret, or stand in quotes.
+say that their value authenticates, and finds such values in any text. A value that may be anything
+(`token: expired`) is left: it must look like a secret, or stand in quotes.
 """
 
 import re

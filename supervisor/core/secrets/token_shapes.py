@@ -1,7 +1,6 @@
 """Shapes of well-known tokens: the net for secrets that nobody told us.
 
-It is separate from `redact`, which knows values, too, and data, so that the command line hides
-tokens in its errors and imports nothing else for it.
+The command line hides tokens in its errors by this alone, so it imports next to nothing.
 
 INVARIANT: a shape matches only characters that mean nothing to a shell or a programming language:
 no quotes, brackets, separators or free text. Hidden text must not be able to act, or an agent would

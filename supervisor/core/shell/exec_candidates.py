@@ -1,9 +1,8 @@
 """Exec rules that "always" may offer for a command line.
 
-Decides the exact pattern and, where the tables find it harmless, the one of fixed words plus a
-last `*`. It is apart from `suggest.py`, which knows all categories and how a candidate is shown.
-It must never offer a pattern that wouldn't allow the line it is made from: each is judged before
-it is handed out.
+Decides the exact pattern and, where the tables find it harmless, the one of fixed words plus a last
+`*`. It must never offer a pattern that wouldn't allow the line it is made from: each is judged
+before it is handed out.
 """
 
 import posixpath

@@ -1,8 +1,7 @@
 """Facts about one command that don't depend on rules, computed once.
 
 Remembers what `exec_tables` and `exec_wrappers` say of its words, however many rules and lists look
-at it. It is separate from `exec_rules` because the index needs it, too. It must never hold anything
-that depends on a policy or a folder.
+at it. It must never hold anything that depends on a policy or a folder.
 """
 
 from collections.abc import Sequence

@@ -1,8 +1,7 @@
 """Exec pattern containment: whether one pattern already covers another.
 
-For `exec_category`. It is apart because a command line can be read in more ways than any other
-action: wrappers, options in any order, expansions. It must never say yes where some command could
-show otherwise.
+For `exec_category`. A command line can be read in more ways than any other action: wrappers,
+options in any order, expansions. It must never say yes where some command could show otherwise.
 """
 
 from supervisor.core.shell.exec_patterns import ExecPattern, PatternWord

@@ -1,8 +1,7 @@
 """Index of exec rules by command, so that few are compared.
 
-Leaves out only rules that can't cover or touch a command. It is separate from `exec_rules` because
-a wrong index would be a hole of its own kind. INVARIANT: it never leaves out a rule that matters,
-and keeps the rules' order.
+Leaves out only rules that can't cover or touch a command. A wrong index would be a hole of its own
+kind. INVARIANT: it never leaves out a rule that matters, and keeps the rules' order.
 """
 
 from collections.abc import Hashable, Iterable, Sequence

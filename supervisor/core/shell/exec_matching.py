@@ -1,7 +1,7 @@
 """Match one line's commands with the allow, ask and deny rules, and note what matched.
 
-It is separate from `exec_rules` because it takes commands as they are given: finding every command
-of a line is the judge's. It must never leave out a deny or ask rule that might touch a command.
+It takes commands as they are given: finding every command of a line is the judge's. It must never
+leave out a deny or ask rule that might touch a command.
 
 Two ways to match (POLICY exec 2 and 4). *Covering* is for allow: every word is compared exactly,
 an opaque argument only with a literal word of the rule, a word with an expansion only where no

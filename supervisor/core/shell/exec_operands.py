@@ -1,8 +1,8 @@
 """Operands of a command line that may name a script in the workspace.
 
 A script's content is part of what a person approves. This looks at names alone; the caller checks
-for such a file. It is separate from `exec_rules`, which needs names only. It errs to the side of
-more: a file that is named and isn't run costs a second question at most, and only where it changed.
+for such a file. It errs to the side of more: a file that is named and isn't run costs a second
+question at most, and only where it changed.
 """
 
 import posixpath

@@ -1,9 +1,9 @@
 """Working folders of commands, and operands that certainly stay in the workspace.
 
 Decides where `cd DIR` is free, and what the last word `{workspace}` of a rule covers (`exec(rm
-{workspace})`: any further arguments, none of which can name anything outside). It is separate from
-`exec_rules`, which knows rules. It looks at names alone: the sandbox stops links that lead out. It
-must never take a folder or a word for inside that an expansion, a pattern or `..` could lead out.
+{workspace})`: any further arguments, none of which can name anything outside). It looks at names
+alone: the sandbox stops links that lead out. It must never take a folder or a word for inside that
+an expansion, a pattern or `..` could lead out.
 """
 
 import posixpath

@@ -1,8 +1,7 @@
 """Judge of a command line by exec patterns: allow, ask, deny or nothing.
 
-Judges one line under three lists of patterns. It is separate from `rules.py`, which knows
-categories, modes, expiry and the words of verdicts. It must never allow a line unless every command
-in it, at any depth, is covered by a rule of its own.
+Judges one line under three lists of patterns. It must never allow a line unless every command in
+it, at any depth, is covered by a rule of its own.
 """
 
 import re

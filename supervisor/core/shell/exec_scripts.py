@@ -1,9 +1,9 @@
 """Check whether a sed or awk command only reads and prints.
 
 Decides it by a list of what is known to be plain, never by a list of what is dangerous: sed runs
-commands with `e` and writes files with `w`, awk with `system`, pipes and redirections. It is
-apart because these are small languages of their own. It must never call a program plain that it
-doesn't read to its end, nor take a word for a program's input that could be the program.
+commands with `e` and writes files with `w`, awk with `system`, pipes and redirections. It must
+never call a program plain that it doesn't read to its end, nor take a word for a program's input
+that could be the program.
 """
 
 import re

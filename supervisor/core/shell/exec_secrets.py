@@ -1,8 +1,8 @@
 """Words of a command that name a file with secrets.
 
-Goes by `data/secret_names.yaml`. It is separate from `exec_tables`, which knows what the *options*
-of a program do. No wildcard covers such a word, as with the protected names of `filesystem` rules;
-so it can only ever lead to a question. It looks at names alone: `grep -r . .` reads every file too.
+Goes by `data/secret_names.yaml`. No wildcard covers such a word, as with the protected names of
+`filesystem` rules; so it can only ever lead to a question. It looks at names alone: `grep -r . .`
+reads every file too.
 """
 
 import posixpath

@@ -1,8 +1,8 @@
 """Trace of a command line's judgement, step by step.
 
 Runs the judge of `exec_rules` itself and writes down which commands were found, how, and which
-rules matched each. It is separate because only an explanation needs this, and a verdict must not
-pay for it. INVARIANT: nothing here changes what the judge answers.
+rules matched each. Only an explanation needs this, and a verdict must not pay for it. INVARIANT:
+nothing here changes what the judge answers.
 """
 
 from collections.abc import Hashable, Iterator, Sequence

@@ -1,9 +1,8 @@
 """Parser from bash text to simple commands.
 
-Decides which commands a line would run, and what in it no rule may allow (`constructs`). It is
-separate from `exec_rules.py` so that judging never touches a tree. It must never raise, and never
-leave a command out because a limit was reached: whatever can't be judged whole becomes a construct,
-and `deny_texts` keeps deny rules applying.
+Decides which commands a line would run, and what in it no rule may allow (`constructs`). It must
+never raise, and never leave a command out because a limit was reached: whatever can't be judged
+whole becomes a construct, and `deny_texts` keeps deny rules applying.
 
 Two readers see every line: tree-sitter's bash grammar, which knows the whole language and finds
 commands anywhere (in substitutions too), and `shell_outline.outline`, a strict reader of a small
@@ -21,7 +20,7 @@ import msgspec
 
 from supervisor.core.shell.shell_outline import GiveUp, Outline, Simple, Span, outline, spans
 from supervisor.core.shell.shell_words import Word, from_bytes_text, resolve, to_bytes_text
-from supervisor.core.text.hidden import first_hidden, is_hidden
+from supervisor.core.text.display import first_hidden, is_hidden
 
 if TYPE_CHECKING:
     from tree_sitter import Node, Parser

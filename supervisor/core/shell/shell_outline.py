@@ -1,10 +1,9 @@
 """Strict second reader of a line of bash, independent of tree-sitter.
 
 Decides which words are commands' words when a line keeps to a small, well-understood part of the
-language. It is apart from `shell.py`, which walks tree-sitter's tree, because it must not share
-that parser's mistakes: a line is allowed only where both read the same words. It must never
-guess: what lies outside its part of bash ends in a `GiveUp` that names it. Texts are byte texts
-(see `shell_words`).
+language. It must not share the mistakes of the parser that `shell` uses (tree-sitter): a line is
+allowed only where both read the same words. It must never guess: what lies outside its part of bash
+ends in a `GiveUp` that names it. Texts are byte texts (see `shell_words`).
 """
 
 import re

@@ -1,8 +1,8 @@
 """Reader of one bash word: quotes, escapes, expansions and globs.
 
-Decides how a word's source text is read: quotes, escapes, expansions, globs. It is apart because
-the strict reader of lines, the walk over the tree and the rules' patterns must agree on it. It must
-never take a word for literal that the shell would still change.
+Decides how a word's source text is read: quotes, escapes, expansions, globs. The strict reader of
+lines, the walk over the tree and the rules' patterns must agree on it. It must never take a word
+for literal that the shell would still change.
 
 All texts here are *byte text*: UTF-8 bytes decoded as Latin-1, so that an offset is a byte
 offset, the same as tree-sitter's. `to_bytes_text` and `from_bytes_text` convert.

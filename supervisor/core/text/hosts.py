@@ -1,8 +1,7 @@
 """Canonical spelling of hosts and addresses; addresses that a rule must name.
 
 Decides what a host is called in every rule, verdict and connection: the value that is matched is
-the value that is dialled. It is separate from the rules so that egress can use it alone. It must
-never guess: what isn't a valid name or address is an error.
+the value that is dialled. It must never guess: what isn't a valid name or address is an error.
 
 Sources: RFC 1123 and 5891 (names), UTS 46 (mapping), the WHATWG URL standard's host parser (which
 names are IPv4 addresses, and their octal, hexadecimal and short spellings), RFC 6052 and 8215

@@ -13,7 +13,7 @@ from functools import lru_cache
 
 import msgspec
 
-from supervisor.core.text.hidden import first_hidden
+from supervisor.core.text.display import first_hidden
 
 MAX_PATH_CHARS = 4096
 # Most paths match this: ASCII names, none of them `.`, `..` or empty.

@@ -1,9 +1,8 @@
 """Parser from a safe subset of YAML to plain data that knows its lines.
 
 A policy may use mappings, lists and text: nothing is resolved into another type (`no` stays `no`, a
-date stays its digits), no aliases, no tags, no key twice. It is separate from `policy_text.py`,
-which knows what the data means. It must never build objects from tags, and its work is bounded by
-the length of the text.
+date stays its digits), no aliases, no tags, no key twice. It must never build objects from tags,
+and its work is bounded by the length of the text.
 """
 
 from collections.abc import Iterable

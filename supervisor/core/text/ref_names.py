@@ -10,7 +10,7 @@ import re
 import unicodedata
 from typing import NamedTuple
 
-from supervisor.core.text.hidden import first_hidden
+from supervisor.core.text.display import first_hidden
 
 HEADS, TAGS = "refs/heads/", "refs/tags/"
 MOST_REFS = 100_000

@@ -1,8 +1,8 @@
 """Split URLs strictly, and normalise their paths.
 
 Decides what path a request's target means, and whether another program could read it differently.
-It is separate from the rules because egress, the rules and the suggestions must agree on it. It
-must never repair: a path with two readings is `ambiguous`, and then no allow rule matches it.
+Egress, the rules and the suggestions must agree on it. It must never repair: a path with two
+readings is `ambiguous`, and then no allow rule matches it.
 """
 
 import re

@@ -1,13 +1,13 @@
 """Split git and package commands into words, and match their wildcards.
 
 For command lines that no shell will read: it refuses what a shell would treat specially. `*` stays
-in its word and crosses `/`. It is separate from `shell.py`, which reads real bash for exec.
+in its word and crosses `/`.
 """
 
 import re
 from collections.abc import Sequence
 
-from supervisor.core.text.hidden import first_hidden
+from supervisor.core.text.display import first_hidden
 from supervisor.errors import PolicyError
 
 MAX_CHARS = 10_000

@@ -1,8 +1,8 @@
 """Take an action to an allow with checked addresses, or to a denial.
 
-It is separate from the addon because it knows nothing of mitmproxy. The order matters. The name is
-judged first and looked up only once it is allowed (a look-up already tells its owner something).
-The rules judge the addresses, which are then checked here and pinned.
+It knows nothing of mitmproxy. The order matters. The name is judged first and looked up only once
+it is allowed (a look-up already tells its owner something). The rules judge the addresses, which
+are then checked here and pinned.
 """
 
 import msgspec

@@ -1,11 +1,10 @@
 """Portions of each session's budget of requests and bytes, drawn from the ledger.
 
 It decides only whether what is about to go out is covered. Where it isn't, more is drawn, and all
-who need more of the same kind wait for that one answer. It is separate from `admission` because it
-doesn't ask where something goes. INVARIANT: what isn't covered doesn't go out; no answer and a lost
-supervisor are denials (law 3). What went out is reported now and then, out of the way of traffic,
-and what is drawn and not needed is given back with it: a client may announce a body of any length
-and go away.
+who need more of the same kind wait for that one answer. INVARIANT: what isn't covered doesn't go
+out; no answer and a lost supervisor are denials (law 3). What went out is reported now and then,
+out of the way of traffic, and what is drawn and not needed is given back with it: a client may
+announce a body of any length and go away.
 """
 
 import asyncio

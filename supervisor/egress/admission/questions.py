@@ -1,14 +1,19 @@
 """Questions that wait for the supervisor's answer.
 
 It decides only that no answer is a denial: a full queue, a lost channel, a time-out, an answer that
-comes too late.
+comes too late. What egress refuses by itself is reported, too: the first of a kind at once, then
+counts.
 """
 
 import asyncio
 import functools
 import itertools
+import re
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from itertools import batched
+
+import msgspec
 
 from supervisor.core.actions import Network
 from supervisor.core.models.model_calls import ModelCall
@@ -29,8 +34,7 @@ from supervisor.core.network.egress_wire import (
     Used,
 )
 from supervisor.egress.admission.link import Link, LinkDownError
-from supervisor.egress.admission.sessions import ClientConnection, Kind
-from supervisor.egress.admission.tally import Tally
+from supervisor.egress.admission.sessions import ClientConnection, Kind, Sessions
 from supervisor.egress.loop.coarse_timeouts import wait
 from supervisor.egress.loop.refusals import BUSY
 
@@ -43,6 +47,86 @@ GRACE_S = 10.0
 # is woken once for all of them.
 GATHER_S = 0.05
 MOST_GATHERED = 64
+# How often counted refusals are reported.
+EVERY_S = 30.0
+# Hosts of one session that are told apart within that time; of those beyond only the kind of
+# refusal is, and of too many kinds not even that.
+MOST_APART = 32
+MOST_KINDS = 96
+# What a client says stands in backticks in a why, and so do the numbers of ports: the rest is the
+# kind.
+_SAID = re.compile(r"`[^`]*`|[0-9]+")
+PROGRESS_EVERY_S = 1.0
+# In one packet of progress: each takes at most 30 bytes.
+MOST_AT_ONCE = 1000
+
+type _Key = tuple[str, str, str]
+
+
+class Tally:
+    """What egress refuses by itself, put together: an agent may be refused thousands of times a
+    second, and each line of the audit log stays on disk for good.
+
+    INVARIANT: the reported numbers add up to what was refused. What can't be sent now (a full
+    channel) is sent later, and the reports of one session are bounded, whatever it sends. Only an
+    egress that is killed loses its last numbers; its end is on record. `tell` gives whether the
+    supervisor was told.
+    """
+
+    def __init__(self, tell: Callable[[EgressRefused], bool]) -> None:
+        self._tell = tell
+        self._untold: dict[_Key, EgressRefused] = {}
+        self._per_session: Counter[str] = Counter()
+        self._timer: asyncio.TimerHandle | None = None
+
+    def refused(self, session_id: str, action: Network, why: str) -> None:
+        """One more."""
+        key = self._key(session_id, action.host, why)
+        before = self._untold.get(key)
+        refused = EgressRefused(session_id=session_id, action=action, why=why)
+        if before is None:
+            self._per_session[session_id] += 1
+            self._untold[key] = msgspec.structs.replace(
+                refused, count=0 if self._tell(refused) else 1
+            )
+        else:
+            self._untold[key] = msgspec.structs.replace(refused, count=before.count + 1)
+        if self._timer is None:
+            self._timer = asyncio.get_running_loop().call_later(EVERY_S, self._tell_all)
+
+    def close(self, session_id: str) -> None:
+        """Report and forget a session's numbers."""
+        for key in [key for key in self._untold if key[0] == session_id]:
+            self._tell_one(key)
+
+    def _tell_all(self) -> None:
+        for key in list(self._untold):
+            self._tell_one(key)
+        again = bool(self._untold)
+        self._timer = (
+            asyncio.get_running_loop().call_later(EVERY_S, self._tell_all) if again else None
+        )
+
+    def _tell_one(self, key: _Key) -> None:
+        """Of a kind that goes on the number, of one that ended nothing any more."""
+        refused = self._untold[key]
+        if not refused.count:
+            del self._untold[key]
+            self._per_session[key[0]] -= 1
+            if not self._per_session[key[0]]:
+                del self._per_session[key[0]]
+        elif self._tell(refused):
+            self._untold[key] = msgspec.structs.replace(refused, count=0)
+
+    def _key(self, session_id: str, host: str, why: str) -> _Key:
+        kind = _SAID.sub("", why)
+        for key in ((session_id, kind, host), (session_id, kind, "")):
+            if key in self._untold:
+                return key
+        told = self._per_session[session_id]
+        if told < MOST_APART:
+            return session_id, kind, host
+        return (session_id, kind, "") if told < MOST_KINDS else (session_id, "", "")
 
 
 def denied(why: str, remedy: str = "") -> Answer:
@@ -288,3 +372,35 @@ class Questions:
 
 _LATE = denied("the supervisor gave no answer in time", "try again")
 GONE = denied("the supervisor is gone", "try again when Gatehouse runs")
+
+
+class Progress:
+    """Reports now and then how much has moved, so that a person sees an upload early. These reports
+    may be dropped: an exchange's outcome has its totals. One per process, from `start` until its
+    loop ends. `tell` takes a message."""
+
+    def __init__(self, sessions: Sessions, tell: Callable[[Moving], object]) -> None:
+        self._sessions = sessions
+        self._tell = tell
+        self._told: dict[int, tuple[int, int]] = {}
+
+    def start(self) -> None:
+        """Report what moved, now and periodically."""
+        now = dict(self._moving())
+        news = [
+            (question_id, *moved)
+            for question_id, moved in now.items()
+            if moved != self._told.get(question_id)
+        ]
+        self._told = now
+        for some in batched(news, MOST_AT_ONCE, strict=False):
+            self._tell(Moving(moved=some))
+        asyncio.get_running_loop().call_later(PROGRESS_EVERY_S, self.start)
+
+    def _moving(self) -> Iterator[tuple[int, tuple[int, int]]]:
+        for session in self._sessions.all():
+            for connection in session.connections:
+                for question_id, unsettled in connection.unsettled.items():
+                    moved = connection.moved_for(unsettled)
+                    if any(moved):
+                        yield question_id, moved

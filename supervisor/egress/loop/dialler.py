@@ -1,9 +1,9 @@
 """The event loop of egress, which connects to checked addresses only.
 
-It is separate from the addon so that the last step before a socket depends on no hook. Without a
-pin, which only an allowed verdict makes, every connection attempt of this process fails, and the
-loop never looks a name up (so no second look-up can answer differently). mitmproxy dials through
-`asyncio.open_connection`, which is this loop's `create_connection`.
+The last step before a socket depends on no hook. Without a pin, which only an allowed verdict
+makes, every connection attempt of this process fails, and the loop never looks a name up (so no
+second look-up can answer differently). mitmproxy dials through `asyncio.open_connection`, which is
+this loop's `create_connection`.
 """
 
 import asyncio

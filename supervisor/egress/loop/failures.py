@@ -1,7 +1,7 @@
 """Log a failure by type and place, never by its text: that may quote a client.
 
-It is separate so that parts without mitmproxy log in the same way, and nothing of mitmproxy's logs
-gets by it. It decides nothing.
+Parts without mitmproxy log in the same way, and nothing of mitmproxy's logs gets by it. It decides
+nothing.
 """
 
 import logging

@@ -1,7 +1,7 @@
 """The refusal that a client reads: 403 with the verdict's reason and rule.
 
-The audit record has the same ones (law 5). It is separate because tunnels and mitmproxy both answer
-with it. It decides nothing.
+The audit record has the same ones (law 5). Tunnels and mitmproxy both answer with it. It decides
+nothing.
 """
 
 import http

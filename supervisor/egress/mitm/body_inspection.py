@@ -3,8 +3,7 @@
 It decides when a piece is looked at, and that nobody else waits long for it. A coded body is
 decoded once for all readers, and the loop has its turn after each step. A few bytes may stand for
 megabytes; only their connection waits. INVARIANT: in one turn of the loop a session takes one step,
-however many connections it has. It is separate from `leaks` and `meter`, which know what they look
-for, and from `layers`, which call it. It changes no piece.
+however many connections it has. It changes no piece.
 """
 
 import asyncio

@@ -1,7 +1,7 @@
 """Fail closed where a hook of ours raises: refuse, cut or drop.
 
-mitmproxy itself would log it and let the request go through (`addonmanager.safecall`). It is
-separate from `guard`, which decides what may go on: here nothing ever may. It must never raise.
+mitmproxy itself would log it and let the request go through (`addonmanager.safecall`). It must
+never raise.
 """
 
 import functools

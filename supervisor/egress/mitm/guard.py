@@ -27,7 +27,7 @@ from supervisor.egress.admission.sessions import ClientConnection, OpenQuestion,
 from supervisor.egress.loop import refusals
 from supervisor.egress.loop.dialler import PIN
 from supervisor.egress.loop.refusals import RefusalBody
-from supervisor.egress.mitm import exchange, held_bodies, inspected
+from supervisor.egress.mitm import exchange, held_bodies
 from supervisor.egress.mitm.bodies import BodyCapture
 from supervisor.egress.mitm.body_inspection import BodyPiece
 from supervisor.egress.mitm.exchange import LiveExchange
@@ -111,14 +111,14 @@ class Guard:
             return  # mitmproxy found it malformed and answers 400
         state = exchange.of(flow)
         _let_leave(flow, state, connection)
-        head = inspected.head_of(flow, state)
-        target, why = inspected.target_of(state, connection, head)
+        head = head_of(flow, state)
+        target, why = target_of(state, connection, head)
         if target is None:
             self._admission.refused_nameless(connection)
             state.refusal = RefusalBody(why=why or "the request names no host")
             return
         host, port = target
-        action = inspected.action_of(flow, state, connection, head, host, port)
+        action = action_of(flow, state, connection, head, host, port)
         why = why or checks.head(head) or checks.destination(head, host, port)
         swaps, misplaced = secrets.swaps(connection.session.credentials, head, host, port)
         is_upgrade = bool(head.values(b"upgrade")) or head.method == "CONNECT"
@@ -132,10 +132,10 @@ class Guard:
         answer = connection.over or await self._admission.admit(
             connection,
             action,
-            in_tunnel=inspected.is_inside(state, connection),
+            in_tunnel=is_inside(state, connection),
             is_upgrade=is_upgrade,
             headers=checks.shown_headers(head.headers),
-            body_bytes=inspected.announced_bytes(flow),
+            body_bytes=announced_bytes(flow),
         )
         if answer.decision != "allow":
             state.refusal = refusals.of_answer(answer)
@@ -393,7 +393,7 @@ class Guard:
             answer,
             self._clock.monotonic(),
             flow_id=flow.id if flow.request.is_http2 else "",
-            body_bytes=inspected.announced_bytes(flow),
+            body_bytes=announced_bytes(flow),
         )
         state.action = action
         state.question_id = answer.question_id
@@ -466,7 +466,7 @@ class Guard:
             return
         self._bodies.end(flow)
         connection.sending.discard(flow.id)
-        shown = inspected.shown_headers(flow, state, connection)
+        shown = shown_headers(flow, state, connection)
         self._admission.ended(
             connection,
             question_id,
@@ -489,3 +489,79 @@ def _let_leave(flow: http.HTTPFlow, state: LiveExchange, connection: ClientConne
     state.down.room = connection.down
     if not flow.request.is_http2:  # there each stream waits by itself (`http2`)
         state.up.room = connection.up
+
+
+def head_of(flow: http.HTTPFlow, state: LiveExchange) -> checks.Head:
+    """Return the request's head as its client sent it."""
+    request = flow.request
+    return checks.Head(
+        method=request.method,
+        scheme=request.scheme,
+        path=request.data.path,
+        authority=state.authority,
+        headers=tuple(request.headers.fields),
+        http_version=request.http_version,
+    )
+
+
+def target_of(
+    state: LiveExchange, connection: ClientConnection, head: checks.Head
+) -> tuple[tuple[str, int] | None, str | None]:
+    """Return the request's destination, and why its form forbids it."""
+    if state.in_tunnel:
+        absolute = bool(head.authority) and not head.is_http2
+        return (
+            connection.target,
+            "an absolute target inside of CONNECT is refused" if absolute else None,
+        )
+    if not head.authority or head.is_http2:
+        return None, "this is a proxy, and has no pages of its own"
+    parts = checks.split_authority(head.authority)
+    if parts is None:
+        return None, "the target is not a valid host"
+    target = (parts[0], parts[1] or checks.DEFAULT_PORTS.get(head.scheme, 0))
+    return target, None if head.scheme == "http" else "https goes through CONNECT"
+
+
+def action_of(
+    flow: http.HTTPFlow,
+    state: LiveExchange,
+    connection: ClientConnection,
+    head: checks.Head,
+    host: str,
+    port: int,
+) -> Network:
+    """Return the action that the request asks for."""
+    pin = connection.pins.get((host, port)) if is_inside(state, connection) else None
+    said = head.values(b"host")
+    return Network(
+        operation="request",
+        host=host,
+        port=port,
+        scheme="https" if head.scheme == "https" else "http",
+        method=head.method[:64],
+        path=head.path[: checks.MOST_PATH_BYTES].decode("ascii", "backslashreplace"),
+        sni=flow.client_conn.sni if state.in_tunnel else None,
+        host_header=(said[0] if said else head.authority)[:255] or None,
+        resolved=pin.addresses if pin is not None else (),
+        has_body=state.has_body,
+    )
+
+
+def announced_bytes(flow: http.HTTPFlow) -> int:
+    """Return how long the request's body is by its head; 0 where that doesn't say."""
+    return whole_number(flow.request.headers.get("content-length", "")) or 0
+
+
+def is_inside(state: LiveExchange, connection: ClientConnection) -> bool:
+    """Return whether the request belongs to the connection that was judged when it began."""
+    return state.in_tunnel and not connection.is_plain
+
+
+def shown_headers(
+    flow: http.HTTPFlow, state: LiveExchange, connection: ClientConnection
+) -> tuple[tuple[str, str], ...]:
+    """Return an allowed answer's headers for a person to see, without secrets."""
+    if flow.response is None or not state.is_allowed:
+        return ()
+    return checks.shown_headers(tuple(flow.response.headers.fields), connection.session.hides)

@@ -4,8 +4,7 @@ mitmproxy keeps a head, a line between chunks and what follows a request until i
 long. This decides how much of that is kept: of a head or a line no more than anybody sends; bytes
 behind an unanswered request wait where bodies wait (`sessions.Room`). It also decides how an origin
 is told where a body ends. INVARIANT: neither client nor origin fills memory with what never becomes
-a request, a response or a body. It is separate from `layers`, which decide what goes on. `install`
-puts it in mitmproxy's place.
+a request, a response or a body. `install` puts it in mitmproxy's place.
 """
 
 import re

@@ -5,8 +5,7 @@ heads of 8 MB. This decides how much a client may send of what its origin doesn'
 nobody has answered for yet (flow control: RFC 9113 5.2), how much of its answers waits for it, how
 many of its requests it may give up, how long a head is, and how much is remembered of heads and of
 streams that are over. INVARIANT: a body that waits holds up no other stream of its connection, and
-fills no memory. It is separate from `layers`, which decide what goes on. `install` puts it in
-mitmproxy's place.
+fills no memory. `install` puts it in mitmproxy's place.
 """
 
 import asyncio

@@ -7,9 +7,11 @@ what was not allowed.
 
 import asyncio
 import contextlib
+import dataclasses
 import gc
 import logging
 from collections import defaultdict
+from collections.abc import Awaitable, Callable, Iterable
 from pathlib import Path
 from typing import Any, Self
 
@@ -17,6 +19,7 @@ from mitmproxy import http, options
 from mitmproxy.addons import core, proxyserver
 from mitmproxy.connection import Connection as AnyConnection
 from mitmproxy.connection import ConnectionState
+from mitmproxy.hooks import Hook
 from mitmproxy.master import Master
 from mitmproxy.proxy import commands, events, mode_specs, server_hooks
 from mitmproxy.proxy.layers import modes
@@ -24,19 +27,20 @@ from mitmproxy.proxy.layers.http._hooks import HttpRequestHook, HttpResponseHook
 from mitmproxy.proxy.mode_servers import ProxyConnectionHandler
 from mitmproxy.utils import asyncio_utils
 
+from supervisor.base import log
 from supervisor.base.clock import Clock
 from supervisor.core.network.egress_wire import Configure
 from supervisor.egress.admission.admission import Admission
 from supervisor.egress.admission.allowances import Allowances
 from supervisor.egress.admission.questions import Questions
 from supervisor.egress.admission.sessions import ORIGINS_EACH, TOO_MANY, ClientConnection, Sessions
+from supervisor.egress.loop.failures import where
 from supervisor.egress.loop.relay import FAREWELL_S, MOST_DROPPED_BYTES, HeldEnd
 from supervisor.egress.mitm import http1, http2, websockets
 from supervisor.egress.mitm.bodies import BodyCapture
 from supervisor.egress.mitm.body_inspection import BodyPieceHook
 from supervisor.egress.mitm.guard import Guard
 from supervisor.egress.mitm.held_bodies import HeldBodies
-from supervisor.egress.mitm.hooks import Hooks
 from supervisor.egress.mitm.layers import RequestWithdrawn
 from supervisor.egress.mitm.meter import Meter
 from supervisor.egress.mitm.signing import Signer
@@ -56,6 +60,44 @@ STREAM_ABOVE = "64k"
 # The hooks that wait for a look, and for nobody once their client is gone.
 _LOOKS = (BodyPieceHook, HttpRequestHook, HttpResponseHook)
 MODE = mode_specs.ProxyMode.parse("regular")
+# An addon's function for a hook: it returns what is to be awaited, or None.
+type Listener = Callable[[Any], Awaitable[None] | None]
+
+
+class Hooks:
+    """The functions of all addons for mitmproxy's hooks, in their order, looked up once for each
+    kind of hook: mitmproxy walks over all addons' attributes for each, which takes a quarter of a
+    request. What a function raises is logged, as in mitmproxy, and `guard` and `layers` refuse by
+    default (law 3)."""
+
+    def __init__(self, addons: Iterable[object]) -> None:
+        self._addons = tuple(addons)
+        # The hook's attribute that each function gets, and the functions.
+        self._listeners: dict[type[Hook], tuple[str, tuple[Listener, ...]]] = {}
+
+    async def run(self, hook: Hook) -> None:
+        """Call one function after the other. What one raises keeps no other from its turn."""
+        attribute, functions = self._of(type(hook))
+        data = getattr(hook, attribute)
+        for function in functions:
+            try:
+                waits = function(data)
+                if waits is not None:
+                    await waits
+            except Exception as error:
+                log.error("hook failed", hook=hook.name, error=where(error))
+
+    def _of(self, kind: type[Hook]) -> tuple[str, tuple[Listener, ...]]:
+        if kind not in self._listeners:
+            # Every hook of a connection has one attribute.
+            (field,) = dataclasses.fields(kind)  # type: ignore[arg-type]
+            functions = tuple(
+                function
+                for addon in self._addons
+                if (function := getattr(addon, kind.name, None)) is not None
+            )
+            self._listeners[kind] = field.name, functions
+        return self._listeners[kind]
 
 
 class Handler(ProxyConnectionHandler):

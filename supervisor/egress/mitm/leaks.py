@@ -9,8 +9,7 @@
                                            is passed on, so that the client reads why it is refused;
                                            else on its way
 
-It decides only what is found; where something was already sent the connection is cut. It is
-separate from `guard` because it asks nobody, and from `body_inspection`, which looks. What can't be
+It decides only what is found; where something was already sent the connection is cut. What can't be
 read is refused, up and down. A credential in an answer ends the answer before any piece with a
 telling part of it. Not found: what an origin cuts in pieces and sends on different requests, or in
 different messages.

@@ -3,8 +3,7 @@
 mitmproxy keeps each message until it is whole, however long it becomes. This decides only how much
 is kept of messages that aren't whole, of one and of all of a session; more ends the connection with
 1009 (RFC 6455 7.4.1), which tells both sides why. INVARIANT: compressed bytes are never inflated
-beyond what may be kept, not even for a moment. It is separate from `layers` because nothing here is
-a request. `install` puts it in mitmproxy's place.
+beyond what may be kept, not even for a moment. `install` puts it in mitmproxy's place.
 """
 
 import contextlib

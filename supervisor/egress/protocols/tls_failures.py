@@ -1,6 +1,6 @@
 """Explain why TLS failed on a connection, and name the rule for a tunnel. Pure.
 
-It is separate so that the texts stand in one place. It decides nothing.
+It decides nothing.
 """
 
 import re

@@ -1,9 +1,8 @@
 """Speaks the Model Context Protocol, https://modelcontextprotocol.io/specification.
 
-A tool's arguments have one type, which says what is understood; its JSON Schema is what a client
-is told. A refusal is a result with `is_error`, which models read, and not a protocol error, which
-clients swallow. It is separate from the tools, since the protocol's library is loaded by the first
-request that needs it.
+A tool's arguments have one type, which says what is understood; its JSON Schema is what a client is
+told. A refusal is a result with `is_error`, which models read, and not a protocol error, which
+clients swallow. The protocol's library is loaded by the first request that needs it.
 """
 
 import traceback

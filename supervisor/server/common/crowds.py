@@ -1,8 +1,8 @@
 """Crowds at the doors: how many connections agents may hold, who makes room for whom, and how often
 the terminal hears of nonsense.
 
-It is apart from `serve`, which runs the servers. INVARIANT: what agents hold open never takes
-the descriptors that the operator's page and the supervisor itself need.
+INVARIANT: what agents hold open never takes the descriptors that the operator's page and the
+supervisor itself need.
 """
 
 import asyncio

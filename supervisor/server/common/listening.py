@@ -1,5 +1,4 @@
-"""The operator's listening socket. Apart from `serve`, so that doctor can try a port without
-importing a server."""
+"""The operator's listening socket. Doctor tries a port by it without importing a server."""
 
 import errno
 import re

@@ -22,7 +22,6 @@ from litestar.exceptions import HTTPException, ServiceUnavailableException
 from supervisor.base.clock import Clock
 from supervisor.core.text.numbers import whole_number
 from supervisor.errors import GatehouseError
-from supervisor.server.common import body_room
 from supervisor.server.common.auth import BadTokens, Operator, OperatorAuth, same
 from supervisor.server.common.errors import ErrorBody, ErrorPage
 
@@ -34,6 +33,9 @@ SHORT_BODY_BYTES = 64 * 1024
 # Calls of one agent, the refused ones too, at once and in a second.
 AGENT_CALLS_AT_ONCE = 600
 AGENT_CALLS_PER_S = 60.0
+# Of bodies that the agents' doors hold at once.
+MOST_OF_SESSION = 48 * 1024 * 1024
+MOST_OF_ALL = 192 * 1024 * 1024
 _SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
 _HEADERS = {
     b"cache-control": b"no-store",
@@ -58,6 +60,37 @@ type Scope = MutableMapping[str, Any]
 type Receive = Callable[[], Awaitable[Message]]
 type Send = Callable[[Message], Awaitable[None]]
 type ASGIApp = Callable[[Any, Any, Any], Awaitable[None]]
+
+
+class BodyRoom:
+    """So many bytes of bodies, in a larger room that is shared with others. A body counts from its
+    arrival until its call was answered: until then it lies in memory, however many connections
+    bring others."""
+
+    def __init__(self, most_bytes: int, shared: "BodyRoom | None" = None) -> None:
+        self._left = most_bytes
+        self._shared = shared
+
+    def take(self, count: int) -> bool:
+        """Return whether there was room for so many bytes more, which are then held."""
+        if count > self._left or (self._shared is not None and not self._shared.take(count)):
+            return False
+        self._left -= count
+        return True
+
+    def give_back(self, count: int) -> None:
+        """So many bytes are held no longer."""
+        self._left += count
+        if self._shared is not None:
+            self._shared.give_back(count)
+
+
+_of_all = BodyRoom(MOST_OF_ALL)
+
+
+def of_session() -> BodyRoom:
+    """Return the room of one session's door."""
+    return BodyRoom(MOST_OF_SESSION, _of_all)
 
 
 class TurnedAwayError(Exception):
@@ -218,7 +251,7 @@ class CallBudget:
 class AgentDoor:
     """Lets one session's agent in. INVARIANT: the session comes from the listening socket, and
     the token must be that session's. Every call counts, whatever it is answered; bodies are held
-    together only so far (`body_room`)."""
+    together only so far (`BodyRoom`)."""
 
     def __init__(
         self,
@@ -231,7 +264,7 @@ class AgentDoor:
         self._authenticate = authenticate
         self._bad_tokens = bad_tokens
         self._calls = CallBudget(clock, AGENT_CALLS_AT_ONCE, AGENT_CALLS_PER_S)
-        self._bodies = body_room.of_session()
+        self._bodies = of_session()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         policy = "default-src 'none'; frame-ancestors 'none'"

@@ -18,7 +18,7 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
 from websockets.exceptions import InvalidState
 
-from supervisor.base.listeners import close_listener
+from supervisor.base.event_loop import close_listener
 from supervisor.server.common import crowds
 
 OPERATOR_CONNECTIONS = 256

@@ -2,9 +2,8 @@
 not be overlooked.
 
 Plain data for `parts/change.html`, no markup, no decision. Secrets are redacted here, once more
-than before storage; deceptive characters are made visible by `render`. It is separate from
-`page_views` because other pages show changes, too. It must never offer a hunk for choosing that
-isn't on the page whole.
+than before storage; deceptive characters are made visible by `render`. It must never offer a hunk
+for choosing that isn't on the page whole.
 """
 
 from collections.abc import Sequence

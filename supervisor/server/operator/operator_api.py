@@ -17,7 +17,7 @@ from litestar.datastructures import Cookie
 from litestar.params import FromPath, FromQuery, JSONBody, QueryParameter
 from litestar.types import ControllerRouterHandler
 
-from supervisor.base.slices import slices
+from supervisor.base.event_loop import slices
 from supervisor.core.actions import Effect
 from supervisor.core.approvals import Answer
 from supervisor.core.approvals import Request as Asked

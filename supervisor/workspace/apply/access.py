@@ -1,8 +1,7 @@
 """Who may use a file that replaces another: its owner, group and access list, as far as we may.
 
-It is separate from `placing` because both effects and undo make files. INVARIANT: nobody gets more
-than the file's permissions say: where the group or the list can't be kept, those who are in neither
-count, so that a group's rights never go to another group.
+INVARIANT: nobody gets more than the file's permissions say: where the group or the list can't be
+kept, those who are in neither count, so that a group's rights never go to another group.
 """
 
 import contextlib

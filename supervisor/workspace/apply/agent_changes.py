@@ -1,9 +1,9 @@
 """File requests from the agent's API: write, edit, delete or move.
 
-Each request names exact content. It is separate from `channel` because it only asks: `effects`
-carries out what the gate allows. The caller holds the channel's turn. It must never give a new
-request an id before an older one for the same path is superseded, lose a waiting edit when one more
-is asked for, or let the agent find out what is in a host file that its copy was never given.
+Each request names exact content. It only asks: `effects` carries out what the gate allows. The
+caller holds the channel's turn. It must never give a new request an id before an older one for the
+same path is superseded, lose a waiting edit when one more is asked for, or let the agent find out
+what is in a host file that its copy was never given.
 """
 
 import asyncio
@@ -35,9 +35,16 @@ from supervisor.workspace.apply.agent_edits import Edits
 from supervisor.workspace.apply.effects import Effects
 from supervisor.workspace.disk.beneath import PathError
 from supervisor.workspace.disk.host_errors import StaleError, stale
-from supervisor.workspace.disk.scan import TooLargeError, UnsteadyError, look
+from supervisor.workspace.disk.scan import (
+    LARGEST_EDIT_BYTES,
+    TooLargeError,
+    UnsteadyError,
+    decode,
+    encode,
+    look,
+    read_file,
+)
 from supervisor.workspace.trees.missing_parents import Ways
-from supervisor.workspace.trees.one_file import LARGEST_EDIT_BYTES, decode, encode, read_file
 from supervisor.workspace.trees.repositories import Repositories
 from supervisor.workspace.trees.secrets_seen import hazards_of_kept
 from supervisor.workspace.trees.trees import Sides

@@ -1,8 +1,8 @@
 """The agent's waiting edits of a file, so that one more is added to them.
 
-It is separate from `agent_changes` because effects need it, too: to say why edits no longer fit,
-and to make them in a copy that moved on. It is a memory of this run only: an approval applies the
-request's content, not this. It must never grow with what an agent sends.
+Effects need it to say why edits no longer fit, and to make them in a copy that moved on. It is a
+memory of this run only: an approval applies the request's content, not this. It must never grow
+with what an agent sends.
 """
 
 from typing import NamedTuple

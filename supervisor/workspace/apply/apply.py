@@ -30,13 +30,12 @@ from supervisor.core.policy.repositories import MOST_HEAD_BYTES
 from supervisor.errors import GatehouseError
 from supervisor.workspace.apply.moving import Mover
 from supervisor.workspace.apply.placing import Applied, Placer
-from supervisor.workspace.apply.rebuilding import rebuilt
+from supervisor.workspace.apply.rechecks import rebuilt
 from supervisor.workspace.apply.staging import EffectContents, Staged, Stager, Use, folder_mode_of
 from supervisor.workspace.disk.beneath import DIRECTORY, Root, split
 from supervisor.workspace.disk.host_errors import StaleError, as_errors, stale
-from supervisor.workspace.disk.scan import each_name, look
+from supervisor.workspace.disk.scan import each_name, look, look_quietly
 from supervisor.workspace.trees.history import History
-from supervisor.workspace.trees.one_file import look_quietly
 
 
 class Applier:

@@ -5,9 +5,7 @@ it and where a full disk shows itself; only then come deletions, folders and ren
 fails, those already made are put back from their before-contents, by the journal's intents. So kill
 -9 at any moment leaves a batch that the next start carries out or takes back as a whole.
 
-It is separate from `apply`, which does one change, because only here one change's failure is
-another's. It must never overwrite what somebody else wrote meanwhile, not even to put back the old
-content.
+It must never overwrite what somebody else wrote meanwhile, not even to put back the old content.
 """
 
 import contextlib

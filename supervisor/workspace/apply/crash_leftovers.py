@@ -2,9 +2,8 @@
 
 The journal names them. Such a file is beside the path that it was for, or in the folder that was
 there then, wherever the person moved that since. It is known by its name alone: 96 random bits,
-recorded before it was made, so nothing of the user's has it. It is separate from `placing` because
-no effect is under way. It must never remove a file by any other name, follow a link, or enter git's
-own folder or the supervisor's data.
+recorded before it was made, so nothing of the user's has it. It must never remove a file by any
+other name, follow a link, or enter git's own folder or the supervisor's data.
 """
 
 import contextlib

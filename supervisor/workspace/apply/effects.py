@@ -1,8 +1,8 @@
 """Carry out file requests: claim the grant, apply, settle, update the copy.
 
-It is separate from `channel` because everything with an effect is here, and nothing else. The
-caller holds the channel's turn. It must never carry out a change without the gate's grant, or read
-content from the copy instead of the request's snapshot.
+Everything with an effect is here, and nothing else. The caller holds the channel's turn. It must
+never carry out a change without the gate's grant, or read content from the copy instead of the
+request's snapshot.
 """
 
 import asyncio
@@ -11,7 +11,7 @@ from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from types import MappingProxyType
 from typing import NamedTuple
 
-from supervisor.base.slices import slices
+from supervisor.base.event_loop import slices, to_end
 from supervisor.core.actions import FileChange, title
 from supervisor.core.approvals import Request, failure, status
 from supervisor.core.files.changes import (
@@ -23,20 +23,17 @@ from supervisor.core.files.changes import (
 from supervisor.core.files.swaps import single_changes
 from supervisor.errors import GatehouseError, RefusedError
 from supervisor.gate.gate import Gate, Grant, Outcome, Refused
+from supervisor.workspace.apply.after_effect import Agreement, IntoCopy
 from supervisor.workspace.apply.agent_edits import AgentEdits
-from supervisor.workspace.apply.agreement import Agreement
 from supervisor.workspace.apply.apply import Applier
 from supervisor.workspace.apply.batch import Batch, BatchChange, BatchError, order
 from supervisor.workspace.apply.crash_leftovers import clean_leftovers
-from supervisor.workspace.apply.into_copy import IntoCopy
 from supervisor.workspace.apply.moving import Ends, is_moved
 from supervisor.workspace.apply.placing import Applied
 from supervisor.workspace.apply.staging import Staged, Use
 from supervisor.workspace.disk.host_errors import StaleError
-from supervisor.workspace.disk.scan import signature_at
-from supervisor.workspace.disk.uncancelled import to_end
+from supervisor.workspace.disk.scan import decode, look_quietly, read_file, signature_at
 from supervisor.workspace.trees.journal import BatchBegun
-from supervisor.workspace.trees.one_file import decode, look_quietly, read_file
 from supervisor.workspace.trees.trees import Sides
 
 _READY = ("allowed", "approved")

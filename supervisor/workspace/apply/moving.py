@@ -4,7 +4,6 @@ Folders are opened one by one. The file keeps its inode, owner, times and mode. 
 intent for each of the two paths, with what both held before, so that undo and a batch put them back
 like any other change.
 
-It is separate from `apply` because only here one effect has two paths, and each can be in the way.
 It must never replace a file at the new path, nor move anything but what was looked at: what was
 saved at the old path in the last moment goes back there.
 """
@@ -85,7 +84,7 @@ class Mover:
         name, to = _paths(action)
         moved = ends.old or ends.new
         assert moved is not None
-        # Anew, from what is about to be done; see `rebuilding`.
+        # Anew, from what is about to be done; see `rebuilt`.
         again = rename_of(name, to, moved.token, action.hazards)
         use(
             msgspec.structs.replace(again, folders=action.folders, repositories=action.repositories)

@@ -8,9 +8,9 @@
                        is applied
                        `drop`: its request is made and denied in that same transaction
 
-It is separate because it answers requests, and only the operator's door may call it: no agent route
-may lead here. It must never apply what wasn't shown: the hunks are those of the request's own two
-contents, and the host must hold the first of them still.
+It answers requests, so only the operator's door may call it: no agent route may lead here. It must
+never apply what wasn't shown: the hunks are those of the request's own two contents, and the host
+must hold the first of them still.
 """
 
 import asyncio
@@ -27,8 +27,7 @@ from supervisor.core.files.text_diff import MOST_TEXT_BYTES
 from supervisor.errors import ChangedError, RefusedError, UserError
 from supervisor.gate.gate import Gate
 from supervisor.workspace.apply.effects import Effects
-from supervisor.workspace.disk.scan import TooLargeError, UnsteadyError, look
-from supervisor.workspace.trees.one_file import read_file
+from supervisor.workspace.disk.scan import TooLargeError, UnsteadyError, look, read_file
 from supervisor.workspace.trees.repositories import Repositories
 from supervisor.workspace.trees.secrets_seen import hazards_with
 from supervisor.workspace.trees.trees import Sides

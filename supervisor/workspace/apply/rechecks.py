@@ -1,15 +1,56 @@
-"""Comparisons of a path with what was seen there, right before and after an effect.
-
-They are separate from `placing` because moves and the clean-up after a crash compare, too. They
-change nothing.
+"""Check right before and after an effect: the action rebuilt from what is about to be done, and a
+path against what was seen there. Changes nothing.
 """
 
 import os
+from typing import Literal
 
-from supervisor.core.files.changes import Seen, Signature, signature_of
+from supervisor.core.actions import FileChange
+from supervisor.core.files.changes import Seen, Signature, is_wider, name_fields, signature_of
 from supervisor.workspace.disk.beneath import FILE
 from supervisor.workspace.disk.host_errors import stale
 from supervisor.workspace.disk.scan import TooLargeError, digest_fd
+
+
+def rebuilt(
+    action: FileChange,
+    name: str,
+    host: Seen | None,
+    *,
+    after: str | None,
+    mode: int | None = None,
+    link_target: str | None = None,
+) -> FileChange:
+    """Rebuild the action from what is about to be done. INVARIANT: nothing in it that takes effect
+    comes unchecked from the request (law 2): the state before comes from the host now, the content
+    from the bytes that will be written."""
+    shown, encoded = name_fields(name)
+    hazards = action.hazards
+    was_executable = host is not None and host.kind == "file" and host.mode & 0o111
+    writes = action.operation in ("write", "edit", "chmod", "swap") and after != "dir"
+    if writes and (mode or 0) & 0o111 and not was_executable and "new-executable" not in hazards:
+        hazards = (*hazards, "new-executable")
+    kind: Literal["file", "dir"] = "dir" if after == "dir" else "file"
+    if mode is not None and "wider" not in hazards and is_wider(kind, mode, host):
+        hazards = (*hazards, "wider")
+    if link_target is not None and "symlink" not in hazards:
+        hazards = (*hazards, "symlink")
+    return FileChange(
+        operation=action.operation,
+        path=shown,
+        path_b64=encoded,
+        before=host.token if host else None,
+        after=after,
+        mode=mode,
+        link_target=link_target,
+        hazards=hazards,
+        steps=(
+            action.steps if action.operation == "swap" else ()
+        ),  # each is looked at when it is done
+        folders=action.folders,  # and each of these when it is made
+        # no others: looked at in `check`, and when the name is given
+        repositories=action.repositories,
+    )
 
 
 def is_identical(status: os.stat_result, signature: Signature) -> bool:

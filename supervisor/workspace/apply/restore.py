@@ -3,9 +3,9 @@
 A path that held nothing is removed again. A folder gets its permissions back, not its time: that
 changes with its entries, as it did before the folder went.
 
-It is separate from `apply` because it carries out no request: what is put back was there before,
-and is taken from the history. It must never overwrite what isn't as expected, follow a symlink,
-or give a set-id bit to a file whose owner is another than before.
+It carries out no request: what is put back was there before, and is taken from the history. It must
+never overwrite what isn't as expected, follow a symlink, or give a set-id bit to a file whose owner
+is another than before.
 """
 
 import contextlib
@@ -23,7 +23,7 @@ from supervisor.errors import GatehouseError
 from supervisor.workspace.apply.access import keep_access
 from supervisor.workspace.apply.placing import Applied, Placer
 from supervisor.workspace.disk.beneath import Root, split
-from supervisor.workspace.disk.content_folder import write_all
+from supervisor.workspace.disk.blobs import write_all
 from supervisor.workspace.disk.host_errors import as_errors, stale
 from supervisor.workspace.disk.scan import look
 from supervisor.workspace.trees.history import History

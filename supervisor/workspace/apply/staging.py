@@ -1,7 +1,7 @@
 """Write a change's new file, link or folder beside its place, under a temporary name.
 
-It is separate from `apply` because nothing here takes effect: `Placer.place` does that. It must
-never stage bytes other than those that the grant was given for.
+Nothing here takes effect: `Placer.place` does that. It must never stage bytes other than those that
+the grant was given for.
 """
 
 import contextlib
@@ -18,9 +18,9 @@ from supervisor.core.files.undoing import HeldContent, held_link
 from supervisor.errors import GatehouseError
 from supervisor.workspace.apply.access import keep_access
 from supervisor.workspace.apply.placing import Applied, Placer
-from supervisor.workspace.apply.rebuilding import rebuilt
+from supervisor.workspace.apply.rechecks import rebuilt
 from supervisor.workspace.disk.beneath import DIRECTORY
-from supervisor.workspace.disk.content_folder import write_all
+from supervisor.workspace.disk.blobs import write_all
 from supervisor.workspace.disk.scan import BLOCK_BYTES, digest_fd
 
 NEW_FILE_MODE = 0o644

@@ -1,8 +1,7 @@
 """Build the card of a file change from what is bound to the request.
 
-It is separate from `channel`, which lives with the session, because it only reads. It must never
-show a content that an approval wouldn't apply; `change_card` holds each side against the hash that
-the request names.
+It must never show a content that an approval wouldn't apply; `change_card` holds each side against
+the hash that the request names.
 """
 
 from typing import Literal
@@ -17,7 +16,7 @@ from supervisor.core.files.text_diff import MOST_TEXT_BYTES
 from supervisor.core.secrets.redact import Redactor
 from supervisor.core.text.content_types import MOST_IMAGE_BYTES, Image, image_of
 from supervisor.errors import GatehouseError
-from supervisor.workspace.trees.one_file import look_quietly, read_file
+from supervisor.workspace.disk.scan import look_quietly, read_file
 from supervisor.workspace.trees.trees import Sides
 
 # Of a swap's steps those that are read for its card.

@@ -2,11 +2,11 @@
 
 Level, not edge (law 8). One comparison looks at some folders, or at all; each path that isn't as
 both sides last agreed becomes at most one request, and a path that is again as it was ends its
-request. An answered change isn't asked again until its content differs. It is separate from
-`channel` because it only asks: nothing here has an effect on the host.
+request. An answered change isn't asked again until its content differs. It only asks:
+nothing here has an effect on the host.
 
 A file that has another name now is one request, not two (`findings`). Git's own folder in the copy
-is never compared, since a single commit changes dozens of its files (`git_playground`). It must
+is never compared, since a single commit changes dozens of its files (`refused_paths`). It must
 never read a path other than below the copy's descriptor, or judge a change by an event instead of
 by contents.
 """
@@ -14,10 +14,12 @@ by contents.
 import asyncio
 import itertools
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from typing import NamedTuple
 
 import msgspec
 
 from supervisor.base.clock import Clock, RealClock
+from supervisor.base.event_loop import to_end
 from supervisor.core.actions import FileChange, fingerprint
 from supervisor.core.approvals import Request, status
 from supervisor.core.files.changes import (
@@ -33,26 +35,16 @@ from supervisor.core.files.changes import (
     to_action,
 )
 from supervisor.core.files.incoming import is_known_of
-from supervisor.core.files.new_folders import holds_for, with_way
+from supervisor.core.files.new_folders import FolderModes, holds_for, with_way
 from supervisor.core.files.swaps import made_by
 from supervisor.gate.gate import Gate, Grant
 from supervisor.workspace.compare.copy_side import CopySide
 from supervisor.workspace.compare.examining import Examiner
 from supervisor.workspace.compare.findings import PathFinding, Renames
 from supervisor.workspace.compare.folder_swaps import FolderSwaps
-from supervisor.workspace.compare.git_playground import SessionGit
 from supervisor.workspace.compare.large_snapshots import LargeSnapshots
-from supervisor.workspace.compare.last_asked import (
-    LastAsked,
-    ToAsk,
-    failure,
-    is_due,
-    still_speaks,
-    tries_of,
-)
-from supervisor.workspace.compare.refusals import Refusals
+from supervisor.workspace.compare.refused_paths import Refusals, SessionGit
 from supervisor.workspace.disk.scan import readable_entries, signature_at
-from supervisor.workspace.disk.uncancelled import to_end
 from supervisor.workspace.disk.watch import Watcher
 from supervisor.workspace.trees.ignores import Ignores
 from supervisor.workspace.trees.missing_parents import Ways
@@ -65,6 +57,85 @@ HELD_UP = "could not be carried out before: {}"
 # Paths that are looked at, asked about and carried out in one go: the rest of the loop waits
 # meanwhile.
 CHUNK = 500
+# A change that couldn't be carried out is asked again after this long, and each time twice as long:
+# a disk that stays full must not fill the record. Less than a full comparison comes after, so that
+# the next one asks.
+FIRST_S = 20.0
+LONGEST_S = 3600.0
+
+type _AskedKey = tuple[str, str | None, int | None, str | None]
+
+
+class _LastAsked(NamedTuple):
+    """The last request about a path: `key` is the change without the host's old state, `other` the
+    other path of a rename, `tries` how many requests for the same failed before, `way` its new
+    parent folders, `repositories` those of the action."""
+
+    key: _AskedKey
+    fingerprint: str
+    request_id: str
+    other: str = ""
+    tries: int = 0
+    way: FolderModes = ()
+    repositories: tuple[str, ...] = ()
+
+    def target(self, name: str) -> str:
+        """Return the path that the request about `name` creates."""
+        return self.key[3] or name if self.key[0] == "rename" else name
+
+
+class _ToAsk(NamedTuple):
+    """A path that differs in a way that must be asked about; `key`, `other` and `way` are as in
+    `_LastAsked`. `mark`: the fingerprint of the action without the folders around it."""
+
+    name: str
+    key: _AskedKey
+    mark: str
+    action: FileChange
+    other: str = ""
+    way: FolderModes = ()
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Every path that it is about."""
+        return (self.name, self.other) if self.other else (self.name,)
+
+
+def _failure(request: Request) -> str:
+    """Return why a request couldn't be carried out; empty where it could."""
+    if status(request) != "used" or request.outcome is None or request.outcome.get("ok"):
+        return ""
+    return str(request.outcome.get("error") or "it failed")
+
+
+def _is_due(request: Request, tries: int, now: float) -> bool:
+    """Return whether a request that failed after `tries` others for the same is to be asked once
+    more. `now`: seconds since the epoch."""
+    if not _failure(request) or request.settled_at is None:
+        return False
+    waited_s = now - request.settled_at
+    # A clock that was set back mustn't keep it waiting for as long as it was wrong.
+    return waited_s < 0 or waited_s >= min(LONGEST_S, FIRST_S * 2 ** min(tries, 20))
+
+
+def _still_speaks(request: Request, before: _LastAsked, now: _ToAsk, *, last: bool) -> bool:
+    """Return whether what became of an earlier request for the same change holds for it still."""
+    if before.key != now.key or not holds_for(before.way, now.way):
+        return False
+    if before.repositories != now.action.repositories:
+        return False  # the rules may say another thing by now
+    current = status(request)
+    if before.fingerprint != now.mark:
+        return current == "denied"  # the host moved on, the refused change is the same
+    return not (last and (_failure(request) or current == "superseded"))
+
+
+def _tries_of(before: _LastAsked | None, earlier: Mapping[str, Request], now: _ToAsk) -> int:
+    """Count the failed requests for the same in a row; `earlier` are those known, by id."""
+    if before is None or before.key != now.key:
+        return 0
+    request = earlier.get(before.request_id)
+    return before.tries + 1 if request is not None and _failure(request) else 0
 
 
 class Comparison:
@@ -90,8 +161,8 @@ class Comparison:
         self._snapshots = snapshots
         self._carry_out_all = carry_out_all
         self._clock = clock or RealClock()
-        self._asked: dict[str, LastAsked] = {}
-        self._let_go: dict[str, LastAsked] = {}
+        self._asked: dict[str, _LastAsked] = {}
+        self._let_go: dict[str, _LastAsked] = {}
         self._compared: dict[str, Signature] = {}
         self._side = CopySide(sides, self._compared)
         self._walk = Walk(self._side, sides, ignores, watcher)
@@ -282,7 +353,7 @@ class Comparison:
         asked = {one.name for one in wanted}
         await self._ask_about(renames.without([one for one in pairs if one[0] in asked]), last)
 
-    def _renaming(self, old: str, finding: PathFinding, action: FileChange) -> ToAsk | None:
+    def _renaming(self, old: str, finding: PathFinding, action: FileChange) -> _ToAsk | None:
         new, mine = finding.name, finding.mine
         assert mine is not None
         if self._gate.rulings.verdict(action, self._session_id).decision == "deny":
@@ -290,7 +361,7 @@ class Comparison:
         self._compared[new] = mine.signature
         key = ("rename", mine.token, None, new)
         mark = fingerprint(msgspec.structs.replace(action, repositories=()))
-        return ToAsk(old, key, mark, with_way(action, finding.way), new, finding.way)
+        return _ToAsk(old, key, mark, with_way(action, finding.way), new, finding.way)
 
     async def _noted(self, actions: Sequence[FileChange]) -> list[FileChange]:
         """Return the actions with the repositories that their paths are in, as things are now."""
@@ -303,7 +374,7 @@ class Comparison:
         asked = self._asked.get(name)
         return None if asked is None else asked.other
 
-    async def _follow_up(self, finding: PathFinding) -> ToAsk | None:
+    async def _follow_up(self, finding: PathFinding) -> _ToAsk | None:
         """Deal with one path; return its request to the gate, if any."""
         name, mine = finding.name, finding.mine
         if finding.unsteady:
@@ -334,12 +405,12 @@ class Comparison:
                 self._compared[name] = mine.signature
             action = to_action(name, wanted)
             key = (wanted.operation, wanted.after, wanted.mode, wanted.link_target)
-            return ToAsk(
+            return _ToAsk(
                 name, key, fingerprint(action), with_way(action, finding.way), way=finding.way
             )
         return None
 
-    async def _swap(self, finding: PathFinding) -> ToAsk | None:
+    async def _swap(self, finding: PathFinding) -> _ToAsk | None:
         """Ask about a swapped path, with all below it. One that must wait has no card, and is
         looked at again each time: it waits for the host, which may report nothing."""
         name, mine = finding.name, finding.mine
@@ -357,7 +428,7 @@ class Comparison:
         self._refusals.forget(name)
         self._compared |= swap.members | {name: mine.signature}
         action = swap.action
-        return ToAsk(
+        return _ToAsk(
             name,
             (action.operation, action.after, action.mode, made_by(action)),
             fingerprint(action),
@@ -400,7 +471,7 @@ class Comparison:
         found = await asyncio.to_thread(readable_entries, self._sides.copy, folder)
         return any(not self._side.is_hidden(leaf) for leaf, _ in found)
 
-    async def _ask_all(self, wanted: Sequence[ToAsk], last: bool) -> None:
+    async def _ask_all(self, wanted: Sequence[_ToAsk], last: bool) -> None:
         """Ask the gate about these paths, all at once, and carry out what rules allow."""
         if not wanted:
             return
@@ -410,18 +481,18 @@ class Comparison:
             request.id: request for request in self._gate.queue.get_all(asked)
         }
         is_tight = not last and self._room < len(wanted)
-        to_ask: list[ToAsk] = []
+        to_ask: list[_ToAsk] = []
         for one in wanted:
             before = self._asked.get(one.name)
             request = earlier.get(before.request_id) if before is not None else None
             if (
                 before is not None
                 and request is not None
-                and still_speaks(request, before, one, last=last)
+                and _still_speaks(request, before, one, last=last)
             ):
-                if not (self._is_whole and is_due(request, before.tries, self._clock.now())):
+                if not (self._is_whole and _is_due(request, before.tries, self._clock.now())):
                     continue
-                self._problems[one.name] = HELD_UP.format(failure(request))
+                self._problems[one.name] = HELD_UP.format(_failure(request))
             if is_tight and self._must_wait(one, request):
                 self._held |= {name: self._compared.pop(name, None) for name in one.names}
             else:
@@ -442,9 +513,9 @@ class Comparison:
         for one, request in zip(to_ask, requests, strict=True):
             for name, other in zip(one.names, reversed(one.names), strict=True):
                 before = self._asked.get(name)
-                tries = tries_of(before, earlier, one)
+                tries = _tries_of(before, earlier, one)
                 other = other if one.other else ""
-                self._asked[name] = LastAsked(
+                self._asked[name] = _LastAsked(
                     one.key, one.mark, request.id, other, tries, one.way, one.action.repositories
                 )
         ready = [
@@ -453,10 +524,10 @@ class Comparison:
         if ready:
             await self._carry_out_all(ready, grants)
 
-    def _problem_of(self, one: ToAsk) -> str:
+    def _problem_of(self, one: _ToAsk) -> str:
         return next((why for name in one.names if (why := self._problems.get(name))), "")
 
-    def _must_wait(self, one: ToAsk, earlier: Request | None) -> bool:
+    def _must_wait(self, one: _ToAsk, earlier: Request | None) -> bool:
         """Return whether one more card is too many now. What needs no card, or takes the place of
         one, goes on."""
         if earlier is not None and status(earlier) == "pending":
@@ -477,12 +548,12 @@ class Comparison:
         ):
             self._gate.answers.close(why, asked.request_id)
 
-    def _is_other_end_of(self, asked: LastAsked) -> bool:
+    def _is_other_end_of(self, asked: _LastAsked) -> bool:
         """Return whether the request is a rename that still covers this path as its other end."""
         other = self._asked.get(asked.other)
         return other is not None and other.request_id == asked.request_id
 
-    def _state(self, asked: LastAsked) -> str:
+    def _state(self, asked: _LastAsked) -> str:
         return status(self._gate.queue.get(asked.request_id))
 
     def _free(self) -> int:

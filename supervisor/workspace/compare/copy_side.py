@@ -1,6 +1,6 @@
 """The copy as the walk's side: which paths are compared and which are skipped.
 
-It is separate from `compare`, which asks about the walk's results. It must never read a file.
+It must never read a file.
 """
 
 import stat

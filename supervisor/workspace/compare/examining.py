@@ -1,28 +1,138 @@
 """Examine one path on both sides, and derive the finding to ask about.
 
-The bytes looked at are kept, so that what is applied is what was shown. It is separate from
-`compare`, which asks, because all of it is blocking and knows no requests. It must never read a
-path other than below the two sides' descriptors, or raise: a path that can't be examined is a
-finding that says why.
+All of it is blocking and knows no requests. The bytes looked at are kept, so that what is applied
+is what was shown. It must never read a path other than below the two sides' descriptors, or raise:
+a path that can't be examined is a finding that says why.
 """
 
-from collections.abc import Sequence
+import contextlib
+import itertools
+import stat
+from collections.abc import Callable, Iterable, Sequence
+from typing import NamedTuple
 
 import msgspec
 
-from supervisor.core.files.changes import Seen, Want, want
+from supervisor.core.actions import content_hash
+from supervisor.core.files.changes import Known, Seen, Signature, Want, want
+from supervisor.core.files.text_diff import MOST_TEXT_BYTES
 from supervisor.core.secrets.redact import Redactor
-from supervisor.errors import StorageError
-from supervisor.workspace.compare.bases import Bases
+from supervisor.errors import GatehouseError, StorageError
 from supervisor.workspace.compare.findings import PathFinding, Renames
-from supervisor.workspace.compare.prefetch import LookedAhead
 from supervisor.workspace.disk.beneath import PathError
-from supervisor.workspace.disk.scan import TooLargeError, UnsteadyError, digest_fd, look
+from supervisor.workspace.disk.scan import (
+    TooLargeError,
+    UnsteadyError,
+    digest_fd,
+    look,
+    read_file,
+    signature_at,
+)
 from supervisor.workspace.trees.missing_parents import Ways
 from supervisor.workspace.trees.secrets_seen import hazards_of_kept
 from supervisor.workspace.trees.trees import Sides
 
 _OF_FILES = ("write", "chmod", "swap")
+# Of all merge bases that a session keeps.
+MOST_BYTES = 256 << 20
+# Largest file that is prefetched: one written again before it is quiet was read in vain, and its
+# snapshot stays for the history.
+LARGEST_BYTES = 256 * 1024
+# Prefetched findings at once: the next comparison is long in coming where much waits for answers.
+MOST_FOUND = 2000
+
+
+class Bases:
+    """Merge bases of one session: the host's content when an agent's change was asked about, with
+    which a merge begins should the person edit the file, too. Without one there is only no
+    suggested merge, so the store is bounded and its errors stop nothing."""
+
+    def __init__(self, sides: Sides) -> None:
+        self._sides = sides
+        self._bytes = 0
+
+    def learn(self, name: str, host: Seen | None) -> None:
+        """Record the host's content as agreed where the file is as both sides last agreed: so a
+        file that the person only touches later isn't taken for changed."""
+        known = self._sides.known(name)
+        if (
+            known is not None
+            and host is not None
+            and host.digest
+            and host.signature == known.host_signature
+        ):
+            self._sides.learn_digest(name, host.digest)
+
+    def keep(self, name: str, host: Seen | None, wanted: Want) -> None:
+        """Keep the host's file, where it is as both sides last agreed. Never raises."""
+        if (
+            self._sides.known(name) is None
+            or host is None
+            or host.kind != "file"
+            or "conflict" in wanted.hazards
+        ):
+            return
+        size, digest = host.signature[0], host.digest or ""
+        if size > MOST_TEXT_BYTES or self._bytes + size > MOST_BYTES:
+            return
+        with contextlib.suppress(OSError, GatehouseError):
+            if not self._sides.blobs.has(digest):
+                data = read_file(self._sides.host, name, MOST_TEXT_BYTES)
+                if content_hash(data) == digest:
+                    self._sides.blobs.keep(data, durable=False)
+                    self._bytes += size
+
+
+class _Circumstances(NamedTuple):
+    """Inputs of a finding, with signatures for the contents."""
+
+    mine: Signature | None
+    host: Signature | None
+    known: Known | None
+    holds_known: bool
+    is_of_agent: bool
+
+
+class LookedAhead:
+    """Prefetched findings of one session: new files are read while the copy gets quiet. A finding
+    counts only where both sides, and what is known of the path, are as they were then. Call `look`
+    and `take` with the channel's turn."""
+
+    def __init__(self, sides: Sides, examine: Callable[[str], PathFinding]) -> None:
+        self._sides = sides
+        self._examine = examine
+        self._found: dict[str, tuple[PathFinding, _Circumstances]] = {}
+
+    def look(self, names: Iterable[str]) -> None:
+        """Examine the files of these that are small, as the comparison would."""
+        with self._sides.blobs.sharing_sync():
+            for name in itertools.islice(names, max(0, MOST_FOUND - len(self._found))):
+                before = self._circumstances(name)
+                if (
+                    before.mine is not None
+                    and stat.S_ISREG(before.mine[4])
+                    and before.mine[0] <= LARGEST_BYTES
+                ):
+                    finding = self._examine(name)
+                    if not finding.unsteady and not finding.problem:
+                        # Facts about the path that the look itself recorded aren't a change.
+                        self._found[name] = finding, before._replace(known=self._sides.known(name))
+
+    def take(self, name: str) -> PathFinding | None:
+        """Return a path's prefetched finding, once, if it still holds."""
+        finding, before = self._found.pop(name, (None, None))
+        return finding if finding is not None and before == self._circumstances(name) else None
+
+    def forget(self) -> None:
+        """Drop findings that weren't taken."""
+        self._found.clear()
+
+    def _circumstances(self, name: str) -> _Circumstances:
+        sides = self._sides
+        mine, host = signature_at(sides.copy, name), signature_at(sides.host, name)
+        return _Circumstances(
+            mine, host, sides.known(name), sides.holds_known(name), sides.is_of_agent(name)
+        )
 
 
 class Examiner:

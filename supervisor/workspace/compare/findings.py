@@ -1,8 +1,8 @@
 """Findings of a comparison, and pairs of them that are one renamed file.
 
-It is separate from `compare`, which asks about findings one by one, because a rename is known only
-with all of a comparison's deletions and creations. It must never take for a rename what the person
-changed, what has a hazard of its own, or what was asked about as something else and still is that.
+A rename is known only with all of a comparison's deletions and creations. It must never take for a
+rename what the person changed, what has a hazard of its own, or what was asked about as something
+else and still is that.
 """
 
 from collections.abc import Callable, Iterable

@@ -1,9 +1,8 @@
 """Folder swaps: group the paths under a folder that replaced a file or link.
 
-Or the other way round. A comparison asks about all of them as one. It is separate from `compare`,
-which looks at paths one by one, because here one path's question takes the others'. It must never
-let a folder go that holds anything the session never had: what is ignored, or came to the host
-since, is the person's.
+Or the other way round. A comparison asks about all of them as one. One path's question takes the
+others'. It must never let a folder go that holds anything the session never had: what is ignored,
+or came to the host since, is the person's.
 """
 
 import asyncio

@@ -2,20 +2,19 @@
 
 Small ones stay for the history. Level, not edge (law 8): nobody tells it which request ended, or
 how; it looks at what is needed now. So a crash makes it forget nothing, and a content may be one
-file's or one of two thousand in a swapped folder. It is separate because the comparison and the
-agent's API both leave snapshots behind. It must never drop what may still be applied, or what undo
-and merge read. A snapshot is named only once its request exists, so the caller must hold the
-channel's turn.
+file's or one of two thousand in a swapped folder. The comparison and the agent's API both leave
+snapshots behind. It must never drop what may still be applied, or what undo and merge read. A
+snapshot is named only once its request exists, so the caller must hold the channel's turn.
 """
 
 import re
 from collections.abc import Iterable, Mapping
 
 from supervisor.base import log
+from supervisor.base.event_loop import to_end
 from supervisor.errors import GatehouseError
 from supervisor.gate.gate import Gate
 from supervisor.workspace.disk.merging import MOST_MERGED_BYTES
-from supervisor.workspace.disk.uncancelled import to_end
 from supervisor.workspace.trees.trees import Sides
 
 # Look through them again once there are this many more, however many are needed.

@@ -8,8 +8,7 @@
 `.gatehouseignore` has the last word (`own_ignores`). A path that git ignores comes only where it is
 wanted, and is the agent's own then: it is in no baseline, so neither direction ever compares it.
 
-It is separate from `snapshot` because it only reads names. It must never go through a symlink or
-into what is out of bounds.
+It only reads names. It must never go through a symlink or into what is out of bounds.
 """
 
 import asyncio
@@ -21,8 +20,7 @@ from supervisor.workspace.copy import git_copy
 from supervisor.workspace.copy.copy_pool import CopyTask, pieces
 from supervisor.workspace.copy.copying import FolderBatch
 from supervisor.workspace.disk.beneath import PathError, Root, split
-from supervisor.workspace.disk.git_files import files_of, ignored_of
-from supervisor.workspace.disk.left_out import NAMES
+from supervisor.workspace.disk.git_files import LEFT_OUT, files_of, ignored_of
 from supervisor.workspace.trees.own_ignores import OwnIgnores
 
 # Below a folder with a shorter path no path can be too long, whatever its letters are.
@@ -177,7 +175,7 @@ class FolderContents:
                 verdict = self._own.verdict(path) if asks else None
                 if verdict:
                     continue
-                if installed is not None and verdict is None and is_folder and name in NAMES:
+                if installed is not None and verdict is None and is_folder and name in LEFT_OUT:
                     installed.append(path)
                     continue
                 if is_folder and not _holds_git(fd, name):

@@ -1,8 +1,7 @@
 """Pool of copying processes, or one thread where there are few files.
 
-It drives `copying`. It is separate from `snapshot`, which decides what is copied, and from
-`copying`, which runs outside. It must never leave a process behind, or take a process's silent end
-for a finished copy.
+It drives `copying`. It must never leave a process behind, or take a process's silent end for a
+finished copy.
 """
 
 import asyncio
@@ -20,11 +19,11 @@ from typing import Any, NamedTuple
 
 import msgspec
 
+from supervisor.base.event_loop import to_end
 from supervisor.base.process import spawn
 from supervisor.settings import for_our_python
 from supervisor.workspace.copy import copying
 from supervisor.workspace.copy.copying import Copied, Copier, FolderBatch
-from supervisor.workspace.disk.uncancelled import to_end
 
 PROGRAM = Path(copying.__file__)
 # A process takes 20 ms to start, in which a thread has copied so many.

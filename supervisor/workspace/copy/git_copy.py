@@ -2,9 +2,9 @@
 
 It decides which files of git's own folder are copied: objects, refs, index and state, all that
 history and status need; never hooks, locks, other worktrees, or a configuration that names
-programs, other files or credentials (that is rewritten from a list of harmless keys). It is
-separate because `.git` is where a repository keeps what runs code and what points outside. It
-must never follow a pointer that the other end doesn't confirm, and never write to the host.
+programs, other files or credentials (that is rewritten from a list of harmless keys). `.git` is
+where a repository keeps what runs code and what points outside. It must never follow a pointer that
+the other end doesn't confirm, and never write to the host.
 """
 
 import asyncio

@@ -1,7 +1,7 @@
 """Choose how the private copy is made: files copied, or an overlay.
 
-Decides for `auto`, and says which it was. It is separate from both ways, which know nothing of each
-other. Where an overlay can't be mounted, `auto` copies and `overlay` is an error.
+Decides for `auto`, and says which it was. Where an overlay can't be mounted, `auto` copies and
+`overlay` is an error.
 """
 
 from collections.abc import Sequence

@@ -15,6 +15,7 @@ from pathlib import Path
 
 import msgspec
 
+from supervisor.base.event_loop import to_end
 from supervisor.core.files.changes import Known, Signature, signature_of
 from supervisor.errors import StorageError, UserError
 from supervisor.workspace.copy import git_copy
@@ -23,7 +24,6 @@ from supervisor.workspace.copy.copy_pool import CopyFolders, CopyTask, copy_all
 from supervisor.workspace.copy.copying import FOLDER, LINK, NOTHING, ROW, UNSTEADY, Copied
 from supervisor.workspace.disk.beneath import DIRECTORY, Root
 from supervisor.workspace.disk.git_files import hide
-from supervisor.workspace.disk.uncancelled import to_end
 from supervisor.workspace.trees.journal import write_baseline
 
 MOST_SKIPPED_NAMED = 100

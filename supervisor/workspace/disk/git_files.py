@@ -1,8 +1,10 @@
 """Ask git about the host's folder: tracked files, ignored files, its own folder.
 
 Git looks at a view of the host's repository (`git.repository_view`), and never at the agent's copy.
-Its user's excludes file is ours (`left_out`). It must never run a git command that writes to the
-host's repository.
+Its user's excludes file is ours: `node_modules` and `.venv`, the weakest of all ignore lines. In a
+`.gitignore` or a `.gatehouseignore` `!node_modules/` brings them back, what git tracks below them
+belongs, and a repository with an excludes file of its own uses that instead. It must never run a
+git command that writes to the host's repository.
 """
 
 import asyncio
@@ -18,15 +20,20 @@ from supervisor.errors import GatehouseError
 from supervisor.git.host_repository import GitFolder, HostRepository, config_of, git_folder_of
 from supervisor.git.repository_view import view_of
 from supervisor.git.run_git import GitPlace, run_git
-from supervisor.workspace.disk.left_out import GIT_HOME
 
 GIT_TIMEOUT_S = 120.0
 LIST_LIMIT_BYTES = 256 << 20
-OWN_EXCLUDES = GIT_HOME / "git" / "ignore"
 MOST_EXCLUDES_BYTES = 1 << 20
 # How `ls-files -s -z` shows a submodule.
 _SUBMODULE = b"\x00160000 "
 MOST_RESTARTS = 16
+# Git looks for `git/ignore` in it (gitignore(5), core.excludesFile).
+GIT_HOME = Path(__file__).parent / "git_home"
+OWN_EXCLUDES = GIT_HOME / "git" / "ignore"
+# Folders left out of the copy by default, which package managers make.
+LEFT_OUT = frozenset(
+    line.rstrip("/") for line in OWN_EXCLUDES.read_text().splitlines() if line.endswith("/")
+)
 
 
 class _Seen(NamedTuple):
@@ -233,3 +240,9 @@ async def pack_all(repository: Path, git: GitFolder, target: Path) -> bool:
             timeout_s=30 * GIT_TIMEOUT_S,
         )
     return done.ok
+
+
+def is_left_out(name: str) -> bool:
+    """Return whether a path is a folder left out by default, or lies in one: for folders that git
+    doesn't know. A folder's name ends with a slash."""
+    return not LEFT_OUT.isdisjoint(name.split("/")[:-1])

@@ -1,7 +1,6 @@
 """Messages for host effects that fail: one error per path, with a remedy.
 
-It is separate from `placing` because apply, undo and moves use the same words, and none of it
-touches a file. It must never pass on a system's error that doesn't name the path.
+It must never pass on a system's error that doesn't name the path.
 """
 
 import errno

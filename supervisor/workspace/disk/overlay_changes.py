@@ -7,9 +7,8 @@ created after a failed look-up stays missing). So ask `holds` before any conclus
 
 The upper folder's own marks (whiteouts, opaque folders) say where to look; the view shows what is
 there, as the agent sees it. Only for a path that isn't known yet does a whiteout by itself mean a
-deletion: overlayfs lets nobody make one in the view. It is separate from `trees` because the copy
-mode has none of this. It must never read content from the upper folder, or take a path for deleted
-because of a mark.
+deletion: overlayfs lets nobody make one in the view. It must never read content from the upper
+folder, or take a path for deleted because of a mark.
 """
 
 import contextlib

@@ -1,22 +1,30 @@
-"""Read a folder's entries, a path's state or a file's digest. Changes nothing.
+"""Read a folder's entries, a path's state, a file's digest or content. Changes nothing.
 
 The copy is read while the agent writes to it: every look is at a descriptor, a file that changes
 under the look is reported as unsteady, and sizes are bounded. It must never follow a symlink or
 wait to open a fifo.
 """
 
+import ctypes
 import errno
 import hashlib
 import os
 import stat
+import struct
 from collections.abc import Callable, Iterator
 
 from supervisor.base.clock import wait_out_tick
 from supervisor.core.files.changes import Seen, Signature, kind_of, signature_of
+from supervisor.errors import UserError
 from supervisor.workspace.disk.beneath import FILE, Neighbours, PathError, Root, is_regular
 
 BLOCK_BYTES = 1 << 20
 LARGEST_FILE_BYTES = 512 << 20
+LARGEST_EDIT_BYTES = 16 << 20
+# statx(2): the flag, the mask of the birth time, and the offsets of mask and time in the answer.
+AT_SYMLINK_NOFOLLOW, STATX_BTIME = 0x100, 0x800
+_ANSWER_BYTES, _MASK, _BTIME = 256, struct.Struct("=I"), struct.Struct("=80xqI")
+_libc = ctypes.CDLL(None, use_errno=True)
 
 
 class UnsteadyError(Exception):
@@ -164,3 +172,58 @@ def _seen(status: os.stat_result, *, digest: str | None = None, target: str | No
         uid=status.st_uid,
         gid=status.st_gid,
     )
+
+
+def born_ns(root: Root, name: str) -> int | None:
+    """Return a path's birth time, in nanoseconds since the epoch; None where the file system
+    doesn't say. Raises OSError where the folder above is gone.
+
+    Only this tells a folder whose permissions changed from one that was deleted and made anew, as
+    git does it at every checkout: file systems give the new one the old one's inode at once. Python
+    has no function for statx(2) yet.
+    """
+    answer = ctypes.create_string_buffer(_ANSWER_BYTES)
+    with root.parent(name) as (fd, leaf):
+        path = ctypes.c_char_p(leaf.encode(errors="surrogateescape"))
+        if _libc.statx(fd, path, AT_SYMLINK_NOFOLLOW, STATX_BTIME, answer):
+            return None
+    if not _MASK.unpack_from(answer)[0] & STATX_BTIME:
+        return None
+    seconds, nanoseconds = _BTIME.unpack_from(answer)
+    return int(seconds) * 1_000_000_000 + int(nanoseconds)
+
+
+def look_quietly(root: Root, name: str) -> Seen | None:
+    """Return a path's state; None where nothing is, or on any error."""
+    try:
+        return look(root, name)
+    except Exception:
+        return None
+
+
+def read_file(
+    root: Root, name: str, limit_bytes: int = LARGEST_EDIT_BYTES, *, cut: bool = False
+) -> bytes:
+    """A file's content; `UserError` where it is longer than the limit, unless it may be `cut`.
+    OSError where it can't be read."""
+    with root.parent(name) as (folder, leaf):
+        fd = os.open(leaf, FILE, dir_fd=folder)
+    with os.fdopen(fd, "rb") as file:
+        if not is_regular(os.fstat(fd)):
+            raise PathError(f"`{name}` is not a regular file", "choose another")
+        data = file.read(limit_bytes + 1)
+    if len(data) > limit_bytes and not cut:
+        raise UserError(
+            f"`{name}` is too large to edit", f"at most {limit_bytes >> 20} MB; write it as a whole"
+        )
+    return data[:limit_bytes]
+
+
+def decode(data: bytes) -> str:
+    """Text that any bytes survive in; `encode` gives them back."""
+    return data.decode("utf-8", "surrogateescape")
+
+
+def encode(text: str) -> bytes:
+    """Return the bytes that `decode` was given."""
+    return text.encode("utf-8", "surrogateescape")

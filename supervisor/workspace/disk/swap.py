@@ -2,8 +2,7 @@
 
 rename(2) over a path destroys whatever has that name at that instant, however short before it was
 looked at. renameat2(2) with RENAME_EXCHANGE destroys nothing: what the person saved in between
-comes out under the temporary name, and is swapped back. A move goes only to a free name. It is
-separate because it is the one place that needs a system call without a Python function. It must
+comes out under the temporary name, and is swapped back. A move goes only to a free name. It must
 never leave the person's content under a temporary name.
 
 What remains: a program that holds the old file open and writes to it after it was swapped out

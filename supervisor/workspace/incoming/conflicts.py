@@ -6,9 +6,8 @@
                        and applied; the copy gets it, too
     `give_host`        a denial, and the agent's copy gets the host's version
 
-It is separate because it is the only part that answers requests, and only the operator's door may
-call it: no agent route may lead here. It must never apply content that wasn't shown (it is named by
-its hash), or that has conflict markers in it.
+It answers requests, so only the operator's door may call it: no agent route may lead here. It must
+never apply content that wasn't shown (it is named by its hash), or that has conflict markers in it.
 """
 
 import asyncio
@@ -16,6 +15,7 @@ import contextlib
 
 import msgspec
 
+from supervisor.base.event_loop import to_end
 from supervisor.core.actions import FileChange, content_hash
 from supervisor.core.approvals import Request, status
 from supervisor.core.files.changes import PERMISSIONS, Known, Seen, Want, name_of, to_action
@@ -26,10 +26,8 @@ from supervisor.errors import ChangedError, GatehouseError, UserError
 from supervisor.gate.gate import Gate
 from supervisor.workspace.apply.effects import Effects
 from supervisor.workspace.disk.merging import merge_file
-from supervisor.workspace.disk.scan import look
-from supervisor.workspace.disk.uncancelled import to_end
+from supervisor.workspace.disk.scan import look, look_quietly, read_file
 from supervisor.workspace.incoming.incoming import HostChanges
-from supervisor.workspace.trees.one_file import look_quietly, read_file
 from supervisor.workspace.trees.repositories import Repositories
 from supervisor.workspace.trees.trees import Sides
 

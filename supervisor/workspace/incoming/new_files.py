@@ -2,8 +2,7 @@
 
 `incoming` needs a dozen walks from the root for any path. This opens each folder once for all its
 files, and only for the simplest case: an unknown path and a plain file small enough for memory.
-Everything else is left to `incoming`, which also says what is wrong. It is separate because it is
-that shortcut and nothing more.
+Everything else is left to `incoming`, which also says what is wrong.
 
 It must never follow a link, replace what the agent has made, or let the agent see half a file.
 """

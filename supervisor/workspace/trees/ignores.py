@@ -12,8 +12,7 @@ from collections.abc import Collection, Iterable
 from pathlib import Path
 
 from supervisor.workspace.disk.beneath import Root
-from supervisor.workspace.disk.git_files import ignored
-from supervisor.workspace.disk.left_out import is_left_out
+from supervisor.workspace.disk.git_files import ignored, is_left_out
 from supervisor.workspace.trees.own_ignores import FILE_NAME, OwnIgnores
 
 IGNORE_FILES = (".gitignore", FILE_NAME)

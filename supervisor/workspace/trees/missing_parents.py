@@ -1,7 +1,7 @@
 """Parent folders that a new path needs on the host, with the copy's permissions.
 
-It is separate from `examining`, which looks at paths one by one, because many paths share a folder,
-and the agent's API needs it, too. It must never follow a link, or change anything.
+Many paths share a folder, so each is looked at once. It must never follow a link, or change
+anything.
 """
 
 import stat

@@ -7,8 +7,8 @@ named here stays out, too. A folder that is left out is left out whole; one that
 comes whole, but for what is named in turn.
 
 It decides what is copied and synced; it hides nothing: an agent reads the host's folder at
-`/workspace/lower` all the same. It is separate from `ignores`, which asks git. It must never read
-an ignore file of the copy, nor through a symlink.
+`/workspace/lower` all the same. It must never read an ignore file of the copy, nor through a
+symlink.
 """
 
 import os

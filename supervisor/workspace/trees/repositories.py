@@ -5,8 +5,7 @@ agent's copy and all waiting changes together, so that nothing is offered that w
 whatever came first. The guard sees the host as it is when a name is given, under a lock that all
 sessions share: two of them can't each put half of a repository in place at once.
 
-It is separate from `placing`, which gives names, because judging asks the same. It must never
-follow a symlink, or read more of a file than git does.
+It must never follow a symlink, or read more of a file than git does.
 """
 
 import contextlib

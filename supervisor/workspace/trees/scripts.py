@@ -1,7 +1,7 @@
 """Read the scripts that a command names, from the private copy.
 
-Their content is part of what a person approves. It is separate from `channel` because it only
-looks. It follows links as a shell would, beneath the copy alone, and never waits for a fifo.
+Their content is part of what a person approves. It follows links as a shell would, beneath the copy
+alone, and never waits for a fifo.
 """
 
 import errno
@@ -14,7 +14,7 @@ from supervisor.core.files.changes import name_fields
 from supervisor.core.shell.exec_operands import Operand, looks_like_script
 from supervisor.errors import GatehouseError
 from supervisor.workspace.disk.beneath import Root
-from supervisor.workspace.trees.one_file import read_file
+from supervisor.workspace.disk.scan import read_file
 
 _MOST_BYTES = 16 << 20
 _MOST_LINKS = 16

@@ -8,7 +8,7 @@ be found again. It must never hold a secret.
 from supervisor.core.files.content_flags import flags_of
 from supervisor.core.secrets.redact import Redactor
 from supervisor.errors import GatehouseError
-from supervisor.workspace.trees.one_file import read_file
+from supervisor.workspace.disk.scan import read_file
 from supervisor.workspace.trees.trees import Sides
 
 HAZARD = "secret"

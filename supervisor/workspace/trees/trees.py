@@ -22,21 +22,20 @@ from supervisor.core.files.changes import (
 )
 from supervisor.errors import GatehouseError
 from supervisor.workspace.disk.beneath import Root, is_git_name
-from supervisor.workspace.disk.birth_times import born_ns
 from supervisor.workspace.disk.blobs import BlobStore
 from supervisor.workspace.disk.overlay_changes import Upper
 from supervisor.workspace.disk.scan import (
     TooLargeError,
     UnsteadyError,
+    born_ns,
     each_entry,
     look,
     signature_at,
 )
-from supervisor.workspace.disk.since_mount import Since
 from supervisor.workspace.disk.spellings import Spellings
 from supervisor.workspace.trees.history import History
 from supervisor.workspace.trees.journal import Journal, replay, write_baseline
-from supervisor.workspace.trees.overlay_facts import read_facts, write_facts
+from supervisor.workspace.trees.overlay_facts import Since, read_facts, write_facts
 
 COPY = "merged"
 BLOBS = "blobs"

@@ -1,7 +1,7 @@
 """Walk of one side: paths that differ by signature from the baseline.
 
 An unchanged file costs one look at its folder's entry and no memory; only differences are kept.
-`compare` and `host_walk` walk in the same way and differ in nothing but what their `WalkSide` says.
+`compare` and `incoming` walk in the same way and differ in nothing but what their `WalkSide` says.
 It must never read a file, follow a link, or look into what is ignored.
 """
 

@@ -9,9 +9,8 @@ The baseline stays as it is. So for the comparison an undo is an edit of the per
 state, which both sides agreed on before, is not asked for again until the agent changes it, and
 then it is a conflict, which no rule answers.
 
-It is separate from `undo_plan`, which shows first what would happen, and from `restore`, which
-puts one path back, because the whole is decided here: all or nothing, also over kill -9 at any
-moment, which leaves an undo that the next start ends. It must never do what wasn't shown.
+It is all or nothing, also over kill -9 at any moment, which leaves an undo that the next start
+ends. It must never do what wasn't shown.
 """
 
 import asyncio
@@ -24,6 +23,7 @@ from pathlib import Path
 import msgspec
 
 from supervisor.base import log
+from supervisor.base.event_loop import to_end
 from supervisor.core.files.change_card import ChangeCard
 from supervisor.core.files.changes import name_fields
 from supervisor.core.files.undoing import (
@@ -42,7 +42,6 @@ from supervisor.workspace.apply.crash_leftovers import clean_leftovers
 from supervisor.workspace.apply.restore import OPERATION, Restorer, StagedBack
 from supervisor.workspace.disk.host_errors import StaleError
 from supervisor.workspace.disk.scan import TooLargeError, UnsteadyError, look
-from supervisor.workspace.disk.uncancelled import to_end
 from supervisor.workspace.trees.journal import Step, UndoBegun, decode_name, encode_name
 from supervisor.workspace.trees.trees import Sides
 from supervisor.workspace.undo.timeline import Timeline, line_counts, timeline

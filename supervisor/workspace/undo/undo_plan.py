@@ -1,7 +1,7 @@
 """Plan of an undo, path by path, with a token that has exactly this plan done.
 
-Merges where asked. It is separate from `undo`, which carries it out: it changes nothing on either
-side. It must never call a path undoable that the person changed since.
+Merges where asked. It changes nothing on either side. It must never call a path undoable that the
+person changed since.
 """
 
 import asyncio
@@ -31,9 +31,8 @@ from supervisor.errors import GatehouseError, NotFoundError, StorageError, UserE
 from supervisor.workspace.apply.restore import piece_held
 from supervisor.workspace.disk.beneath import Neighbours
 from supervisor.workspace.disk.merging import MOST_MERGED_BYTES, merge_file
-from supervisor.workspace.disk.scan import TooLargeError, UnsteadyError, look
+from supervisor.workspace.disk.scan import TooLargeError, UnsteadyError, look, read_file
 from supervisor.workspace.trees.journal import encode_name
-from supervisor.workspace.trees.one_file import read_file
 from supervisor.workspace.trees.repositories import RepositoryGuard
 from supervisor.workspace.trees.trees import Sides
 

@@ -2,8 +2,8 @@
 
 import pytest
 
-from supervisor.core.network.credential_presets import PRESETS
 from supervisor.core.network.credentials import (
+    PRESETS,
     Binding,
     authority,
     check_secret,

@@ -4,8 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from supervisor.core.text.display import MOST_STACKED, is_stacked, visible
-from supervisor.core.text.hidden import is_hidden
+from supervisor.core.text.display import MOST_STACKED, is_hidden, is_stacked, visible
 from tests.tables import each_row
 
 

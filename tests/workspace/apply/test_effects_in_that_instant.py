@@ -14,7 +14,7 @@ import pytest
 
 from supervisor.core.approvals import Request
 from supervisor.core.files.undoing import Selection
-from supervisor.workspace.disk import held_folders
+from supervisor.workspace.apply import placing
 from tests.fakes.own_process import KILLED, KilledAt, exit_code
 from tests.workspace.apply.test_batch import approve_together
 from tests.workspace.conftest import Desk
@@ -76,7 +76,7 @@ async def test_nor_in_the_middle_of_a_batch(
 ) -> None:
     """Beyond what is held at once something of ours may go along, under a name that says so;
     never anything of the person's."""
-    monkeypatch.setattr(held_folders, "MOST_HELD", 200 if is_held else 0)
+    monkeypatch.setattr(placing, "MOST_HELD", 200 if is_held else 0)
     away = desk.host.parent / "away"
     before = {path.name: path.read_bytes() for path in (desk.host / "src").iterdir()}
     desk.new_channel(once("checked", lambda: (desk.host / "src").rename(away), nth))
@@ -97,7 +97,7 @@ async def test_nor_in_the_middle_of_a_batch(
 async def test_more_folders_than_are_held_at_once(
     desk: Desk, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(held_folders, "MOST_HELD", 2)
+    monkeypatch.setattr(placing, "MOST_HELD", 2)
     async with desk.running(start=False):
         for number in range(8):
             (desk.copy / f"many/{number}").mkdir(parents=True)

@@ -16,7 +16,7 @@ import pytest
 from supervisor.core.files.undoing import Selection
 from supervisor.workspace.apply.placing import TEMPORARY_PREFIX
 from supervisor.workspace.disk import syncing
-from supervisor.workspace.trees.before_contents import BEFORE
+from supervisor.workspace.trees.history import BEFORE
 from tests.fakes.gated import answer_all
 from tests.workspace.conftest import Desk
 

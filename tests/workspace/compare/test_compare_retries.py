@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from supervisor.core.approvals import status
-from supervisor.workspace.compare import last_asked
+from supervisor.workspace.compare import compare
 from tests.fakes.clock import FakeClock
 from tests.workspace.conftest import Desk
 
@@ -55,7 +55,7 @@ async def test_an_approved_change_that_failed_becomes_a_card_again_with_the_reas
             assert "o space left" in done.outcome["error"], done.outcome
             await desk.compared()
             assert desk.pending() == {}  # not at once
-        clock.advance(last_asked.FIRST_S + 10)
+        clock.advance(compare.FIRST_S + 10)
         await looked_into(desk, "src")
         assert desk.pending() == {}  # only a full comparison
         await desk.compared()

@@ -18,7 +18,7 @@ from supervisor.core.approvals import status
 from supervisor.workspace.copy.overlay import MadeOverlay, make_overlay
 from supervisor.workspace.copy.private_copy import make_private_copy
 from supervisor.workspace.disk.beneath import Root
-from supervisor.workspace.disk.since_mount import Since
+from supervisor.workspace.trees.overlay_facts import Since
 from tests.workspace.conftest import Desk, git, make_repository
 
 APP = "src/app.py"

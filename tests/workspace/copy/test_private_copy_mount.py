@@ -13,8 +13,8 @@ from supervisor.errors import SandboxError
 from supervisor.sandbox import overlay_mount
 from supervisor.sandbox.overlay_mount import make_removable, mount_overlay
 from supervisor.workspace.copy import overlay, private_copy
+from supervisor.workspace.copy.overlay import why_unfit
 from supervisor.workspace.copy.private_copy import make_private_copy
-from supervisor.workspace.disk.file_systems import why_unfit
 from tests.workspace.copy.test_overlay import made_of, view
 
 

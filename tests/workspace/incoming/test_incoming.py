@@ -17,7 +17,6 @@ from supervisor.core.files.incoming import incoming
 from supervisor.workspace.disk import scan
 from supervisor.workspace.disk.beneath import Root
 from supervisor.workspace.disk.watch import Watcher
-from supervisor.workspace.incoming import host_walk
 from supervisor.workspace.incoming import incoming as module
 from tests.workspace.conftest import Desk, git, make_repository
 
@@ -400,7 +399,7 @@ async def test_a_folder_that_cannot_be_read_is_not_empty(
         return real(root, folder)
 
     async with desk.running():
-        monkeypatch.setattr(host_walk, "each_entry", each_entry)
+        monkeypatch.setattr(module, "each_entry", each_entry)
         changes = desk.channel.host_changes()
         assert changes is not None
         async with desk.channel._turn:

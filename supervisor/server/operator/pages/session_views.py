@@ -12,9 +12,8 @@ from typing import Any
 import msgspec
 
 from supervisor.core.files.changes import name_fields
-from supervisor.core.files.copy_progress import left
 from supervisor.core.quarantine.quarantine_answers import dropped_words
-from supervisor.core.sessions import Session, job_words, own_limits, remaining_s, state
+from supervisor.core.sessions import Session, copy_left, job_words, own_limits, remaining_s, state
 from supervisor.core.text.duration import format_duration
 from supervisor.server.common.parts import Parts
 from supervisor.server.common.spend_views import spend_view
@@ -138,7 +137,7 @@ def _progress(parts: Parts, session: Session) -> dict[str, Any] | None:
     return {
         "done": found.get("done", 0),
         "total": found.get("total", 0),
-        "left": left(found),
+        "left": copy_left(found),
         "size": f"{size / 1e6:,.1f} MB" if size >= 100_000 else f"{size:,} bytes",
     }
 
