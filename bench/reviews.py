@@ -26,7 +26,7 @@ import msgspec
 
 from bench import Figure
 from supervisor.app.app import Supervisor
-from supervisor.core.act import Act, InlineComment
+from supervisor.core.forge_acts import Act, InlineComment
 from supervisor.reviews.app.reviewing import reviewing
 from supervisor.reviews.clones import Clones, WantedCode
 from supervisor.reviews.demo.stage import NAME, Stage, staged

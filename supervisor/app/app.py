@@ -32,10 +32,10 @@ from supervisor.channels.package_plans import PackagePlans
 from supervisor.channels.packages import PackageBroker
 from supervisor.channels.proposals import ProposalBroker
 from supervisor.channels.registry_client import RegistryClient
-from supervisor.core.act import Act
 from supervisor.core.actions import Exec, FileChange
 from supervisor.core.approvals import Request
 from supervisor.core.budget import parse_budget
+from supervisor.core.forge_acts import Act
 from supervisor.core.network.credentials import check_secret
 from supervisor.core.secrets.redact import Redactor
 from supervisor.errors import GatehouseError, StorageError

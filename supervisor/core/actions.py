@@ -10,8 +10,8 @@ from typing import Literal
 
 import msgspec
 
-from supervisor.core.act import Act, act_subject, act_title
 from supervisor.core.budget import SCOPE_WORDS, Kind, Scope, amount
+from supervisor.core.forge_acts import Act, act_subject, act_title
 
 Category = Literal[
     "exec", "filesystem", "network", "git", "packages", "review", "sandbox", "budget"

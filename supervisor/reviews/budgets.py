@@ -15,8 +15,8 @@ import msgspec
 from sqlalchemy import Connection, Engine
 
 from supervisor.base.clock import Clock
-from supervisor.core.act import Act
 from supervisor.core.budget import Limits, format_budget, parse_budget
+from supervisor.core.forge_acts import Act
 from supervisor.core.money import dollars
 from supervisor.errors import GatehouseError, NotFoundError, UserError
 from supervisor.reviews.core import posts

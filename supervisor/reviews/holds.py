@@ -11,7 +11,7 @@ from typing import Literal, get_args
 from sqlalchemy import Connection, Engine
 
 from supervisor.base.clock import Clock
-from supervisor.core.act import Act, Forge
+from supervisor.core.forge_acts import Act, Forge
 from supervisor.errors import NotFoundError, UserError
 from supervisor.records.audit import Audit
 from supervisor.reviews.store import holds, queries

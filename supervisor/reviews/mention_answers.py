@@ -11,7 +11,7 @@ import msgspec
 from sqlalchemy import Connection, Engine
 
 from supervisor.base.clock import Clock
-from supervisor.core.act import Act
+from supervisor.core.forge_acts import Act
 from supervisor.errors import NotFoundError, UserError
 from supervisor.reviews.core import deliveries, mentions, slots
 from supervisor.reviews.core.config.layers import EffectiveConfig
@@ -20,12 +20,12 @@ from supervisor.reviews.core.mentions import Mention
 from supervisor.reviews.core.receipts import CALLED_OFF
 from supervisor.reviews.core.trust import WRITERS
 from supervisor.reviews.forges.base import Forge, ForgeError, PostedComment
-from supervisor.reviews.intake import payload_of
 from supervisor.reviews.reconcile import Reconcile, facts_of
 from supervisor.reviews.rounds import Rounds
 from supervisor.reviews.store import findings, queries
 from supervisor.reviews.stored_slots import Slots
 from supervisor.reviews.targets import act_on
+from supervisor.reviews.webhooks import payload_of
 
 IGNORED, NOT_PERMITTED = "ignored", "not-permitted"
 HEARD, DONE, UNCLEAR = "eyes", "+1", "confused"

@@ -10,8 +10,8 @@ from collections.abc import Awaitable, Callable, Iterator
 from typing import Any
 
 from supervisor.base.clock import Clock
-from supervisor.core.act import Act
 from supervisor.core.approvals import Request
+from supervisor.core.forge_acts import Act
 from supervisor.errors import GatehouseError
 from supervisor.gate.gate import Gate, Grant, Refused
 from supervisor.reviews.core import posts, prompt_posts

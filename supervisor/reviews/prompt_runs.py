@@ -13,7 +13,7 @@ import msgspec
 from sqlalchemy import Engine
 
 from supervisor.base import log
-from supervisor.core.act import Act
+from supervisor.core.forge_acts import Act
 from supervisor.core.orders import Order, Told
 from supervisor.core.sessions import Session
 from supervisor.errors import GatehouseError

@@ -10,7 +10,7 @@ from typing import NamedTuple
 from sqlalchemy import Engine
 
 from supervisor.base.clock import Clock
-from supervisor.core.act import Severity
+from supervisor.core.forge_acts import Severity
 from supervisor.core.orders import KnownRemark, Told
 from supervisor.core.text.globs import Glob
 from supervisor.errors import NotFoundError, PolicyError, UserError

@@ -16,7 +16,7 @@ from sqlalchemy import Engine
 
 from supervisor.base import log
 from supervisor.base.clock import Clock
-from supervisor.core.act import SEVERITIES, Act, ReviewVerdict, Severity
+from supervisor.core.forge_acts import SEVERITIES, Act, ReviewVerdict, Severity
 from supervisor.core.orders import Order, order_text
 from supervisor.core.secrets.token_shapes import without_tokens
 from supervisor.core.sessions import Session

@@ -12,10 +12,10 @@ from urllib.parse import urlsplit
 
 from supervisor.base import log
 from supervisor.base.clock import Clock
-from supervisor.core.act import Act
 from supervisor.core.actions import Git
 from supervisor.core.approvals import Request, status
 from supervisor.core.budget import Limits
+from supervisor.core.forge_acts import Act
 from supervisor.core.money import PICOUSD
 from supervisor.core.sessions import Session
 from supervisor.errors import ChangedError, GatehouseError, NotFoundError, UserError
@@ -28,7 +28,6 @@ from supervisor.reviews.core.allowances import Caps
 from supervisor.reviews.core.receipts import Neutral, Outcome
 from supervisor.reviews.forges.base import Forge, ForgeError, RepositoryFacts
 from supervisor.reviews.holds import Holds, HoldScope
-from supervisor.reviews.intake import Intake
 from supervisor.reviews.mention_answers import Mentions
 from supervisor.reviews.poster import Poster
 from supervisor.reviews.prompt_runs import Prompts
@@ -42,6 +41,7 @@ from supervisor.reviews.store.holds import Hold
 from supervisor.reviews.stored_slots import Slots
 from supervisor.reviews.take_back import TakeBack
 from supervisor.reviews.tidying import Tidying
+from supervisor.reviews.webhooks import Intake
 from supervisor.store.engine import open_database
 
 # How long runs under way may take once the supervisor is told to end.

@@ -10,8 +10,8 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from sqlalchemy import Engine
 
 from supervisor.base.clock import Clock
-from supervisor.core.act import Act, Forge
 from supervisor.core.approvals import Request
+from supervisor.core.forge_acts import Act, Forge
 from supervisor.reviews.core import prompts, receipts
 from supervisor.reviews.core.receipts import Outcome, ReceiptFacts
 from supervisor.reviews.store import queries

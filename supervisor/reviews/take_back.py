@@ -8,8 +8,8 @@ import re
 
 from sqlalchemy import Engine
 
-from supervisor.core.act import Act
 from supervisor.core.approvals import Request, failure, status
+from supervisor.core.forge_acts import Act
 from supervisor.errors import GatehouseError, NotFoundError, UserError
 from supervisor.gate.gate import Gate
 from supervisor.reviews.core import posts

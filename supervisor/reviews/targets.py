@@ -2,7 +2,7 @@
 
 from typing import Any, cast
 
-from supervisor.core.act import Act, Forge, Operation
+from supervisor.core.forge_acts import Act, Forge, Operation
 from supervisor.reviews.core.posts import PullTarget
 from supervisor.reviews.store import queries
 

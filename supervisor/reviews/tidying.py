@@ -5,7 +5,7 @@ That is our approval of another head, and the threads of findings that are gone.
 
 from collections.abc import Callable, Sequence
 
-from supervisor.core.act import Act
+from supervisor.core.forge_acts import Act
 from supervisor.reviews.core.mentions import finding_of
 from supervisor.reviews.core.tracking import TrackedFinding
 from supervisor.reviews.forges.base import Forge

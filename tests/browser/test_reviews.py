@@ -5,7 +5,7 @@ from pathlib import Path
 
 from playwright.async_api import Browser, Page, expect
 
-from supervisor.core.act import Act
+from supervisor.core.forge_acts import Act
 from tests.browser.conftest import PATIENCE_S
 from tests.fakes.reviewed import NAME, Reviewed, forge_with_people, reviewing_at
 

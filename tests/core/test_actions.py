@@ -5,7 +5,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from supervisor.core import actions
-from supervisor.core.act import Act
 from supervisor.core.actions import (
     Action,
     BudgetRaise,
@@ -24,6 +23,7 @@ from supervisor.core.actions import (
     targets,
     title,
 )
+from supervisor.core.forge_acts import Act
 from tests.tables import each_row
 
 _words = st.text(st.characters(exclude_categories=["Cs"]), max_size=8)

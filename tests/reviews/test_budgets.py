@@ -9,8 +9,8 @@ from typing import Any, cast
 
 import pytest
 
-from supervisor.core.act import Act
 from supervisor.core.budget import Limits, parse_budget
+from supervisor.core.forge_acts import Act
 from supervisor.errors import NotFoundError, UserError
 from supervisor.records.audit import Audit
 from supervisor.reviews.budgets import Budgets, NoAllowanceError, read_caps

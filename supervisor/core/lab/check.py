@@ -13,7 +13,6 @@ from typing import Any, Literal, NamedTuple, cast, get_args
 
 import msgspec
 
-from supervisor.core.act import Act
 from supervisor.core.actions import (
     RULE_CATEGORIES,
     WORKSPACE,
@@ -25,6 +24,7 @@ from supervisor.core.actions import (
     Packages,
     PathOperation,
 )
+from supervisor.core.forge_acts import Act
 from supervisor.core.packages import package_commands
 from supervisor.core.policy import git_refs
 from supervisor.core.policy.evaluate import evaluate

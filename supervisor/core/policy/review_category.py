@@ -5,8 +5,8 @@ How a rule is matched is known by `review_rules`.
 
 from collections.abc import Iterator, Sequence
 
-from supervisor.core.act import OPERATION_WORDS, Act
 from supervisor.core.actions import title
+from supervisor.core.forge_acts import OPERATION_WORDS, Act
 from supervisor.core.policy import review_rules
 from supervisor.core.policy.category import (
     FAR,

@@ -15,8 +15,16 @@ from fnmatch import fnmatchcase
 from functools import lru_cache
 from typing import NamedTuple, get_args
 
-from supervisor.core.act import CONFIDENCES, SEVERITIES, Act, Confidence, Forge, Operation, Severity
 from supervisor.core.actions import Action, Effect
+from supervisor.core.forge_acts import (
+    CONFIDENCES,
+    SEVERITIES,
+    Act,
+    Confidence,
+    Forge,
+    Operation,
+    Severity,
+)
 from supervisor.core.review_markdown import unescaped
 from supervisor.core.secrets.token_shapes import without_tokens
 from supervisor.core.text.mistyped import nearest

@@ -17,7 +17,7 @@ from typing import Annotated, Any, Literal, NamedTuple
 
 import msgspec
 
-from supervisor.core.act import Confidence, ReviewVerdict
+from supervisor.core.forge_acts import Confidence, ReviewVerdict
 from supervisor.core.review_markdown import parted
 from supervisor.core.text.display import visible
 

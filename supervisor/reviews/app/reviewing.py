@@ -24,7 +24,7 @@ from supervisor.reviews.forges.github import GitHub
 from supervisor.reviews.pages.review_parts import ReviewParts
 from supervisor.reviews.queue.embedded import EmbeddedQueue
 from supervisor.reviews.service import ReviewService, ReviewSettings
-from supervisor.reviews.webhook_app import WebhookApp
+from supervisor.reviews.webhooks import WebhookApp
 from supervisor.server.common.listening import listen
 from supervisor.server.common.serve import Serving
 from supervisor.sessions.session_manager import SessionManager

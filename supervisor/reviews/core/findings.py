@@ -11,7 +11,7 @@ from typing import Annotated, Any, NamedTuple
 
 import msgspec
 
-from supervisor.core.act import SEVERITIES, Confidence, ReviewVerdict, Severity
+from supervisor.core.forge_acts import SEVERITIES, Confidence, ReviewVerdict, Severity
 from supervisor.reviews.core.diffs import ChangedFile
 
 MOST_INLINE = 25

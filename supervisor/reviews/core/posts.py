@@ -12,7 +12,7 @@ from typing import Literal
 
 import msgspec
 
-from supervisor.core.act import (
+from supervisor.core.forge_acts import (
     CONFIDENCES,
     SEVERITIES,
     Act,

@@ -5,7 +5,7 @@ Pure, and by templates, as `posts` is: a model's words are shown as these words 
 
 import re
 
-from supervisor.core.act import CONFIDENCES, SEVERITIES, Act
+from supervisor.core.forge_acts import CONFIDENCES, SEVERITIES, Act
 from supervisor.core.review_markdown import plain
 from supervisor.reviews.core import posts
 from supervisor.reviews.core.findings import MOST_INLINE, PlacedFinding

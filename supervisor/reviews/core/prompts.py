@@ -9,7 +9,7 @@ from typing import Any, Literal, NamedTuple
 
 import msgspec
 
-from supervisor.core.act import SEVERITIES, Confidence
+from supervisor.core.forge_acts import SEVERITIES, Confidence
 from supervisor.core.orders import Order, PromptOrder, Told
 from supervisor.core.text.globs import Glob
 from supervisor.reviews.core.config.layers import PROVIDERS, PromptPlan, is_offered

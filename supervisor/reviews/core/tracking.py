@@ -12,7 +12,7 @@ from typing import Literal, NamedTuple
 import msgspec
 from msgspec.structs import replace
 
-from supervisor.core.act import SEVERITIES, Severity
+from supervisor.core.forge_acts import SEVERITIES, Severity
 from supervisor.reviews.core.diffs import ChangedFile
 from supervisor.reviews.core.findings import (
     Finding,

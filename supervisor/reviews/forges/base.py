@@ -7,7 +7,7 @@ from typing import Literal, Protocol
 
 import msgspec
 
-from supervisor.core.act import Act
+from supervisor.core.forge_acts import Act
 from supervisor.core.secrets.token_shapes import without_tokens
 from supervisor.errors import GatehouseError
 

@@ -10,7 +10,7 @@ from typing import Any
 from urllib.parse import quote
 
 from supervisor.base import log
-from supervisor.core.act import Act
+from supervisor.core.forge_acts import Act
 from supervisor.reviews.forges.base import (
     CommentFacts,
     FailedDelivery,

@@ -9,8 +9,8 @@ from litestar import Response, get, post
 from litestar.params import FromPath, URLEncodedBody
 from litestar.types import ControllerRouterHandler
 
-from supervisor.core.act import Act
 from supervisor.core.approvals import Request, status
+from supervisor.core.forge_acts import Act
 from supervisor.core.money import dollars
 from supervisor.errors import GatehouseError, NotFoundError, UserError
 from supervisor.reviews.holds import HoldScope

@@ -4,7 +4,6 @@ One place, so that a new category is one more branch of each function here and n
 the pages.
 """
 
-from supervisor.core.act import Act
 from supervisor.core.actions import (
     Action,
     BudgetRaise,
@@ -20,6 +19,7 @@ from supervisor.core.actions import (
 from supervisor.core.approvals import GOES_ON, Request, failure, status
 from supervisor.core.budget import SCOPE_WORDS, amount
 from supervisor.core.files.change_card import HAZARD_NOTES
+from supervisor.core.forge_acts import Act
 from supervisor.core.text.duration import format_duration
 
 LABELS: dict[Category, str] = {

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from supervisor.core.act import Act, Operation, act_title
+from supervisor.core.forge_acts import Act, Operation, act_title
 from supervisor.core.lab.check import answer_line
 from supervisor.core.lab.explain import explain
 from supervisor.core.lab.lint import lint

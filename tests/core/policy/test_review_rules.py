@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from supervisor.core.act import OPERATION_WORDS, Act, InlineComment, Operation
+from supervisor.core.forge_acts import OPERATION_WORDS, Act, InlineComment, Operation
 from supervisor.core.policy.categories import compiled, contains, width
 from supervisor.core.policy.policy_text import policy_from_data
 from supervisor.core.policy.review_rules import OPERATIONS, compile_pattern, example_act, special

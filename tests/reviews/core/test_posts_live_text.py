@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from markdown_it import MarkdownIt
 from markdown_it.token import Token
 
-from supervisor.core.act import Act
+from supervisor.core.forge_acts import Act
 from supervisor.reviews.core.findings import Finding, PlacedFinding
 from supervisor.reviews.core.posts import PullTarget, note_act, review_act, undo_act, without_places
 from supervisor.reviews.core.receipts import ReceiptFacts, check_summary

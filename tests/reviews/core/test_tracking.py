@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from supervisor.core.act import SEVERITIES
+from supervisor.core.forge_acts import SEVERITIES
 from supervisor.reviews.core.diffs import ChangedFile, ShownLines
 from supervisor.reviews.core.findings import Finding, PlacedFinding, identity
 from supervisor.reviews.core.tracking import (

@@ -15,7 +15,7 @@ import pytest
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import rsa
 
-from supervisor.core.act import Act, InlineComment
+from supervisor.core.forge_acts import Act, InlineComment
 from supervisor.reviews.cli.app_create import manifest
 from supervisor.reviews.demo.forge.conversation import user_json
 from supervisor.reviews.demo.forge.forge import PERMISSIONS, DemoPull

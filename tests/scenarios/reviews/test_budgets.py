@@ -12,7 +12,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from supervisor.core.act import Act
+from supervisor.core.forge_acts import Act
 from supervisor.core.money import microusd
 from supervisor.ledger.spending import read_prices
 from supervisor.reviews.demo.stage import NAME, Stage

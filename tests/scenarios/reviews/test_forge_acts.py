@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from supervisor.core.act import Act, InlineComment
 from supervisor.core.approvals import Request, failure
+from supervisor.core.forge_acts import Act, InlineComment
 from supervisor.errors import GatehouseError, NotFoundError, UserError
 from supervisor.reviews.core.posts import mark, note_mark
 from supervisor.reviews.demo.forge.forge import DemoPull

@@ -9,9 +9,9 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from supervisor.core.act import Act
 from supervisor.core.actions import Exec, Git, RefUpdate
 from supervisor.core.approvals import Request, RequestId, status
+from supervisor.core.forge_acts import Act
 from supervisor.errors import ChangedError, GatehouseError, UserError
 from supervisor.reviews.forges.base import ForgeError, RepositoryFacts
 from tests.fakes.reviewed import NAME, forge_with_people, reviewed, reviewing_at

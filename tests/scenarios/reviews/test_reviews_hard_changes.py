@@ -8,7 +8,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from supervisor.core.act import Act
+from supervisor.core.forge_acts import Act
 from supervisor.reviews.demo.forge.forge import DemoForge
 from tests.fakes.messages_server import Json, Turn, calls, tool_use
 from tests.fakes.messages_server import text as said

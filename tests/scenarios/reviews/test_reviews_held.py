@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 from sqlalchemy import text
 
-from supervisor.core.act import Act
 from supervisor.core.approvals import status
+from supervisor.core.forge_acts import Act
 from supervisor.errors import GatehouseError, NotFoundError
 from supervisor.reviews.forges.base import RepositoryFacts
 from supervisor.reviews.store import queries

@@ -11,8 +11,8 @@ from typing import Any
 import httpx
 import pytest
 
-from supervisor.core.act import Act
 from supervisor.core.approvals import Request
+from supervisor.core.forge_acts import Act
 from supervisor.errors import UserError
 from supervisor.reviews.core.config.layers import config_rows
 from supervisor.reviews.demo.forge.forge import DemoPull

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from supervisor.core.act import Act
 from supervisor.core.approvals import Request, status
+from supervisor.core.forge_acts import Act
 from supervisor.reviews.demo.forge.forge import DemoPull
 from supervisor.reviews.demo.forge.state import run_git
 from supervisor.reviews.store import findings

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from supervisor.core.act import Act
+from supervisor.core.forge_acts import Act
 from tests.fakes.messages_server import calls, tool_use
 from tests.fakes.paid_reader import REVIEW, books, look, paid, paid_server, written
 from tests.fakes.reviewed import CHANGE

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from supervisor.core.act import Act
+from supervisor.core.forge_acts import Act
 from tests.fakes.messages_server import Step
 from tests.fakes.paid_reader import look, paid, paid_server, written
 

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from supervisor.app import session_plans
-from supervisor.core.act import Act
+from supervisor.core.forge_acts import Act
 from supervisor.reviews.app.reviewing import reviewing
 from supervisor.reviews.demo.stage import Stage
 from tests.fakes.messages_server import MessagesServer, Turn, calls, text, tool_use

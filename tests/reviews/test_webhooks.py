@@ -7,8 +7,7 @@ import json
 from collections.abc import AsyncIterator
 
 from supervisor.reviews.core.deliveries import MOST_BYTES
-from supervisor.reviews.intake import WebhookAnswer
-from supervisor.reviews.webhook_app import MOST_BODIES, MOST_HELD_BYTES, WebhookApp
+from supervisor.reviews.webhooks import MOST_BODIES, MOST_HELD_BYTES, WebhookAnswer, WebhookApp
 from supervisor.server.common.listening import listen
 from supervisor.server.common.serve import Serving
 

@@ -1,26 +1,87 @@
-"""The webhook door: bytes are bounded, handed to the intake, and answered.
+"""Webhooks as they come in: bounded, verified, stored, answered. Nothing is believed and nothing is
+done here.
 
-An ASGI app by itself: a signature is of the raw bytes, so nothing may read them first.
+The door is an ASGI app by itself: a signature is of the raw bytes, so nothing may read them first.
+INVARIANT: what was answered with 202 is in the database (law 7).
 """
 
 import asyncio
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
 
 import msgspec
+import zstandard
+from sqlalchemy import Engine
 
 from supervisor.base import log
+from supervisor.base.clock import Clock
 from supervisor.core.text.numbers import whole_number
-from supervisor.errors import GatehouseError
-from supervisor.reviews.core.deliveries import MOST_BYTES, UNSIGNED, is_signature
-from supervisor.reviews.intake import WebhookAnswer
+from supervisor.errors import GatehouseError, UserError
+from supervisor.reviews.core import deliveries
+from supervisor.reviews.store import queries
 
+IGNORED = "ignored"
+HANDLED_EVENTS = frozenset(
+    {"pull_request", "ping", *deliveries.COMMENT_EVENTS, *deliveries.INSTALLATION_EVENTS}
+)
 # How long the whole of a webhook may take to arrive.
 BODY_S = 20.0
 # So many may be arriving at once, and so much of them may be here. Nobody has shown who they are
 # yet.
 MOST_BODIES = 64
 MOST_HELD_BYTES = 32 * 1024 * 1024
+
+
+class WebhookAnswer(NamedTuple):
+    """The answer to a webhook: HTTP's status, and a word of what became of it."""
+
+    status: int
+    outcome: str
+
+
+class Intake:
+    """One per supervisor. `wake` is called once something is to be handled."""
+
+    def __init__(
+        self, engine: Engine, clock: Clock, secret: bytes, wake: Callable[[], None]
+    ) -> None:
+        self._engine = engine
+        self._clock = clock
+        self._secret = secret
+        self._wake = wake
+        self._pack = zstandard.ZstdCompressor(level=3)
+
+    def receive(self, headers: Mapping[str, str], body: bytes) -> WebhookAnswer:
+        """Take one delivery of GitHub's; `headers` by their names in lower case. `UserError` for
+        what is none."""
+        if not deliveries.is_signed(self._secret, body, headers.get("x-hub-signature-256", "")):
+            return WebhookAnswer(401, deliveries.UNSIGNED)
+        head = deliveries.read_head(headers)
+        payload = deliveries.read_body(body)
+        is_known = head.event in HANDLED_EVENTS
+        now = self._clock.now()
+        facts = {
+            "forge": "github",
+            "delivery_id": head.delivery_id,
+            "event": head.event,
+            "action": deliveries.action_name(payload),
+            "repository": deliveries.repository_name(payload),
+            "number": deliveries.pull_number(payload),
+            "received_at": now,
+            # What comes to nothing is on record; nobody reads what it said.
+            "payload": self._pack.compress(body) if is_known else b"",
+            "handled_at": None if is_known else now,
+            "outcome": "" if is_known else IGNORED,
+        }
+        with self._engine.begin() as connection:
+            is_wanted = queries.add_delivery(connection, **facts)
+        if not is_known:
+            return WebhookAnswer(202, IGNORED)
+        if not is_wanted:
+            return WebhookAnswer(202, "duplicate")
+        self._wake()
+        return WebhookAnswer(202, "stored")
+
 
 type TakeWebhook = Callable[[dict[str, str], bytes], WebhookAnswer]
 
@@ -48,8 +109,8 @@ class WebhookApp:
     async def _webhook(self, scope: Any, receive: Any, send: Any) -> None:
         named = scope["headers"]
         headers = {key.decode("latin-1"): value.decode("latin-1") for key, value in named}
-        if not is_signature(headers.get("x-hub-signature-256", "")):
-            await _answer(send, 401, UNSIGNED)
+        if not deliveries.is_signature(headers.get("x-hub-signature-256", "")):
+            await _answer(send, 401, deliveries.UNSIGNED)
             return
         try:
             async with asyncio.timeout(BODY_S) as patience:
@@ -58,7 +119,7 @@ class WebhookApp:
             await _answer(send, 408, "the webhook took too long to arrive")
             return
         if body is None:
-            await _answer(send, 413, f"a webhook has {MOST_BYTES >> 20} MB at most")
+            await _answer(send, 413, f"a webhook has {deliveries.MOST_BYTES >> 20} MB at most")
             return
         try:
             answer = self._receive(headers, body)
@@ -76,7 +137,7 @@ class WebhookApp:
     ) -> bytes | None:
         """Return the body, None where it is too long."""
         length = whole_number(headers.get("content-length", "0"))
-        if length is None or length > MOST_BYTES:
+        if length is None or length > deliveries.MOST_BYTES:
             return None
         found = self._arriving[patience] = bytearray()
         try:
@@ -84,7 +145,7 @@ class WebhookApp:
                 self._make_room()
                 message = await receive()
                 found += message.get("body", b"")
-                if len(found) > MOST_BYTES:
+                if len(found) > deliveries.MOST_BYTES:
                     return None
                 if not message.get("more_body"):
                     return bytes(found)
@@ -109,3 +170,10 @@ async def _answer(send: Any, status: int, outcome: str) -> None:
     headers = [(b"content-type", b"application/json"), (b"content-length", b"%d" % len(body))]
     await send({"type": "http.response.start", "status": status, "headers": headers})
     await send({"type": "http.response.body", "body": body})
+
+
+def payload_of(delivery: queries.Delivery) -> bytes:
+    """Return a delivery's body as it came."""
+    if not delivery.payload:
+        raise UserError("the delivery's body is gone", "have it sent again")
+    return zstandard.ZstdDecompressor().decompress(delivery.payload, deliveries.MOST_BYTES)

@@ -2,8 +2,8 @@
 
 from typing import Any
 
-from supervisor.core.act import Act
 from supervisor.core.actions import decode, encode, fingerprint, subject, title
+from supervisor.core.forge_acts import Act
 from tests.tables import each_row
 
 
