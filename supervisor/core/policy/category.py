@@ -36,6 +36,28 @@ class Candidate(msgspec.Struct, frozen=True):
     explains: str
 
 
+# Weight of a rule in the search for a smaller set: two literal ones weigh as much as one and a half
+# with a wildcard.
+SPELLED_OUT, ONE_WILDCARD, WHOLE_TREE = 2, 3, 6
+
+
+class Option(NamedTuple):
+    """A rule that may be learned, once at least `least` different `evidence` was approved for it.
+
+    Empty evidence: each approved request counts for itself.
+    """
+
+    rule: str
+    weight: int
+    least: int = 1
+    evidence: str = ""
+
+
+def exact(candidates: Iterator[Candidate]) -> Iterator[Option]:
+    """Learn nothing but the exact candidate, and that from two approvals."""
+    yield from (Option(one.rule, SPELLED_OUT, 2) for one in candidates if one.label == "exact")
+
+
 class Compiled(NamedTuple):
     """A rule with its pattern, compiled for its category."""
 
@@ -172,7 +194,8 @@ class RuleCategory(NamedTuple):
     could contain it. `never` says why an allow rule can match no action, `wide` what it lets
     through beyond its words; `width` describes a pattern's scope, and `is_wide_unsaid` that it
     leaves to `wide` what the words don't show. `example` is the action that a rule's example
-    stands for, `candidates` are rules that would allow an action. `read` tells `explain` how a
+    stands for, `candidates` are rules that would allow an action, `options` those that may be
+    learned from it. `read` tells `explain` how a
     judge of these rules reads an action.
     """
 
@@ -187,6 +210,7 @@ class RuleCategory(NamedTuple):
     example: Callable[[str], Action]
     candidates: Callable[[Any, str], Iterator[Candidate]]
     read: Callable[[Any, Sequence[Rule], Any, Context], Reading]
+    options: Callable[[Any], Iterator[Option]] = lambda _: iter(())
     never: Callable[[Any, ProtectedBy, Mode], Remark | None] = nothing_remarked
     is_wide_unsaid: bool = False
 

@@ -3,13 +3,18 @@
 How a rule is matched is known by `file_rules`.
 """
 
+import posixpath
 from collections.abc import Iterator, Sequence
 
 from supervisor.core.actions import FileChange
 from supervisor.core.policy.category import (
     FAR,
+    ONE_WILDCARD,
+    SPELLED_OUT,
+    WHOLE_TREE,
     Candidate,
     Compiled,
+    Option,
     ProtectedBy,
     Reading,
     Remark,
@@ -135,6 +140,20 @@ def _candidates(action: FileChange, _: str) -> Iterator[Candidate]:
             default=False,
             explains=f"everything below {where}",
         )
+
+
+def _options(action: FileChange) -> Iterator[Option]:
+    path = canonical(action.path, action.path_b64).text
+    yield Option(f"filesystem({globs.escape(path)})", SPELLED_OUT)
+    folder = posixpath.dirname(path)
+    if not folder:
+        # Files at the top steer the rest (build files, settings): file by file.
+        return
+    yield Option(f"filesystem({globs.escape(folder)}/*)", ONE_WILDCARD, 2, path)
+    above = folder
+    while above:
+        yield Option(f"filesystem({globs.escape(above)}/**)", WHOLE_TREE, 3, folder)
+        above = posixpath.dirname(above)
 
 
 # -- explained -------------------------------------------------------------------------------------
@@ -288,5 +307,6 @@ CATEGORY = RuleCategory(
     example=_example,
     candidates=_candidates,
     read=_read,
+    options=_options,
     never=_never,
 )

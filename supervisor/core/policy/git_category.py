@@ -12,14 +12,18 @@ from supervisor.core.policy import git_rules
 from supervisor.core.policy.category import (
     FAR,
     MOST_PARTS,
+    ONE_WILDCARD,
+    SPELLED_OUT,
     Candidate,
     Compiled,
+    Option,
     ProtectedBy,
     Reading,
     Remark,
     RuleCategory,
     RuleLook,
     Topic,
+    exact,
     like,
     look_at,
     miss,
@@ -44,6 +48,8 @@ from supervisor.core.policy.git_rules import (
 from supervisor.core.text.words import fits, is_star, quoted, star_within
 from supervisor.core.verdicts import CompiledRule, Context, Forced, Rule, Verdict
 
+# Branches that others build on: no number of approvals makes a push there routine.
+_SHARED_BRANCHES = frozenset({"main", "master", "trunk", "develop", "production"})
 _KINDS = {
     "mapping": "a mapping",
     "tag": "a tag",
@@ -261,6 +267,20 @@ def _candidates(action: Git, _: str) -> Iterator[Candidate]:
     )
 
 
+def _options(action: Git) -> Iterator[Option]:
+    refs = refs_of(action)
+    if action.operation in READS:
+        yield from exact(_candidates(action, ""))
+    elif action.operation == "push" and len(refs) == 1:
+        ref = refs[0]
+        if ref.kind != "branch" or ref.name in _SHARED_BRANCHES or not action.remote:
+            return
+        yield Option(f"git(push {action.remote} {ref.name})", SPELLED_OUT, 2)
+        folder = ref.name.rpartition("/")[0]
+        if folder:
+            yield Option(f"git(push {action.remote} {folder}/*)", ONE_WILDCARD, 2, ref.name)
+
+
 # -- explained -------------------------------------------------------------------------------------
 
 
@@ -361,8 +381,8 @@ def _cover_miss(pattern: GitPattern, case: SoughtRef) -> RuleLook:
     wanted = pattern.options - harmless(case.action.operation)
     unsaid = sorted(case.flags - wanted)
     if unsaid:
-        return miss(f"doesn't say {_options(unsaid)}, and only a rule that does covers it", 1)
-    return miss(f"is only about {_options(sorted(wanted - case.flags))}, which isn't there", 2)
+        return miss(f"doesn't say {_listed(unsaid)}, and only a rule that does covers it", 1)
+    return miss(f"is only about {_listed(sorted(wanted - case.flags))}, which isn't there", 2)
 
 
 def _words_miss(pattern: GitPattern, case: SoughtRef) -> RuleLook:
@@ -411,7 +431,7 @@ def _touch_miss(pattern: GitPattern, case: SoughtRef) -> RuleLook:
     words, operation = pattern.words, case.action.operation
     if case.is_touched(pattern._replace(options=frozenset())):
         missing = sorted(pattern.options - harmless(operation))
-        return miss(f"is only about {_options(missing)}, which isn't there", 2)
+        return miss(f"is only about {_listed(missing)}, which isn't there", 2)
     if len(words) == 1 and operation == "push" and words[0] not in REACHES:
         return miss(f"is about the branch `{words[0]}`", 3)
     if len(words) > 1 and fits(words[0], operation):
@@ -420,7 +440,7 @@ def _touch_miss(pattern: GitPattern, case: SoughtRef) -> RuleLook:
     return miss(f"is about `{' '.join(words)}`; here the operation is `{operation}`", FAR)
 
 
-def _options(names: Sequence[str]) -> str:
+def _listed(names: Sequence[str]) -> str:
     return ", ".join(f"`{name}`" for name in names)
 
 
@@ -436,4 +456,5 @@ CATEGORY = RuleCategory(
     example=_example,
     candidates=_candidates,
     read=_read,
+    options=_options,
 )

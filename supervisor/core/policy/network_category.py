@@ -14,9 +14,12 @@ from supervisor.core.policy.category import (
     FAR,
     MOST_PARTS,
     NEAR,
+    ONE_WILDCARD,
+    SPELLED_OUT,
     Candidate,
     Compiled,
     Label,
+    Option,
     ProtectedBy,
     Reading,
     Remark,
@@ -54,6 +57,7 @@ from supervisor.errors import PolicyError
 
 _URL = re.compile(r"(?:(?P<method>[A-Z-]+)[ \t]+)?(?P<url>[a-z]+://.*)\Z", re.DOTALL)
 _PLAIN_PATH = re.compile(r"[A-Za-z0-9._~/@:+,=-]*\Z")
+_READS = frozenset({"GET", "HEAD", "OPTIONS"})
 # A network of more addresses than this has many owners.
 _MANY = {4: 1 << 16, 6: 1 << 96}
 
@@ -297,14 +301,44 @@ def _candidates(action: Network, _: str) -> Iterator[Candidate]:
 
 
 def _url_rule(action: Network, host: str) -> str:
-    path = normalise_path(action.path or "/")
-    if path.ambiguous or path.has_empty_segments or not _PLAIN_PATH.match(path.text):
-        return ""
-    folder = path.text.rpartition("/")[0]
-    below = f"{folder}/**" if folder else path.text
+    path = _plain_path(action)
+    folder = path.rpartition("/")[0]
+    below = f"{folder}/**" if folder else path
+    return f"network({_url_head(action, host)}{below})" if path else ""
+
+
+def _url_head(action: Network, host: str) -> str:
     port = "" if action.port == DEFAULT_PORTS.get(action.scheme) else f":{action.port}"
     methods = "*" if is_read_with_body(action) else action.method
-    return f"network({methods} {action.scheme}://{host}{port}{below})"
+    return f"{methods} {action.scheme}://{host}{port}"
+
+
+def _plain_path(action: Network) -> str:
+    """Return a request's path, empty where a rule can't spell it."""
+    path = normalise_path(action.path or "/")
+    is_plain = not path.ambiguous and not path.has_empty_segments and _PLAIN_PATH.match(path.text)
+    return path.text if is_plain else ""
+
+
+def _options(action: Network) -> Iterator[Option]:
+    host = canonical_host(action.host)
+    shown = f"[{host}]" if as_address(host) is not None and ":" in host else host
+    if action.operation == "connect":
+        port = "" if action.port in DEFAULT_PORTS.values() else f":{action.port}"
+        yield Option(f"network({shown}{port})", SPELLED_OUT, 2)
+        return
+    path = _plain_path(action)
+    if is_read_with_body(action) or not path:
+        return
+    head = f"network({_url_head(action, shown)}"
+    yield Option(f"{head}{path})", SPELLED_OUT, 2)
+    if action.method in _READS:
+        folder = path.rpartition("/")[0]
+        yield Option(f"{head}{folder}/**)", ONE_WILDCARD, 2, path)
+        while folder:
+            above = folder.rpartition("/")[0]
+            yield Option(f"{head}{above}/**)", ONE_WILDCARD + 1, 2, folder)
+            folder = above
 
 
 # -- explained -------------------------------------------------------------------------------------
@@ -546,6 +580,7 @@ CATEGORY = RuleCategory(
     example=_example,
     candidates=_candidates,
     read=_read,
+    options=_options,
     never=_never,
     is_wide_unsaid=True,
 )

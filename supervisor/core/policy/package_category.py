@@ -32,6 +32,7 @@ from supervisor.core.policy.category import (
     RuleCategory,
     RuleLook,
     Topic,
+    exact,
     like,
     look_at,
     miss,
@@ -386,5 +387,6 @@ CATEGORY = RuleCategory(
     example=_example,
     candidates=_candidates,
     read=_read,
+    options=lambda action: exact(_candidates(action, "")),
     never=_never,
 )

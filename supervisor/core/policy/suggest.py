@@ -1,15 +1,16 @@
-"""Rules offered for "always": up to three that would allow one action.
+"""Rules that one action is the reason for: what "always" offers, and what may be learned.
 
-Decides up to three allow rules, from exact to broad, the default first. INVARIANT: each of them
-parses, would have allowed this very action alone, and isn't bare; where none can be found
-nothing is offered. It never saves anything.
+`suggest` decides up to three allow rules, from exact to broad, the default first. INVARIANT: each
+of them parses, would have allowed this very action alone, and isn't bare; where none can be found
+nothing is offered. `options` are for `learn`, which asks the engine what each would do. It never
+saves anything.
 """
 
 import msgspec
 
 from supervisor.core.actions import WORKSPACE, Action, Git, category_of
 from supervisor.core.policy.categories import rule_category
-from supervisor.core.policy.category import Candidate
+from supervisor.core.policy.category import Candidate, Option
 from supervisor.core.policy.evaluate import evaluate
 from supervisor.core.policy.policy_text import policy_from_data
 from supervisor.errors import PolicyError
@@ -46,3 +47,17 @@ def _holds(candidate: Candidate, action: Action, workspace: str) -> bool:
     remotes = frozenset({action.remote}) if isinstance(action, Git) and action.remote else None
     verdict = evaluate(policy, action, now=0.0, workspace=workspace, configured_remotes=remotes)
     return verdict.decision == "allow" and policy.rules[0].text in verdict.rules
+
+
+def options(action: Action) -> tuple[Option, ...]:
+    """Return rules that may be learned from an approved action, from narrow to wide; none where no
+    rule should answer it. Never raises.
+
+    What leaves the sandbox (a connection, a push, a package) must have been approved more than
+    once; nothing is wider than a folder's tree, a host, or the branches beside those that were
+    approved. A line's commands are asked for one by one (`exec_category.exec_options`).
+    """
+    try:
+        return tuple(rule_category(category_of(action)).options(action))
+    except (ValueError, PolicyError):
+        return ()

@@ -93,22 +93,30 @@ def _exact(words: Sequence[Word]) -> str | None:
 
 
 def _narrow(words: Sequence[Word]) -> str | None:
-    name = words[0].text
-    # A path is kept as it was written; the table knows it by its name where it lies in a system
-    # directory.
-    verbs = tables().narrow.get(program_name(name) or "")
-    if verbs is None:
-        return None
-    for verb in verbs or ((),):
+    fixed = fixed_words(words)[1]
+    return " ".join([*(quote(word.text) for word in fixed), "*"]) if fixed else None
+
+
+def verbs_of(name: Word) -> Sequence[tuple[str, ...]]:
+    """Return the words behind a program that may go before a last `*`. A path is kept as it was
+    written; the table knows it by its name where it lies in a system directory."""
+    verbs = tables().narrow.get(program_name(name.text) or "") if name.is_literal else None
+    return () if verbs is None else verbs or ((),)
+
+
+def fixed_words(words: Sequence[Word]) -> tuple[tuple[str, ...], Sequence[Word]]:
+    """Return the verb of the `narrow` table that a command has, and its words up to there; nothing
+    where it has none."""
+    for verb in verbs_of(words[0]):
         fixed = words[: len(verb) + 1]
         if len(fixed) == len(verb) + 1 and all(
-            is_verb(v, w) for v, w in zip(verb, fixed[1:], strict=True)
+            _is_verb(v, w) for v, w in zip(verb, fixed[1:], strict=True)
         ):
-            return " ".join([*(quote(word.text) for word in fixed), "*"])
-    return None
+            return verb, fixed
+    return (), ()
 
 
-def is_verb(wanted: str, word: Word) -> bool:
+def _is_verb(wanted: str, word: Word) -> bool:
     """Return whether the word fits the `narrow` table: the verb itself, or for `?` any literal
     name."""
     if not word.is_literal:

@@ -10,14 +10,13 @@ from supervisor.core.actions import Action, Exec, FileChange, Git, Network, Pack
 from supervisor.core.approvals import Answer
 from supervisor.core.lab import learn as learning
 from supervisor.core.lab.history import Past
-from supervisor.core.lab.learn import learn
-from supervisor.core.lab.learn_judging import is_fit
-from supervisor.core.lab.learn_options import options
+from supervisor.core.lab.learn import is_fit, learn
 from supervisor.core.packages.package_commands import parse_command as package
 from supervisor.core.policy.evaluate import evaluate
 from supervisor.core.policy.git_refs import parse_command as git
 from supervisor.core.policy.policy_text import DENY_ALL, policy_from_data
 from supervisor.core.policy.rules import Policy
+from supervisor.core.policy.suggest import options
 from tests.tables import each_row
 
 NOW = 1_790_000_000.0
