@@ -55,7 +55,6 @@ class Mentions:
         self._ask = ask
         # By repository and person, with when it was asked for.
         self._permissions: dict[tuple[int, str], tuple[str, float]] = {}
-        reconcile.comment = self.handle
 
     async def handle(self, repository: queries.Repository, delivery: queries.Delivery) -> str:
         """Answer the comment that a delivery tells of; return the outcome in a word."""

@@ -38,7 +38,8 @@ MOST_RUNS_AN_HOUR = 50
 
 class Reconcile:
     """One per supervisor. `standing` gives the id of a repository's standing session, made at
-    first; `withdraw` closes what waits for an answer about a pull request."""
+    first; `withdraw` closes what waits for an answer about a pull request; `wants_drafts` tells
+    whether some prompt looks at drafts; `answer_comment` answers a mention."""
 
     def __init__(
         self,
@@ -49,6 +50,8 @@ class Reconcile:
         receipts: Receipts,
         standing: Callable[[str], str],
         withdraw: Callable[[queries.Repository, int, str], None],
+        wants_drafts: Callable[[queries.Repository], Awaitable[bool]],
+        answer_comment: Callable[[queries.Repository, queries.Delivery], Awaitable[str]],
     ) -> None:
         self._engine = engine
         self._clock = clock
@@ -57,11 +60,9 @@ class Reconcile:
         self._receipts = receipts
         self._standing = standing
         self._withdraw = withdraw
+        self._wants_drafts = wants_drafts
+        self._answer_comment = answer_comment
         self._own_login = ""
-        # Set by who knows the configuration: whether some prompt looks at drafts.
-        self.wants_drafts: Callable[[queries.Repository], Awaitable[bool]] = _no_draft
-        # Set by who answers mentions.
-        self.comment: Callable[[queries.Repository, queries.Delivery], Awaitable[str]] = _ignored
 
     async def own_login(self) -> str:
         """Return who we are on the forge."""
@@ -109,7 +110,7 @@ class Reconcile:
         if repository is None:
             return "ignored"
         if is_comment:
-            return await self.comment(repository, delivery)
+            return await self._answer_comment(repository, delivery)
         if delivery.number is None:
             return "ignored"
         return await self.pull(repository, delivery.number)
@@ -248,7 +249,7 @@ class Reconcile:
         if facts.is_fork and facts.is_open and not called:
             may = await self._is_let_in(repository, facts)
         may_look = facts.is_draft and facts.is_open and repository.enabled
-        looks = may_look and await self.wants_drafts(repository)
+        looks = may_look and await self._wants_drafts(repository)
         now = self._clock.now()
         with self._engine.begin() as connection:
             before = queries.pull_numbered(connection, repository.id, facts.number)
@@ -374,14 +375,6 @@ def _apart(what: str) -> Iterator[None]:
         log.warning("the forge can't be asked", about=what, error=str(error))
     except Exception:
         log.exception("a poll failed", about=what)
-
-
-async def _no_draft(repository: queries.Repository) -> bool:
-    return False
-
-
-async def _ignored(repository: queries.Repository, delivery: queries.Delivery) -> str:
-    return "ignored"
 
 
 def facts_of(repository: queries.Repository) -> RepositoryFacts:

@@ -146,7 +146,6 @@ class Runs:
         self.under_way: set[str] = set()
         self.idle = asyncio.Event()
         self.idle.set()
-        slots_.abort = self._abort
 
     async def handle(self, run_id: str) -> None:
         """Do a run that the queue gives, where it is still wanted and nobody has it."""
@@ -172,6 +171,12 @@ class Runs:
             self._cut.discard(run.id)
             if not self.under_way:
                 self.idle.set()
+
+    def abort(self, run_id: str) -> None:
+        """End the sessions of a run."""
+        for key, session_id in self._running.items():
+            if key.partition(":")[0] == run_id:
+                self._sessions.stop(session_id)
 
     def stop_all(self) -> None:
         """Everything is stopped: end what runs; it is wanted again."""
@@ -487,11 +492,6 @@ class Runs:
                 yield
             finally:
                 beating.cancel()
-
-    def _abort(self, run_id: str) -> None:
-        for key, session_id in self._running.items():
-            if key.partition(":")[0] == run_id:
-                self._sessions.stop(session_id)
 
     def _change(self, run_id: str, **facts: object) -> queries.ReviewRun:
         with self._engine.begin() as connection:

@@ -111,19 +111,21 @@ class ReviewService:
             quiet_s=settings.quiet_s,
             longest_wait_s=settings.longest_wait_s,
             holding=self.holds,
+            abort=lambda run_id: self.runs.abort(run_id),
         )
+        clones = Clones(settings.clones)
+        self.configurations = Configurations(self.engine, forge, clones)
         self.reconcile = Reconcile(
-            self.engine, clock, forge, self.slots, self.receipts, standing, self._withdraw
+            *(self.engine, clock, forge, self.slots, self.receipts, standing, self._withdraw),
+            wants_drafts=self.configurations.wants_drafts,
+            answer_comment=lambda *comment: self.mentions.handle(*comment),
         )
         self.intake = Intake(self.engine, clock, settings.secret, self._woken.set)
-        clones = Clones(settings.clones)
         self.rounds = Rounds(self.engine, clock, clones)
         self.mentions = Mentions(
             *(self.engine, clock, forge, self.slots),
             *(self.reconcile, self.rounds, self._ask),
         )
-        self.configurations = Configurations(self.engine, forge, clones)
-        self.reconcile.wants_drafts = self.configurations.wants_drafts
         self.prompts = Prompts(self.engine, self.rounds, self._ask)
         self.runs = Runs(
             *(self.engine, clock, forge, clones, self.rounds, Tidying(forge, self._ask)),

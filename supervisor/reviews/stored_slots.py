@@ -35,6 +35,7 @@ class Slots:
         quiet_s: float,
         longest_wait_s: float,
         holding: Holds,
+        abort: Callable[[str], None],
     ) -> None:
         self._engine = engine
         self._clock = clock
@@ -46,7 +47,7 @@ class Slots:
         self._holding = holding
         self._told: set[tuple[int, int, str]] = set()
         self.is_closing = False
-        self.abort: Callable[[str], None] = lambda run_id: None
+        self._abort = abort
 
     def happened(self, pull_id: int, event: slots.Event) -> slots.Slot:
         """Take an event; return the slot after it."""
@@ -77,7 +78,7 @@ class Slots:
                 case StartRun():
                     self._queue.put(effect.run_id)
                 case AbortRun():
-                    self.abort(effect.run_id)
+                    self._abort(effect.run_id)
                 case LeaveReceipt():
                     self._receipts.leave(
                         pull_id, effect.head, outcome=effect.outcome, reason=effect.reason

@@ -59,6 +59,7 @@ class World:
             quiet_s=1.0,
             longest_wait_s=10.0,
             holding=Holds(self.engine, self.clock, cast("Audit", None), lambda: None),
+            abort=lambda run_id: None,
         )
 
     def _budgets(self, caps: Caps) -> Budgets:
