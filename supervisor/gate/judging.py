@@ -18,7 +18,6 @@ from supervisor.core.policy.evaluate import (
     evaluate_program,
     evaluate_reaching,
 )
-from supervisor.core.policy.network_open import open_near
 from supervisor.core.policy.refusals import (
     NOT_EVALUATED,
     OUT_OF_SCOPE,
@@ -26,7 +25,7 @@ from supervisor.core.policy.refusals import (
     SESSION_ENDED,
     STOPPED,
 )
-from supervisor.core.policy.rules import InForce, Policy, Verdict, allowing_near
+from supervisor.core.policy.rules import InForce, Policy, Verdict, allowing_near, open_near
 from supervisor.core.sessions import Session
 from supervisor.core.text.paths import canonical, fold
 from supervisor.core.verdicts import Context, Passing

@@ -15,6 +15,7 @@ No other event matters here. Nobody answered superseded and closed requests.
 """
 
 import json
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from typing import NamedTuple
 
@@ -22,7 +23,6 @@ import msgspec
 
 from supervisor.core.actions import Action, Effect, Network, fingerprint
 from supervisor.core.approvals import Answer
-from supervisor.core.lab.old_lines import was_by_policy
 from supervisor.core.secrets.token_shapes import MARK
 from supervisor.core.secrets.url_secrets import MARK as HIDDEN
 from supervisor.errors import UserError
@@ -36,6 +36,18 @@ _SESSIONS, _VERDICTS, _ANSWERS = (
 # operator is called so.
 _NO_PERSON = ("rule ", "the removal of rule ", "a change of the policy", "gatehouse")
 _MARKS = (MARK.encode(), HIDDEN[:-1].encode())
+# Whys of lines that were written before a verdict had `by_policy`; they never change.
+_OWN = re.compile(
+    r"everything is stopped: .*"
+    r"|the rules could not be evaluated: \w+"
+    r"|`[^`]*` port [0-9]+ is Gatehouse itself, which is never reached"
+    r"|the session has ended"
+    r"|too many requests of this session wait already"
+    r"|Gatehouse itself reads this file \(its policy, code or pages\):"
+    r" a change of it is always asked"
+    r"|no policy could be read, so everything is denied",
+    re.DOTALL,
+)
 _REMEDY = "give an audit.log as Gatehouse wrote it, of no newer version than this"
 
 
@@ -232,7 +244,7 @@ class _Reader:
             self._requests.add(line.request)
         by_policy = line.by_policy
         if by_policy is None:
-            by_policy = was_by_policy(line.rule, line.why)
+            by_policy = _was_by_policy(line.rule, line.why)
         session = self._sessions.setdefault(line.session, _Started(session=line.session))
         return Past(
             at=line.at,
@@ -278,3 +290,8 @@ def _answered(past: Past, answers: Mapping[str, Answered]) -> Past:
         if found is None
         else msgspec.structs.replace(past, answer=found.answer, answered_by=found.by)
     )
+
+
+def _was_by_policy(rule: str | None, why: str) -> bool:
+    """Return whether rules or modes made the verdict that was explained so."""
+    return rule is not None or _OWN.fullmatch(why) is None

@@ -8,7 +8,7 @@ known by the judge of its category (`file_rules`, `network_rules`, `git_rules`, 
 """
 
 import functools
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
@@ -23,6 +23,8 @@ from supervisor.core.verdicts import Context, Judge, Mode, Passing, Rule, Verdic
 __all__ = ["Policy", "Rule", "Verdict"]
 
 _REACHING = "reaching"
+_METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE")
+_MOST_NEAR = 3
 
 
 class Policy:
@@ -179,3 +181,22 @@ def allowing_near(
     judge = policy.judge_for("network")
     context = Context(now, "", session_id, frozenset(), frozenset(), None, disputed)
     return judge.allowing(action, context.is_active) if isinstance(judge, NetworkJudge) else []
+
+
+def open_near(action: Network, judge: Callable[[Network], Verdict], rules: Sequence[str]) -> str:
+    """Return what a policy leaves open near a denied request, in words for the agent.
+
+    These are the methods that are allowed on the same path, else `rules`, those that allow
+    something at the same host; empty where there is nothing. `judge` gives the verdict on another
+    method.
+    """
+    others = [one for one in _METHODS if action.operation == "request" and one != action.method]
+    open_ones = [
+        one
+        for one in others
+        if judge(msgspec.structs.replace(action, method=one)).decision == "allow"
+    ]
+    if open_ones:
+        return f"allowed on this path: {', '.join(open_ones)}"
+    more = f" and {len(rules) - _MOST_NEAR} more" if len(rules) > _MOST_NEAR else ""
+    return f"allowed at this host: {', '.join(rules[:_MOST_NEAR])}{more}" if rules else ""

@@ -21,12 +21,12 @@ from supervisor.core.lab.explain import Explanation, as_data, explain
 from supervisor.core.policy import exec_reading
 from supervisor.core.policy.category import OUTCOMES
 from supervisor.core.policy.evaluate import evaluate
+from supervisor.core.policy.exec_reading import Trace
 from supervisor.core.policy.outside_acts import outside_acts
 from supervisor.core.policy.policy_text import DENY_ALL, merge, policy_from_data
 from supervisor.core.policy.rules import Policy, Verdict
 from supervisor.core.shell.exec_patterns import compile_pattern
 from supervisor.core.shell.exec_rules import Rules, judge, show
-from supervisor.core.shell.exec_trace import Trace
 from supervisor.errors import PolicyError
 from tests.core.lab.test_explain import ARGUMENTS, NOW
 from tests.fakes.law_worlds import ACTIONS, EFFECTS, MODES, PATTERNS, WIDE, WILD_ACTIONS

@@ -4,9 +4,8 @@ import pytest
 
 from supervisor.core.actions import Network
 from supervisor.core.policy.evaluate import evaluate
-from supervisor.core.policy.network_open import open_near
 from supervisor.core.policy.policy_text import parse_policy
-from supervisor.core.policy.rules import allowing_near
+from supervisor.core.policy.rules import allowing_near, open_near
 
 POLICY = parse_policy(
     """
