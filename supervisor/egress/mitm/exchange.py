@@ -42,7 +42,7 @@ class LiveExchange:
         gave_up         whether its client ended it before its end, or the supervisor as if it had:
                         read by `guard` and `meter`
     set by `guard`
-        is_allowed      whether it may go on; taken back by `fail_closed` and `layers`, too: read by
+        is_allowed      whether it may go on; taken back by `layers`, too: read by
                         `layers` before anything is dialled or sent
         action          what was asked about: read by `guard` where it is refused after all
         question_id     the question whose outcome wasn't told yet: read by `guard` and `layers`
@@ -52,7 +52,7 @@ class LiveExchange:
         leave           what to call when its client gives it up while a hook looks at it: read by
                         `layers`
     set by those who refuse, for `layers` to answer with
-        refusal         why it doesn't go on: set by `guard`, `fail_closed` and `layers`
+        refusal         why it doesn't go on: set by `guard` and `layers`
         model_error     what a call of a model reads instead: set by `guard` and `meter`
     set by those who look
         must_be_whole   whether its body is looked through before any of it is sent: set by `leaks`,

@@ -4,11 +4,15 @@
     CONNECT, see `front`) -> go on
 
 It lifts the layers' refusal on an explicit allow only. Each hook runs inside `closes`, which turns
-whatever is raised into a refusal (`fail_closed`).
+whatever is raised into a refusal; mitmproxy itself would log it and let the request go through
+(`addonmanager.safecall`).
 """
 
 import asyncio
 import functools
+import inspect
+from collections.abc import Callable
+from typing import Any
 
 from mitmproxy import connection as mitm_connection
 from mitmproxy import flow as mitm_flow
@@ -16,6 +20,7 @@ from mitmproxy import http, tls
 from mitmproxy.proxy import layer as mitm_layer
 from mitmproxy.proxy import server_hooks
 
+from supervisor.base import log
 from supervisor.base.clock import Clock
 from supervisor.core.actions import Network
 from supervisor.core.models.model_errors import ModelError
@@ -26,22 +31,13 @@ from supervisor.egress.admission.admission import Admission
 from supervisor.egress.admission.sessions import ClientConnection, OpenQuestion, Sessions
 from supervisor.egress.loop import refusals
 from supervisor.egress.loop.dialler import PIN
+from supervisor.egress.loop.failures import where
 from supervisor.egress.loop.refusals import RefusalBody
 from supervisor.egress.mitm import exchange, held_bodies
 from supervisor.egress.mitm.bodies import BodyCapture
 from supervisor.egress.mitm.body_inspection import BodyPiece
 from supervisor.egress.mitm.exchange import LiveExchange
-from supervisor.egress.mitm.fail_closed import (
-    closes,
-    drop_message,
-    kill_flow,
-    kill_http,
-    refuse_client,
-    refuse_flow,
-    refuse_layer,
-    refuse_server,
-)
-from supervisor.egress.mitm.layers import next_layer_for
+from supervisor.egress.mitm.layers import RefuseLayer, next_layer_for
 from supervisor.egress.mitm.leaks import WHOLE_BYTES, Leaks
 from supervisor.egress.mitm.meter import Meter
 from supervisor.egress.mitm.signing import Signer
@@ -55,6 +51,75 @@ _SWITCHED = 101  # of a WebSocket the request goes on for as long as it is open
 UNASKED = "the origin switches to another protocol, which was not asked for"
 # Hop by hop, and for this proxy only: RFC 9110 7.6.1 and 11.7.
 _OURS = ("Proxy-Authorization", "Proxy-Connection", "Proxy-Authenticate")
+
+
+def closes[S, T, R](
+    refuse: Callable[[T], None],
+) -> Callable[[Callable[[S, T], R]], Callable[[S, T], R]]:
+    """Make a hook fail closed: whatever it raises ends in `refuse(data)`."""
+
+    def decorate(hook: Callable[[S, T], Any]) -> Callable[[S, T], Any]:
+        @functools.wraps(hook)
+        async def run(self: S, data: T) -> None:
+            try:
+                await hook(self, data)
+            except BaseException as error:
+                refuse(data)
+                _note(hook, error)
+
+        @functools.wraps(hook)
+        def run_plain(self: S, data: T) -> Any:
+            try:
+                return hook(self, data)
+            except BaseException as error:
+                refuse(data)
+                _note(hook, error)
+
+        return run if inspect.iscoroutinefunction(hook) else run_plain
+
+    return decorate
+
+
+def _note(hook: Callable[..., Any], error: BaseException) -> None:
+    """Log an error; raise again what ends the task or the process."""
+    if not isinstance(error, Exception):
+        raise error
+    log.error("hook failed", hook=hook.__name__, error=where(error))
+
+
+def refuse_flow(flow: http.HTTPFlow) -> None:
+    state = exchange.of(flow)
+    state.is_allowed = False
+    state.refusal = refusals.BROKEN
+
+
+def kill_flow(flow: mitm_flow.Flow) -> None:
+    exchange.of(flow).is_allowed = False
+    if flow.killable:
+        flow.kill()  # type: ignore[no-untyped-call]
+
+
+def drop_message(flow: http.HTTPFlow) -> None:
+    kill_flow(flow)
+    if flow.websocket is not None and flow.websocket.messages:
+        flow.websocket.messages[-1].drop()  # type: ignore[no-untyped-call]
+
+
+def kill_http(flow: http.HTTPFlow) -> None:
+    kill_flow(flow)
+
+
+def refuse_client(client: mitm_connection.Client) -> None:
+    client.error = "refused"
+
+
+def refuse_server(data: server_hooks.ServerConnectionHookData) -> None:
+    PIN.set(None)
+    data.server.error = refusals.NOT_DIALLED.why
+
+
+def refuse_layer(data: mitm_layer.NextLayer) -> None:
+    data.layer = RefuseLayer(data.context)
 
 
 class Guard:

@@ -19,7 +19,7 @@ from supervisor.reviews.pages.review_parts import ReviewParts, review_parts, ser
 from supervisor.reviews.pages.review_views import ReviewView
 from supervisor.reviews.pages.usage_views import usage
 from supervisor.reviews.store.holds import Hold
-from supervisor.server.common.time_words import clock_text
+from supervisor.server.common.views import clock_text
 from supervisor.server.operator.decisions import shown_by
 from supervisor.server.operator.operator_api import AnyRequest, caller
 from supervisor.server.operator.pages import page_values

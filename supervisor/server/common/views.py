@@ -5,6 +5,7 @@ Text passes `display.visible` here (law 6); secrets were redacted before it was 
 redacted once more.
 """
 
+import time
 from collections.abc import Iterable
 from typing import Any
 
@@ -36,6 +37,7 @@ from supervisor.core.sessions import (
     state,
 )
 from supervisor.core.text.display import visible
+from supervisor.core.text.duration import format_duration
 from supervisor.errors import PolicyError
 from supervisor.server.common.action_words import delivery
 from supervisor.server.common.parts import Parts
@@ -297,3 +299,15 @@ def _visible_data(data: Any) -> Any:
     if isinstance(data, list | tuple):
         return [_visible_data(item) for item in data]
     return data
+
+
+def clock_text(at: float) -> str:
+    """A time, seconds since the epoch, local to this machine."""
+    return time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(at))
+
+
+def duration_text(seconds: float) -> str:
+    """Return how long something took: in milliseconds below a second."""
+    if seconds < 0.9995:
+        return f"{seconds * 1000:.0f} ms"
+    return f"{seconds:.1f} s" if seconds < 59.95 else format_duration(round(seconds))

@@ -27,7 +27,6 @@ from supervisor.core.sessions import state
 from supervisor.errors import RefusedError, StorageError
 from supervisor.records import audit_chain
 from supervisor.server.common.auth import COOKIE_S, Operator, OperatorAuth
-from supervisor.server.common.output import as_text, complete_part
 from supervisor.server.common.parts import Parts
 from supervisor.server.common.spend_views import spend_view
 from supervisor.server.common.views import (
@@ -56,6 +55,7 @@ from supervisor.server.operator.operator_bodies import (
     TakeBody,
 )
 from supervisor.server.operator.shown_changes import card_of, is_folded, seen_word
+from supervisor.sessions.session_output import as_text, complete_part
 from supervisor.sessions.start_session import StartSession
 
 AnyRequest = Request[Any, Any, Any]

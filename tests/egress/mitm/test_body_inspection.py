@@ -14,7 +14,7 @@ from supervisor.core.network.egress_wire import Credential, EgressRefused
 from supervisor.egress.admission.rooms import Room
 from supervisor.egress.admission.secrets import FOUND_IN_BODY, UNREADABLE
 from supervisor.egress.mitm.body_inspection import MOST_AT_ONCE, BodyPiece, Inspection
-from supervisor.egress.mitm.fail_closed import closes
+from supervisor.egress.mitm.guard import closes
 from supervisor.egress.protocols.codings import (
     BROKEN,
     MOST_UNPACKED_BYTES,

@@ -18,7 +18,7 @@ from mitmproxy.test import tflow
 
 from supervisor.egress.loop.refusals import BROKEN
 from supervisor.egress.mitm import exchange
-from supervisor.egress.mitm.fail_closed import kill_flow, refuse_flow
+from supervisor.egress.mitm.guard import kill_flow, refuse_flow
 from supervisor.egress.mitm.layers import GuardedStream
 
 

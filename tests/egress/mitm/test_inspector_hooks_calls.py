@@ -6,7 +6,7 @@ import asyncio
 import pytest
 from mitmproxy.proxy.layers.tls import TlsClienthelloHook, TlsFailedClientHook, TlsStartClientHook
 
-from supervisor.egress.mitm.fail_closed import closes
+from supervisor.egress.mitm.guard import closes
 from supervisor.egress.mitm.inspector import Hooks
 
 

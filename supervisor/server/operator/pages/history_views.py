@@ -9,7 +9,7 @@ import msgspec
 
 from supervisor.core.actions import Action, category_of, title
 from supervisor.core.secrets.redact import Redactor
-from supervisor.server.common.time_words import clock_text
+from supervisor.server.common.views import clock_text
 
 MOST_RECORD_CHARS = 8000
 _GOOD, _BAD = ("allow", "approved", "done"), ("deny", "denied", "failed")

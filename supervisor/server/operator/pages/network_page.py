@@ -25,8 +25,7 @@ from supervisor.core.sessions import Session
 from supervisor.errors import NotFoundError, UserError
 from supervisor.network.network_log import SessionLog
 from supervisor.server.common.parts import Parts
-from supervisor.server.common.time_words import clock_text
-from supervisor.server.common.views import shown_data
+from supervisor.server.common.views import clock_text, shown_data
 from supervisor.server.operator.operator_api import AnyRequest, caller, parts_of
 from supervisor.server.operator.operator_bodies import KeepBodiesBody, Ok
 from supervisor.server.operator.pages import network_views, page_values, spend_page

@@ -28,7 +28,7 @@ from supervisor.core.secrets.redact import Redactor
 from supervisor.core.text.display import visible
 from supervisor.network.network_log import SessionLog
 from supervisor.server.common.spend_views import CALL_WORDS
-from supervisor.server.common.time_words import clock_text, duration_text
+from supervisor.server.common.views import clock_text, duration_text
 
 # A person finds one of more than these by its name.
 MOST_HOSTS = 100

@@ -16,8 +16,7 @@ from supervisor.records import audit_chain
 from supervisor.records.policy_files import PolicyFiles
 from supervisor.server.common.parts import Parts
 from supervisor.server.common.render import render
-from supervisor.server.common.time_words import clock_text
-from supervisor.server.common.views import listed
+from supervisor.server.common.views import clock_text, listed
 from supervisor.server.operator import rules_view
 from supervisor.server.operator.operator_api import AnyRequest, caller, parts_of
 from supervisor.server.operator.pages.history_views import record_data

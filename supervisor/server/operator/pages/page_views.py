@@ -27,8 +27,7 @@ from supervisor.core.text.duration import format_duration
 from supervisor.server.common import action_words
 from supervisor.server.common.install_words import install_words
 from supervisor.server.common.parts import Parts
-from supervisor.server.common.time_words import clock_text
-from supervisor.server.common.views import may_always, width_of
+from supervisor.server.common.views import clock_text, may_always, width_of
 from supervisor.server.operator.change_views import change
 from supervisor.server.operator.rule_previews import of_proposal
 

@@ -18,8 +18,7 @@ from supervisor.core.git.push_card import Commit, NamedFile, PushCard, RefMove
 from supervisor.core.text.display import visible
 from supervisor.errors import GatehouseError
 from supervisor.server.common.parts import Parts
-from supervisor.server.common.time_words import clock_text
-from supervisor.server.common.views import shown, shown_data
+from supervisor.server.common.views import clock_text, shown, shown_data
 from supervisor.server.operator.change_views import shown_change
 from supervisor.server.operator.operator_api import AnyRequest, parts_of
 from supervisor.server.operator.pages import page_values

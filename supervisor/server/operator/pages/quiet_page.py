@@ -14,8 +14,7 @@ from litestar.types import ControllerRouterHandler
 from supervisor.errors import GatehouseError
 from supervisor.gate.repeats import Denied, Quiet
 from supervisor.server.common.parts import Parts
-from supervisor.server.common.time_words import clock_text
-from supervisor.server.common.views import OperatorRequest, operator_request, shown
+from supervisor.server.common.views import OperatorRequest, clock_text, operator_request, shown
 from supervisor.server.operator import decisions
 from supervisor.server.operator.operator_api import AnyRequest, caller, parts_of
 from supervisor.server.operator.operator_bodies import HeldDenied

@@ -9,8 +9,7 @@ from litestar.types import ControllerRouterHandler
 
 from supervisor.records import audit_chain
 from supervisor.server.common.parts import Parts
-from supervisor.server.common.time_words import clock_text
-from supervisor.server.common.views import shown_data
+from supervisor.server.common.views import clock_text, shown_data
 from supervisor.server.operator.operator_api import AnyRequest, parts_of
 from supervisor.server.operator.pages import page_values
 

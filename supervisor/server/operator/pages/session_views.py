@@ -17,7 +17,7 @@ from supervisor.core.sessions import Session, copy_left, job_words, own_limits, 
 from supervisor.core.text.duration import format_duration
 from supervisor.server.common.parts import Parts
 from supervisor.server.common.spend_views import spend_view
-from supervisor.server.common.time_words import clock_text
+from supervisor.server.common.views import clock_text
 from supervisor.server.operator.pages.page_views import session_name
 
 MOST_NAMED = 3

@@ -16,7 +16,7 @@ from supervisor.core.files.changes import name_fields
 from supervisor.core.files.undoing import Selection
 from supervisor.core.text.numbers import whole_number
 from supervisor.errors import GatehouseError, NotFoundError, UserError
-from supervisor.server.common.time_words import clock_text
+from supervisor.server.common.views import clock_text
 from supervisor.server.operator import undoing
 from supervisor.server.operator.operator_api import AnyRequest, caller, parts_of
 from supervisor.server.operator.pages import page_values

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from supervisor.core.secrets.redact import Redactor
-from supervisor.server.common.output import LONGEST_LINE_BYTES, as_text, complete_part
+from supervisor.sessions.session_output import LONGEST_LINE_BYTES, as_text, complete_part
 
 
 @pytest.mark.parametrize(

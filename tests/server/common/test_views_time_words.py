@@ -2,7 +2,7 @@
 
 import pytest
 
-from supervisor.server.common.time_words import duration_text
+from supervisor.server.common.views import duration_text
 
 
 @pytest.mark.parametrize(
