@@ -20,7 +20,7 @@ from collections import OrderedDict
 from typing import NamedTuple
 
 from supervisor.core.text import hosts
-from supervisor.egress.loop.bucket import Bucket
+from supervisor.egress.loop.fair_turns import Bucket
 
 # Networks for benchmarks (RFC 2544), and a unique local prefix of ours (RFC 4193): the same number
 # in both means the same name.

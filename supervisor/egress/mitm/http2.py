@@ -53,7 +53,7 @@ from mitmproxy.proxy.layers.http._http_h2 import BufferedH2Connection, SendH2Dat
 
 from supervisor.egress.admission.rooms import Room, RoomShare
 from supervisor.egress.admission.sessions import PIECE_BYTES
-from supervisor.egress.loop.bucket import Bucket
+from supervisor.egress.loop.fair_turns import Bucket
 from supervisor.egress.protocols.checks import MOST_HEAD_BYTES
 
 # What a client may send before any of it has gone on, of a stream and of all. Between processes of

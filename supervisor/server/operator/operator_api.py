@@ -38,7 +38,7 @@ from supervisor.server.common.views import (
     shown,
     shown_data,
 )
-from supervisor.server.operator import decisions, rule_previews, rules_view
+from supervisor.server.operator import decisions, rules_view
 from supervisor.server.operator.change_views import without_secrets
 from supervisor.server.operator.live import Live, Status
 from supervisor.server.operator.operator_bodies import (
@@ -204,7 +204,7 @@ async def get_request(request: AnyRequest, request_id: FromPath[str]) -> Request
     return RequestDetail(
         request=operator_request(found, parts),
         card=None if card is None else await asyncio.to_thread(_as_shown, card, parts),
-        preview=rule_previews.of_proposal(parts, found),
+        preview=rules_view.preview_of_proposal(parts, found),
         seen=seen_word(found),
         is_folded=card is not None and is_folded(card),
     )
@@ -315,10 +315,10 @@ def preview_rule(
     request: AnyRequest,
     effect: FromQuery[Effect],
     rule: Annotated[str, QueryParameter(min_length=1, max_length=4000)],
-) -> rule_previews.RulePreview:
+) -> rules_view.RulePreview:
     """Return what a rule would answer that waits, and would have answered of the last requests.
     Nothing is saved."""
-    return rule_previews.of_rule(parts_of(request), effect, rule)
+    return rules_view.preview_of_rule(parts_of(request), effect, rule)
 
 
 @delete("/api/rules/{rule_id:str}", status_code=200)

@@ -7,7 +7,7 @@ import msgspec
 from supervisor.core.actions import Category, Effect
 from supervisor.core.approvals import Answer
 from supervisor.server.common.views import OperatorRequest
-from supervisor.server.operator.rule_previews import RulePreview
+from supervisor.server.operator.rules_view import RulePreview
 
 _Text = Annotated[str, msgspec.Meta(max_length=2000)]
 _Rule = Annotated[str, msgspec.Meta(min_length=1, max_length=4000)]

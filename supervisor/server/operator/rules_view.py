@@ -1,14 +1,33 @@
-"""The rules in force as pages, API and CLI list them."""
+"""The rules in force as pages, API and CLI list them, and what a rule would answer before it is
+saved.
+
+It decides nothing: a preview that is wrong misinforms a person, and changes no verdict. What is
+counted is the affair of `core.lab.preview`; here the database's requests become its history, a
+bounded number of them.
+"""
+
+from itertools import islice
 
 import msgspec
 
-from supervisor.core.actions import Category, Effect
-from supervisor.core.policy.rules import Rule
+from supervisor.core.actions import Category, Effect, Proposal, title
+from supervisor.core.approvals import Request, status
+from supervisor.core.lab.history import Past, is_redacted
+from supervisor.core.lab.preview import PastGroup, Preview, preview, relevant, sentence
+from supervisor.core.policy.policy_text import merge, parse_rule, policy_from_data
+from supervisor.core.policy.rules import Policy, Rule
+from supervisor.core.sessions import Session
+from supervisor.errors import PolicyError
 from supervisor.records.policy_files import PolicyFiles
 from supervisor.server.common.parts import Parts
 from supervisor.server.common.views import shown
 
 _ORDER: tuple[Effect, ...] = ("deny", "ask", "allow")
+# Bounds of the work that a click may cause. A verdict on a command takes up to a millisecond.
+MOST_WAITING = 100
+MOST_READ = 500
+MOST_PAST = 150
+MOST_TITLES = 4
 
 
 class RuleView(msgspec.Struct, frozen=True, kw_only=True):
@@ -79,3 +98,136 @@ def _view(
         hits=hit[0],
         last_at=hit[1],
     )
+
+
+class RulePreview(msgspec.Struct, frozen=True, kw_only=True):
+    """`waiting`: the other requests that it would answer now. `summary`: the `past` in words.
+    `saved_in`: the rule's file.
+
+    `against`: what a person had answered the other way, so that saving the rule takes back what
+    they said.
+    """
+
+    effect: Effect
+    rule: str
+    summary: str
+    saved_in: str
+    waiting: PastGroup
+    past: Preview
+    against: PastGroup
+
+
+def preview_of_rule(
+    parts: Parts, effect: Effect, text: str, *, leaving_out: str = ""
+) -> RulePreview:
+    """For a rule that isn't saved; `leaving_out` is the request that it is made of.
+    `PolicyError` where it can't be used at all."""
+    rule = parse_rule(text, effect)
+    rulings = parts.gate.rulings
+    policies = (
+        rulings.policies_of(parts.queue.get(leaving_out).session_id)
+        if leaving_out
+        else parts.policies
+    )
+    past = _redacted(parts, preview(rule, _earlier(parts, rule, policies), policies.current()))
+    waiting = [
+        title(one.action) for one in _waiting(parts, rule, policies) if one.id != leaving_out
+    ]
+    return RulePreview(
+        effect=effect,
+        rule=shown(rule.text, parts.redactor),
+        summary=sentence(past),
+        saved_in=shown(str(policies.saved_file), parts.redactor),
+        waiting=_shown(parts, PastGroup(len(waiting), tuple(dict.fromkeys(waiting))[:MOST_TITLES])),
+        past=past,
+        against=past.against,
+    )
+
+
+def preview_of_proposal(parts: Parts, request: Request) -> RulePreview | None:
+    """For the rule that a waiting request proposes; None where it proposes none, or one that
+    can't be used any more."""
+    action = request.action
+    if status(request) != "pending" or not isinstance(action, Proposal):
+        return None
+    try:
+        return preview_of_rule(parts, action.effect, action.rule, leaving_out=request.id)
+    except PolicyError:
+        return None
+
+
+def _waiting(parts: Parts, rule: Rule, saved_with: PolicyFiles) -> list[Request]:
+    if rule.effect == "ask":
+        return []  # they are asked already
+    alone = policy_from_data({rule.effect: [rule.text]})
+    rulings = parts.gate.rulings
+    in_force: dict[str, Policy] = {}
+    found = []
+    waiting = (
+        one
+        for one in parts.queue.pending_in(rule.category, MOST_READ)
+        if rulings.policies_of(one.session_id).saved_file == saved_with.saved_file
+    )
+    for one in islice(waiting, MOST_WAITING):
+        if one.session_id not in in_force:
+            own = parts.sessions.get(one.session_id).policy_text
+            in_force[one.session_id] = merge(
+                rulings.policies_of(one.session_id).for_session(own), alone
+            )
+        if (
+            rulings.under(
+                in_force[one.session_id], parts.queue.action_of(one), one.session_id
+            ).decision
+            == rule.effect
+        ):
+            found.append(one)
+    return found
+
+
+def _earlier(parts: Parts, rule: Rule, saved_with: PolicyFiles) -> list[Past]:
+    """The last requests that the rule could say anything of, of sessions that it would hold in;
+    those that wait are told apart."""
+    sessions: dict[str, Session] = {}
+    newest = parts.queue.newest(4 * MOST_PAST, rule.category)
+    for one in newest:
+        if one.session_id not in sessions:
+            sessions[one.session_id] = parts.sessions.get(one.session_id)
+    found = (
+        _past(one, sessions[one.session_id])
+        for one in newest
+        if status(one) != "pending"
+        and (sessions[one.session_id].saved_rules_file or str(parts.policies.saved_file))
+        == str(saved_with.saved_file)
+    )
+    return list(islice((past for past in found if relevant(past, rule.effect)), MOST_PAST))
+
+
+def _past(request: Request, session: Session) -> Past:
+    """A request of the database as the record has it. That it was superseded is nobody's answer."""
+    return Past(
+        at=request.asked_at,
+        session=request.session_id,
+        action=request.action,
+        verdict=request.decision,
+        why=request.why,
+        answer=None if request.superseded_by is not None else request.answer,
+        answered_by=request.answered_by,
+        request=request.id,
+        remotes=session.remotes,
+        by_policy=request.by_policy,
+        is_redacted=is_redacted(request.action, request.fingerprint),
+    )
+
+
+def _redacted(parts: Parts, past: Preview) -> Preview:
+    return msgspec.structs.replace(
+        past,
+        approved=_shown(parts, past.approved),
+        denied=_shown(parts, past.denied),
+        unanswered=_shown(parts, past.unanswered),
+        by_rules=_shown(parts, past.by_rules),
+    )
+
+
+def _shown(parts: Parts, group: PastGroup) -> PastGroup:
+    return PastGroup(group.count, tuple(shown(one, parts.redactor) for one in group.titles))

@@ -26,7 +26,7 @@ from supervisor.core.text.duration import parse_duration
 from supervisor.errors import ChangedError, GatehouseError, NotFoundError, UserError
 from supervisor.server.common.parts import Parts
 from supervisor.server.common.views import shown
-from supervisor.server.operator import decisions, rule_previews
+from supervisor.server.operator import decisions, rules_view
 from supervisor.server.operator.operator_api import AnyRequest, caller, live_of, parts_of
 from supervisor.server.operator.pages import page_values
 from supervisor.server.operator.pages.page_views import MOST_CARDS, DiffTime, card
@@ -174,7 +174,7 @@ def preview_rule(
     try:
         if request_id:
             decisions.check_candidate(parts, parts.queue.get(request_id), _effect(effect), text)
-        seen = rule_previews.of_rule(parts, _effect(effect), text, leaving_out=request_id)
+        seen = rules_view.preview_of_rule(parts, _effect(effect), text, leaving_out=request_id)
     except GatehouseError as error:
         return page_values.html("parts/error.html", error=str(error))
     return page_values.html("parts/seen.html", seen=seen, typed=True)
@@ -336,7 +336,7 @@ async def _always(
     if status(found) != "pending":
         return page_values.html("parts/some_cards.html", cards=[await card(parts, found)])
     offered = [
-        (one, rule_previews.of_rule(parts, effect, one.rule, leaving_out=request_id))
+        (one, rules_view.preview_of_rule(parts, effect, one.rule, leaving_out=request_id))
         for one in decisions.suggestions(parts, request_id, effect)
     ]
     chosen = sent.get("rule", "") if error else (offered[0][0].rule if offered else "")

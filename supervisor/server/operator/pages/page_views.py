@@ -29,7 +29,7 @@ from supervisor.server.common.install_words import install_words
 from supervisor.server.common.parts import Parts
 from supervisor.server.common.views import clock_text, may_always, width_of
 from supervisor.server.operator.change_views import change
-from supervisor.server.operator.rule_previews import of_proposal
+from supervisor.server.operator.rules_view import preview_of_proposal
 
 # Cards that a page starts with. The rest is fetched when these are answered: 500 diffs at once help
 # nobody.
@@ -232,7 +232,7 @@ def _proposed(parts: Parts, request: Request, budget: DiffTime | None) -> list[t
     """Return what a proposed rule would have answered before, and what it would answer now."""
     if budget is not None and not budget.is_left():
         return [("on record", "not counted: there are too many cards at once")]
-    seen = of_proposal(parts, request)
+    seen = preview_of_proposal(parts, request)
     if seen is None:
         return []
     waiting = (

@@ -9,7 +9,7 @@ import pytest
 from supervisor.core.actions import Exec
 from supervisor.core.approvals import status
 from supervisor.core.sessions import OwnLimits
-from supervisor.server.operator import rule_previews
+from supervisor.server.operator import rules_view
 from tests.fakes.parts import FakeParts
 
 
@@ -63,8 +63,8 @@ def test_a_preview_speaks_of_the_sessions_that_the_rule_would_hold_in(
         done = parts.gate.ask(Exec(command=f"npm test {session}"), session_id=session)
         parts.gate.resolve(done.id, "approved", by="operator")
     (mine,) = parts.queue.pending("apart")
-    theirs = rule_previews.of_rule(parts, "allow", "exec(npm *)", leaving_out=mine.id)
-    ours = rule_previews.of_rule(parts, "allow", "exec(npm *)")
+    theirs = rules_view.preview_of_rule(parts, "allow", "exec(npm *)", leaving_out=mine.id)
+    ours = rules_view.preview_of_rule(parts, "allow", "exec(npm *)")
     assert (theirs.waiting.count, theirs.past.approved.titles) == (0, ("npm test apart",))
     assert (ours.waiting.count, ours.past.approved.titles) == (1, ("npm test one",))
 

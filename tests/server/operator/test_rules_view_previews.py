@@ -13,7 +13,7 @@ from supervisor.core.lab.history import read_history
 from supervisor.core.lab.preview import PastGroup, preview
 from supervisor.core.policy.policy_text import parse_rule
 from supervisor.errors import PolicyError
-from supervisor.server.operator import decisions, rule_previews
+from supervisor.server.operator import decisions, rules_view
 from tests.fakes.parts import SECRET, FakeParts
 
 BY = "operator (browser)"
@@ -32,14 +32,14 @@ def test_what_was_asked_before_and_what_waits_are_apart(parts: FakeParts) -> Non
     ask(parts, "npm run evil", "denied")
     ask(parts, "npm test b")
     own = ask(parts, "npm run check")
-    seen = rule_previews.of_rule(parts, "allow", "exec(npm *)", leaving_out=own.id)
+    seen = rules_view.preview_of_rule(parts, "allow", "exec(npm *)", leaving_out=own.id)
     assert (
         seen.summary
         == "would have answered 2 of the last 2 exec requests: 1 you approved, 1 you denied"
     )
     assert seen.waiting == PastGroup(1, ("npm test b",))
     assert seen.against == PastGroup(1, ("npm run evil",))
-    assert rule_previews.of_rule(parts, "allow", "exec(npm *)").waiting.count == 2
+    assert rules_view.preview_of_rule(parts, "allow", "exec(npm *)").waiting.count == 2
     assert (
         parts.policies.current().of("exec", "allow")[0].text == "exec(git status)"
     )  # nothing was saved
@@ -50,11 +50,11 @@ async def test_superseded_closed_and_ruled_requests_are_nobodys_answer(parts: Fa
         parts.gate.ask(FileChange(operation="write", path="src/a", after=after), session_id="one")
     second = parts.queue.pending()[0]
     parts.gate.answers.close("the agent has exited", second.id)
-    past = rule_previews.of_rule(parts, "allow", "filesystem(src/*)").past
+    past = rules_view.preview_of_rule(parts, "allow", "filesystem(src/*)").past
     assert (past.asked, past.unanswered.count, past.denied.count) == (2, 2, 0)
     ask(parts, "npm test")
     await decisions.add_rule(parts, "allow", "exec(npm test)", why="", by=BY)
-    assert rule_previews.of_rule(parts, "deny", "exec(npm *)").past.unanswered.titles == (
+    assert rules_view.preview_of_rule(parts, "deny", "exec(npm *)").past.unanswered.titles == (
         "npm test",
     )
 
@@ -62,13 +62,13 @@ async def test_superseded_closed_and_ruled_requests_are_nobodys_answer(parts: Fa
 def test_rules_in_force_count(parts: FakeParts) -> None:
     ask(parts, "git status && npm test", "approved")
     ask(parts, "make deploy", "approved")  # a written ask rule asks it every time
-    assert rule_previews.of_rule(parts, "allow", "exec(npm test)").past.approved.count == 1
-    assert rule_previews.of_rule(parts, "allow", "exec(make *)").past.approved.count == 0
+    assert rules_view.preview_of_rule(parts, "allow", "exec(npm test)").past.approved.count == 1
+    assert rules_view.preview_of_rule(parts, "allow", "exec(make *)").past.approved.count == 0
 
 
 def test_a_stricter_rule_shows_what_was_let_through(parts: FakeParts) -> None:
     ask(parts, "git status")
-    seen = rule_previews.of_rule(parts, "deny", "exec(git *)")
+    seen = rules_view.preview_of_rule(parts, "deny", "exec(git *)")
     assert seen.past.by_rules == PastGroup(1, ("git status",))
     assert (
         seen.summary
@@ -82,26 +82,26 @@ def test_secrets_are_told_and_not_shown(parts: FakeParts) -> None:
     parts.redactor.add("registered-later")
     ask(parts, "curl registered-early", "approved")
     parts.redactor.add("registered-early")
-    seen = rule_previews.of_rule(parts, "allow", "exec(curl *)")
+    seen = rules_view.preview_of_rule(parts, "allow", "exec(curl *)")
     assert seen.past.redacted == 1
     assert seen.past.approved.titles == ("curl [redacted]",)
-    waiting = rule_previews.of_rule(parts, "allow", "exec(echo *)").waiting
+    waiting = rules_view.preview_of_rule(parts, "allow", "exec(echo *)").waiting
     assert waiting == PastGroup(1, ("echo [redacted]",))
 
 
 def test_the_work_of_a_click_is_bounded(parts: FakeParts, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(rule_previews, "MOST_PAST", 3)
-    monkeypatch.setattr(rule_previews, "MOST_WAITING", 2)
+    monkeypatch.setattr(rules_view, "MOST_PAST", 3)
+    monkeypatch.setattr(rules_view, "MOST_WAITING", 2)
     for number in range(30):
         ask(parts, f"npm test {number}", "approved" if number < 20 else None)
         parts.gate.ask(
             Network(operation="connect", host=f"h{number}.example.org", port=443), session_id="one"
         )
-    seen = rule_previews.of_rule(parts, "allow", "exec(npm *)")
+    seen = rules_view.preview_of_rule(parts, "allow", "exec(npm *)")
     assert (seen.past.asked, seen.waiting.count) == (2, 2)  # of the last 12 of the category 10 wait
     for one in parts.queue.pending():
         parts.gate.resolve(one.id, "denied", by=BY)
-    seen = rule_previews.of_rule(parts, "allow", "exec(npm *)")
+    seen = rules_view.preview_of_rule(parts, "allow", "exec(npm *)")
     assert seen.past.asked == 3
     assert seen.past.denied.titles == ("npm test 29", "npm test 28", "npm test 27")  # newest first
 
@@ -131,7 +131,7 @@ def test_database_and_record_say_the_same(parts: FakeParts, rule: str, actions: 
     by_record = preview(
         parse_rule(rule, "allow"), reversed(read_history(lines, "log")), parts.policies.current()
     )
-    assert rule_previews.of_rule(parts, "allow", rule).past == by_record
+    assert rules_view.preview_of_rule(parts, "allow", rule).past == by_record
     assert by_record.asked == len(actions)
     assert by_record.answered >= 1
 
@@ -163,7 +163,7 @@ async def test_a_rule_that_can_not_be_one_is_an_error(
 
 def test_the_function_says_why(parts: FakeParts) -> None:
     with pytest.raises(PolicyError, match="exce"):
-        rule_previews.of_rule(parts, "allow", "exce(x)")
+        rules_view.preview_of_rule(parts, "allow", "exce(x)")
 
 
 # -- pages ----------------------------------------------------------------------------------------
