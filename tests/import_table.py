@@ -83,8 +83,7 @@ MAY_IMPORT: dict[str, set[str]] = {
         | {"records", "store"}
         | {"reviews.core.*", "reviews.store", "reviews.forges", "reviews.queue"}
     ),
-    "reviews.demo": GIT | {"reviews.demo.forge"},
-    "reviews.demo.forge": GIT,
+    "reviews.demo": GIT,
     "reviews.pages": (
         GATE
         | {"server.common", "server.operator.*"}

@@ -73,13 +73,19 @@ class Holds:
             return holds.hold_on(connection, act.forge, act.repository, act.number) is not None
 
 
-def pull_named(text: str) -> tuple[str, int]:
-    """Return repository and number of a pull request, from its URL or `OWNER/REPO#NUMBER`;
-    `UserError` where it is neither."""
+def find_pull(text: str) -> tuple[str, int] | None:
+    """Return repository and number of a pull request, from its URL or `OWNER/REPO#NUMBER`; None
+    where it is neither."""
     found = _PULL.match(text.strip())
+    return found and (found[1], int(found[2]))
+
+
+def pull_named(text: str) -> tuple[str, int]:
+    """The same; `UserError` where it is neither."""
+    found = find_pull(text)
     if found is None:
         raise UserError("this is no pull request", "give its URL, or OWNER/REPO#NUMBER")
-    return found[1], int(found[2])
+    return found
 
 
 def words(hold: Hold) -> str:

@@ -4,7 +4,6 @@
 """
 
 import asyncio
-import re
 
 from sqlalchemy import Engine
 
@@ -14,6 +13,7 @@ from supervisor.errors import GatehouseError, NotFoundError, UserError
 from supervisor.gate.gate import Gate
 from supervisor.reviews.core import posts
 from supervisor.reviews.forges.base import Forge
+from supervisor.reviews.holds import find_pull
 from supervisor.reviews.reconcile import facts_of
 from supervisor.reviews.store import queries
 from supervisor.reviews.targets import target_of
@@ -21,9 +21,6 @@ from supervisor.reviews.targets import target_of
 WAIT_S = 60.0
 # All the acts of a repository that are looked through.
 MOST_ACTS = 10_000
-_PULL = re.compile(
-    r"(?:https?://[^/\s]+/)?([A-Za-z0-9-]+/[A-Za-z0-9._-]+)(?:/pull/|#)([0-9]{1,9})/?\Z"
-)
 
 
 class TakeBack:
@@ -51,11 +48,9 @@ class TakeBack:
     def _posts(self, wanted: str) -> list[tuple[queries.ReviewRun, Request]]:
         """The posts that were carried out and stand, with their runs, oldest first."""
         with self._engine.connect() as connection:
-            if named := _PULL.match(wanted):
-                repository = queries.repository(connection, "github", named[1])
-                pull = repository and queries.pull_numbered(
-                    connection, repository.id, int(named[2])
-                )
+            if named := find_pull(wanted):
+                repository = queries.repository(connection, "github", named[0])
+                pull = repository and queries.pull_numbered(connection, repository.id, named[1])
                 runs = queries.runs_of(connection, pull.id) if pull else []
             else:
                 run = queries.run(connection, wanted)

@@ -10,7 +10,7 @@ from typing import Any
 
 from supervisor.core.approvals import Request
 from supervisor.reviews.app.reviewing import Reviewing, reviewing
-from supervisor.reviews.demo.forge.forge import DemoForge, DemoPull
+from supervisor.reviews.demo.forge import DemoForge, DemoPull
 from supervisor.reviews.demo.stage import FILES, NAME, Stage, staged
 from supervisor.reviews.store import queries
 from supervisor.settings import Settings

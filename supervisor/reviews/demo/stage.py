@@ -11,8 +11,8 @@ from typing import NamedTuple
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import rsa
 
-from supervisor.reviews.demo.forge.forge import DemoForge, DemoPull
-from supervisor.reviews.demo.forge.rest import serving
+from supervisor.reviews.demo.forge import DemoForge, DemoPull
+from supervisor.reviews.demo.rest import serving
 
 NAME = "acme/shop"
 TITLE = "Look orders up by their number, and show the average"

@@ -17,8 +17,8 @@ from cryptography.hazmat.primitives.asymmetric import rsa
 
 from supervisor.core.forge_acts import Act, InlineComment
 from supervisor.reviews.cli.app_create import manifest
-from supervisor.reviews.demo.forge.conversation import user_json
-from supervisor.reviews.demo.forge.forge import PERMISSIONS, DemoPull
+from supervisor.reviews.demo.conversation import user_json
+from supervisor.reviews.demo.forge import PERMISSIONS, DemoPull
 from supervisor.reviews.demo.stage import NAME, Stage, staged
 from supervisor.reviews.forges.base import FailedDelivery, ForgeError, RepositoryFacts
 from supervisor.reviews.forges.github import GitHub

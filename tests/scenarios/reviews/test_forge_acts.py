@@ -12,7 +12,7 @@ from supervisor.core.approvals import Request, failure
 from supervisor.core.forge_acts import Act, InlineComment
 from supervisor.errors import GatehouseError, NotFoundError, UserError
 from supervisor.reviews.core.posts import mark, note_mark
-from supervisor.reviews.demo.forge.forge import DemoPull
+from supervisor.reviews.demo.forge import DemoPull
 from supervisor.reviews.reconcile import facts_of
 from supervisor.reviews.store import queries
 from tests.fakes.reviewed import NAME, Reviewed, reviewed

@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from supervisor.core.forge_acts import Act
-from supervisor.reviews.demo.forge.forge import DemoForge
+from supervisor.reviews.demo.forge import DemoForge
 from tests.fakes.messages_server import Json, Turn, calls, tool_use
 from tests.fakes.messages_server import text as said
 from tests.fakes.reviewed import CLEAN, NAME, Reviewed, reviewed_by_model

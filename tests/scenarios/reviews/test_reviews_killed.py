@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from supervisor.reviews.core import posts
-from supervisor.reviews.demo.forge.forge import DemoPull
+from supervisor.reviews.demo.forge import DemoPull
 from supervisor.reviews.demo.stage import FILES, NAME, Stage
 from tests.fakes.reviewed import CHANGE, forge_with_people
 from tests.scenarios.process import Gatehouse, start_reviews, until

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from sqlalchemy import event
 
-from supervisor.reviews.demo.forge.forge import DemoPull
+from supervisor.reviews.demo.forge import DemoPull
 from supervisor.reviews.store import findings, queries
 from tests.fakes.reviewed import CHANGE, NAME, Reviewed, reviewed
 

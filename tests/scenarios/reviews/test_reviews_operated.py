@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from supervisor.reviews.demo.forge import git_backend
+from supervisor.reviews.demo import git_backend
 from supervisor.reviews.demo.stage import NAME
 from tests.fakes.reviewed import CHANGE, forge_with_people
 from tests.scenarios.process import Gatehouse, start_reviews, until

@@ -8,8 +8,8 @@ import pytest
 
 from supervisor.core.approvals import Request, status
 from supervisor.core.forge_acts import Act
-from supervisor.reviews.demo.forge.forge import DemoPull
-from supervisor.reviews.demo.forge.state import run_git
+from supervisor.reviews.demo.forge import DemoPull
+from supervisor.reviews.demo.state import run_git
 from supervisor.reviews.store import findings
 from tests.fakes.readers import SaidReader, read_by, remark, said
 from tests.fakes.reviewed import CHANGE, NAME, Reviewed, reviewed

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from supervisor.reviews import reconcile
-from supervisor.reviews.demo.forge.forge import DemoPull
+from supervisor.reviews.demo.forge import DemoPull
 from supervisor.reviews.store import findings
 from tests.fakes.readers import SaidReader, read_by, remark, said
 from tests.fakes.reviewed import NAME, Reviewed, reviewed

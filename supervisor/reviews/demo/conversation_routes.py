@@ -9,8 +9,8 @@ import re
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from supervisor.reviews.demo.forge.api_call import Call, Refusal, page, pull_of, refuse
-from supervisor.reviews.demo.forge.state import DemoPull, DemoRepository, Json
+from supervisor.reviews.demo.api_call import Call, Refusal, page, pull_of, refuse
+from supervisor.reviews.demo.state import DemoPull, DemoRepository, Json
 
 MOST_BODY_CHARS = 65_536
 REACTIONS = ("+1", "-1", "laugh", "confused", "heart", "hooray", "rocket", "eyes")

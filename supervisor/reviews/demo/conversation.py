@@ -9,8 +9,8 @@ import re
 import threading
 import time
 
-from supervisor.reviews.demo.forge.anchors import AnchorPlaces
-from supervisor.reviews.demo.forge.state import DemoIssue, DemoPull, DemoRepository, Json, run_git
+from supervisor.reviews.demo.anchors import AnchorPlaces
+from supervisor.reviews.demo.state import DemoIssue, DemoPull, DemoRepository, Json, run_git
 
 _CHANGED = re.compile(r"^@@ -(\d+)(?:,(\d+))? \+\d+(?:,(\d+))? @@", re.MULTILINE)
 

@@ -19,9 +19,9 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from supervisor.reviews.demo.forge.anchors import AnchorPlaces, places
-from supervisor.reviews.demo.forge.conversation import Conversation, user_json
-from supervisor.reviews.demo.forge.state import (
+from supervisor.reviews.demo.anchors import AnchorPlaces, places
+from supervisor.reviews.demo.conversation import Conversation, user_json
+from supervisor.reviews.demo.state import (
     DemoPull,
     DemoRepository,
     Json,

@@ -8,8 +8,8 @@ from urllib.parse import parse_qs
 
 import jwt
 
-from supervisor.reviews.demo.forge.forge import DemoForge
-from supervisor.reviews.demo.forge.state import DemoPull, DemoRepository, Json
+from supervisor.reviews.demo.forge import DemoForge
+from supervisor.reviews.demo.state import DemoPull, DemoRepository, Json
 
 
 class Refusal(Exception):  # noqa: N818

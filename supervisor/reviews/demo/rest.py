@@ -16,9 +16,9 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
-from supervisor.reviews.demo.forge import conversation_routes, git_backend
-from supervisor.reviews.demo.forge.api_call import Call, Refusal, page, pull_of, refuse
-from supervisor.reviews.demo.forge.forge import DemoForge
+from supervisor.reviews.demo import conversation_routes, git_backend
+from supervisor.reviews.demo.api_call import Call, Refusal, page, pull_of, refuse
+from supervisor.reviews.demo.forge import DemoForge
 
 MOST_DIFF_FILES, MOST_DIFF_LINES = 300, 20_000
 _API = "/api"
