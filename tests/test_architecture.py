@@ -170,7 +170,8 @@ def package_of(name: str) -> str:
     if below in ("errors", "settings"):
         return below
     parts = below.split(".")
-    while parts and not ROOT.joinpath("supervisor", *parts).is_dir():
+    # A folder that went may still be there for what Python cached in it.
+    while parts and not any(ROOT.joinpath("supervisor", *parts).glob("*.py")):
         parts.pop()
     return ".".join(parts)
 
