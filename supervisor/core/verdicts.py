@@ -50,6 +50,11 @@ class Rule(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     source: str = ""
     line: int = 0
 
+    @property
+    def is_limited(self) -> bool:
+        """Return whether it isn't always in force."""
+        return self.expires_at is not None or self.session is not None or self.uses is not None
+
 
 class Verdict(msgspec.Struct, frozen=True, gc=False):
     """Answer of the rules. `sticky`: "always allow" must not be offered. `rules`: the text of

@@ -14,10 +14,10 @@ from typing import Any
 from msgspec.structs import replace
 
 from supervisor.core.actions import RULE_CATEGORIES, WORKSPACE, Action, Category, Git
-from supervisor.core.policy.category import Compiled, ProtectedBy, Remark, RuleCategory
+from supervisor.core.policy.category import AnyRule, ProtectedBy, Remark, RuleCategory
 from supervisor.core.policy.protected_names import Protection
 from supervisor.core.text.mistyped import nearest
-from supervisor.core.verdicts import STRICTNESS, Context, Mode, Rule, Verdict
+from supervisor.core.verdicts import STRICTNESS, CompiledRule, Context, Mode, Rule, Verdict
 from supervisor.errors import PolicyError
 
 _NO_NAMES = Protection()
@@ -59,12 +59,12 @@ def rule_category(category: Category) -> RuleCategory:
 # -- which rules another makes superfluous --------------------------------------------------------
 
 
-def compiled(rule: Rule) -> Compiled:
+def compiled(rule: Rule) -> AnyRule:
     """Return the rule with its pattern; a policy holds only rules whose pattern can be read."""
-    return Compiled(rule, rule_category(rule.category).compile(rule.pattern))
+    return CompiledRule(rule, rule_category(rule.category).compile)
 
 
-def contains(outer: Compiled, inner: Compiled, protected_by: ProtectedBy) -> bool:
+def contains(outer: AnyRule, inner: AnyRule, protected_by: ProtectedBy) -> bool:
     """Return whether `outer`, while it is in force, makes `inner` say nothing new. False for an
     `outer` that is less strict.
 
@@ -77,13 +77,13 @@ def contains(outer: Compiled, inner: Compiled, protected_by: ProtectedBy) -> boo
         return False
     # The outer rule's exceptions don't matter where each has a counterpart in the inner one.
     if not set(outer.rule.exceptions) <= (
-        set(inner.rule.exceptions) if outer.is_allow == inner.is_allow else set()
+        set(inner.rule.exceptions) if outer.is_broad == inner.is_broad else set()
     ):
         return False
     return rule_category(outer.rule.category).contains(outer, inner, protected_by)
 
 
-def own_key(rule: Compiled) -> Hashable:
+def own_key(rule: AnyRule) -> Hashable:
     """Return a rule's key among possible containers: the most telling literal text in it.
 
     INVARIANT: where a rule contains another, its key is among the other's `keys_above`.
@@ -92,7 +92,7 @@ def own_key(rule: Compiled) -> Hashable:
     return category, rule_category(category).key(rule.pattern)
 
 
-def keys_above(rule: Compiled) -> Iterator[Hashable]:
+def keys_above(rule: AnyRule) -> Iterator[Hashable]:
     """The keys of every rule that could contain this one, each once or more: an index, so that a
     thousand rules are compared in a moment."""
     category = rule.rule.category
@@ -102,21 +102,21 @@ def keys_above(rule: Compiled) -> Iterator[Hashable]:
 # -- what a single rule means ---------------------------------------------------------------------
 
 
-def never(rule: Compiled, protected_by: ProtectedBy, mode: Mode) -> Remark | None:
+def never(rule: AnyRule, protected_by: ProtectedBy, mode: Mode) -> Remark | None:
     """Return why the rule can match no action; None where that can't be told.
 
     `mode` is the category's mode.
     """
-    if not rule.is_allow:
+    if rule.is_broad:
         return None
     if rule.rule.uses == 0:
         return Remark("may be used 0 times", "say how often, e.g. `uses: 20`, or remove it")
     return rule_category(rule.rule.category).never(rule.pattern, protected_by, mode)
 
 
-def wide(rule: Compiled) -> Remark | None:
+def wide(rule: AnyRule) -> Remark | None:
     """Return what an allow rule lets through beyond its words, or None."""
-    return rule_category(rule.rule.category).wide(rule.pattern) if rule.is_allow else None
+    return None if rule.is_broad else rule_category(rule.rule.category).wide(rule.pattern)
 
 
 def width(rule: Rule) -> str:
@@ -133,8 +133,7 @@ def width(rule: Rule) -> str:
 
 def failing(rule: Rule) -> Iterator[tuple[str, bool]]:
     """The examples that don't hold, each with whether the rule should have matched it."""
-    is_limited = rule.expires_at is not None or rule.session is not None or rule.uses is not None
-    alone = replace(rule, expires_at=None, session=None, uses=None) if is_limited else rule
+    alone = replace(rule, expires_at=None, session=None, uses=None) if rule.is_limited else rule
     judge = rule_category(rule.category).judge([alone], _NO_NAMES)
     for examples, expected in ((rule.match, True), (rule.not_match, False)):
         for example in examples:

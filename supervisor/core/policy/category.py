@@ -58,29 +58,6 @@ def exact(candidates: Iterator[Candidate]) -> Iterator[Option]:
     yield from (Option(one.rule, SPELLED_OUT, 2) for one in candidates if one.label == "exact")
 
 
-class Compiled(NamedTuple):
-    """A rule with its pattern, compiled for its category."""
-
-    rule: Rule
-    pattern: Any
-
-    @property
-    def is_allow(self) -> bool:
-        """Return whether it matches narrowly."""
-        return self.rule.effect == "allow"
-
-    @property
-    def is_unconditional(self) -> bool:
-        """Return whether it is in force always, everywhere and any number of times."""
-        rule = self.rule
-        return (
-            rule.expires_at is None
-            and rule.session is None
-            and not rule.until_session_ends
-            and rule.uses is None
-        )
-
-
 def nothing_remarked(*_: Any) -> None:
     """A category whose rules can always match."""
 
@@ -185,6 +162,9 @@ def look_at[Pattern](
     return RuleLook(True, how) if exception is None else excepted(exception)
 
 
+type AnyRule = CompiledRule[Any]
+
+
 class RuleCategory(NamedTuple):
     """What a category's rules mean. A `pattern` is what `compile` returns.
 
@@ -202,7 +182,7 @@ class RuleCategory(NamedTuple):
     check: Callable[[str, Effect], str]
     compile: Callable[[str], Any]
     judge: Callable[[Sequence[Rule], Protection], Judge[Any]]
-    contains: Callable[[Compiled, Compiled, ProtectedBy], bool]
+    contains: Callable[[AnyRule, AnyRule, ProtectedBy], bool]
     key: Callable[[Any], Hashable]
     keys_above: Callable[[Any], Iterator[Hashable]]
     wide: Callable[[Any], Remark | None]

@@ -50,11 +50,7 @@ class CommandJudge(Judge[_Seen]):
         # Sorted, so that the words of a verdict don't depend on the order of the file either.
         self._rules = tuple(sorted(rules, key=lambda rule: (rule.text, rule.id)))
         # Those that aren't always in force.
-        self._limited = tuple(
-            index
-            for index, rule in enumerate(self._rules)
-            if rule.expires_at is not None or rule.session is not None or rule.uses is not None
-        )
+        self._limited = tuple(index for index, rule in enumerate(self._rules) if rule.is_limited)
         self._compiled: tuple[frozenset[int], dict[Effect, Rules[int]]] | None = None
 
     @staticmethod

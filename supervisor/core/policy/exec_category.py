@@ -16,8 +16,8 @@ from supervisor.core.actions import WORKSPACE, Exec
 from supervisor.core.policy.category import (
     ONE_WILDCARD,
     SPELLED_OUT,
+    AnyRule,
     Candidate,
-    Compiled,
     Option,
     ProtectedBy,
     Reading,
@@ -48,10 +48,10 @@ _LOOPBACK_URL = re.compile(
 _CURL_FLAGS = re.compile(r"-[sSfiIv]+\Z|--(?:silent|show-error|fail|include|head)\Z")
 
 
-def _contains(outer: Compiled, inner: Compiled, _: ProtectedBy) -> bool:
-    if outer.is_allow:
+def _contains(outer: AnyRule, inner: AnyRule, _: ProtectedBy) -> bool:
+    if not outer.is_broad:
         return exec_containment.allow_in_allow(outer.pattern, inner.pattern)
-    if inner.is_allow:
+    if not inner.is_broad:
         return exec_containment.allow_in_strict(outer.pattern, inner.pattern)
     return exec_containment.strict_in_strict(outer.pattern, inner.pattern)
 

@@ -12,8 +12,8 @@ from supervisor.core.policy.category import (
     ONE_WILDCARD,
     SPELLED_OUT,
     WHOLE_TREE,
+    AnyRule,
     Candidate,
-    Compiled,
     Option,
     ProtectedBy,
     Reading,
@@ -49,12 +49,12 @@ def _compile(pattern: str) -> Glob:
     return Glob("**" if pattern == "*" else tidy(pattern))
 
 
-def _contains(outer: Compiled, inner: Compiled, protected_by: ProtectedBy) -> bool:
+def _contains(outer: AnyRule, inner: AnyRule, protected_by: ProtectedBy) -> bool:
     wide: Glob = outer.pattern
     narrow: Glob = inner.pattern
     if not path_in_path(wide.text, narrow.text):
         return False
-    if not inner.is_allow and not path_in_path(fold(wide.text), fold(narrow.text)):
+    if inner.is_broad and not path_in_path(fold(wide.text), fold(narrow.text)):
         return False
     # A rule that spells a protected name out lifts its protection; a wildcard doesn't. A deny rule
     # lifts nothing, and wins.

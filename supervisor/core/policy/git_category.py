@@ -14,8 +14,8 @@ from supervisor.core.policy.category import (
     MOST_PARTS,
     ONE_WILDCARD,
     SPELLED_OUT,
+    AnyRule,
     Candidate,
-    Compiled,
     Option,
     ProtectedBy,
     Reading,
@@ -62,13 +62,13 @@ _NAMESPACES = ("refs/", "tags/", "heads/", "remotes/", "+")
 # -- containment -----------------------------------------------------------------------------------
 
 
-def _contains(outer: Compiled, inner: Compiled, _: ProtectedBy) -> bool:
+def _contains(outer: AnyRule, inner: AnyRule, _: ProtectedBy) -> bool:
     wide: GitPattern = outer.pattern
     narrow: GitPattern = inner.pattern
-    if wide == narrow and outer.is_allow == inner.is_allow:
+    if wide == narrow and outer.is_broad == inner.is_broad:
         return True
     special, mine = _special(wide), _special(narrow)
-    if outer.is_allow:
+    if not outer.is_broad:
         # The rest of a bare rule's scope has no name here.
         return (
             special == mine
@@ -77,13 +77,9 @@ def _contains(outer: Compiled, inner: Compiled, _: ProtectedBy) -> bool:
         )
     if not special <= mine or (narrow.is_bare and not wide.is_bare):
         return False
-    if (
-        not inner.is_allow
-        and git_rules.names_a_branch(narrow)
-        and not git_rules.names_a_branch(wide)
-    ):
+    if inner.is_broad and git_rules.names_a_branch(narrow) and not git_rules.names_a_branch(wide):
         return False
-    return wide.is_bare or _called_in(wide.words, narrow.words, is_allow=inner.is_allow)
+    return wide.is_bare or _called_in(wide.words, narrow.words, is_allow=not inner.is_broad)
 
 
 def _special(pattern: GitPattern) -> frozenset[str]:

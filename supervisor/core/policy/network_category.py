@@ -16,8 +16,8 @@ from supervisor.core.policy.category import (
     NEAR,
     ONE_WILDCARD,
     SPELLED_OUT,
+    AnyRule,
     Candidate,
-    Compiled,
     Label,
     Option,
     ProtectedBy,
@@ -65,15 +65,17 @@ _MANY = {4: 1 << 16, 6: 1 << 96}
 # -- containment -----------------------------------------------------------------------------------
 
 
-def _contains(outer: Compiled, inner: Compiled, _: ProtectedBy) -> bool:
+def _contains(outer: AnyRule, inner: AnyRule, _: ProtectedBy) -> bool:
     wide: NetworkPattern = outer.pattern
     narrow: NetworkPattern = inner.pattern
-    if not _hosts_in(wide, narrow, broad=not outer.is_allow):
+    if not _hosts_in(wide, narrow, broad=outer.is_broad):
         return False
     # An allow rule that names private addresses lets them be dialled at all: without it they are
     # denied, not asked.
-    if inner.is_allow and narrow.network is not None and is_nowhere_public(narrow.network):
-        names_them = outer.is_allow and wide.network is not None and is_nowhere_public(wide.network)
+    if not inner.is_broad and narrow.network is not None and is_nowhere_public(narrow.network):
+        names_them = (
+            not outer.is_broad and wide.network is not None and is_nowhere_public(wide.network)
+        )
         if outer.rule.effect != "deny" and not names_them:
             return False
     if not _ports_in(wide, narrow, outer, inner):
@@ -84,7 +86,7 @@ def _contains(outer: Compiled, inner: Compiled, _: ProtectedBy) -> bool:
     # forbid.
     return (
         narrow.glob is not None
-        and outer.is_allow == inner.is_allow
+        and outer.is_broad == inner.is_broad
         and _requests_in(wide, narrow, inner)
     )
 
@@ -107,12 +109,10 @@ def _hosts_in(wide: NetworkPattern, narrow: NetworkPattern, *, broad: bool) -> b
     return narrow.network[0] in wide.network and narrow.network[-1] in wide.network
 
 
-def _ports_in(
-    wide: NetworkPattern, narrow: NetworkPattern, outer: Compiled, inner: Compiled
-) -> bool:
-    if not outer.is_allow and wide.port is None:
+def _ports_in(wide: NetworkPattern, narrow: NetworkPattern, outer: AnyRule, inner: AnyRule) -> bool:
+    if outer.is_broad and wide.port is None:
         return True
-    if not inner.is_allow:
+    if inner.is_broad:
         return narrow.port == wide.port
     return _own_ports(narrow) <= _own_ports(wide)
 
@@ -125,7 +125,7 @@ def _own_ports(pattern: NetworkPattern) -> frozenset[int]:
     return frozenset({default}) if default else WEB_PORTS
 
 
-def _requests_in(wide: NetworkPattern, narrow: NetworkPattern, inner: Compiled) -> bool:
+def _requests_in(wide: NetworkPattern, narrow: NetworkPattern, inner: AnyRule) -> bool:
     if wide.scheme not in (None, narrow.scheme) or narrow.glob is None or wide.glob is None:
         return False
     if wide.methods is not None and not (
@@ -134,7 +134,7 @@ def _requests_in(wide: NetworkPattern, narrow: NetworkPattern, inner: Compiled) 
         return False
     if not path_in_path(wide.glob.text, narrow.glob.text):
         return False
-    return inner.is_allow or (
+    return not inner.is_broad or (
         wide.folded is not None
         and narrow.folded is not None
         and path_in_path(wide.folded.text, narrow.folded.text)

@@ -24,8 +24,8 @@ from supervisor.core.policy.category import (
     FAR,
     MOST_PARTS,
     NEAR,
+    AnyRule,
     Candidate,
-    Compiled,
     ProtectedBy,
     Reading,
     Remark,
@@ -47,11 +47,11 @@ _NAMED = re.compile(r"([a-z]+):(\S+)\Z")
 # -- containment -----------------------------------------------------------------------------------
 
 
-def _contains(outer: Compiled, inner: Compiled, _: ProtectedBy) -> bool:
+def _contains(outer: AnyRule, inner: AnyRule, _: ProtectedBy) -> bool:
     wide: PackagePattern = outer.pattern
     narrow: PackagePattern = inner.pattern
     if wide.is_bare:
-        return not outer.is_allow
+        return outer.is_broad
     if (
         narrow.is_bare
         or not star_within(wide.manager, narrow.manager)
@@ -62,7 +62,7 @@ def _contains(outer: Compiled, inner: Compiled, _: ProtectedBy) -> bool:
         narrow.operation is not None and star_within(wide.operation, narrow.operation)
     ):
         return False
-    if outer.is_allow:
+    if not outer.is_broad:
         return _item_in(wide, narrow)
     if wide.item is None or is_star(wide.item):
         return True

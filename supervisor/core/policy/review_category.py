@@ -10,8 +10,8 @@ from supervisor.core.forge_acts import OPERATION_WORDS, Act
 from supervisor.core.policy import review_rules
 from supervisor.core.policy.category import (
     FAR,
+    AnyRule,
     Candidate,
-    Compiled,
     ProtectedBy,
     Reading,
     Remark,
@@ -25,9 +25,9 @@ from supervisor.core.policy.review_rules import ReviewJudge, ReviewPattern, Seen
 from supervisor.core.verdicts import CompiledRule, Context, Rule, Verdict
 
 
-def _contains(outer: Compiled, inner: Compiled, _: ProtectedBy) -> bool:
-    return outer.is_allow == inner.is_allow and review_rules.within(
-        inner.pattern, outer.pattern, is_allow=outer.is_allow
+def _contains(outer: AnyRule, inner: AnyRule, _: ProtectedBy) -> bool:
+    return outer.is_broad == inner.is_broad and review_rules.within(
+        inner.pattern, outer.pattern, is_allow=not outer.is_broad
     )
 
 

@@ -15,7 +15,7 @@ import msgspec
 
 from supervisor.core.actions import Effect
 from supervisor.core.policy.categories import compiled, contains, keys_above, never, own_key
-from supervisor.core.policy.category import Compiled, ProtectedBy
+from supervisor.core.policy.category import AnyRule, ProtectedBy
 from supervisor.core.policy.file_rules import FileJudge
 from supervisor.core.policy.rules import Policy
 from supervisor.core.verdicts import STRICTNESS, Rule
@@ -79,9 +79,9 @@ class Superfluous:
         self.policy = policy
         self.protected_by = protected_by
         self.numbers = {id(rule): number for number, rule in enumerate(rules)}
-        self.found: dict[Hashable, list[Compiled]] = defaultdict(list)
+        self.found: dict[Hashable, list[AnyRule]] = defaultdict(list)
         for one in map(compiled, rules):
-            if one.is_unconditional:
+            if _is_unconditional(one.rule):
                 self.found[own_key(one)].append(one)
 
     def of(self, rule: Rule) -> RuleFinding | None:
@@ -102,7 +102,7 @@ class Superfluous:
         says = "says the same as" if contains(inner, outer, self.protected_by) else "is covered by"
         return finding("covered", rule, f"{says} {outer.rule.text}{where}", "remove it", by)
 
-    def outer(self, inner: Compiled) -> Iterator[Compiled]:
+    def outer(self, inner: AnyRule) -> Iterator[AnyRule]:
         """Return the rules that make this one superfluous; of two equal rules, the later one is."""
         number = self.numbers[id(inner.rule)]
         for key in dict.fromkeys(keys_above(inner)):
@@ -112,7 +112,7 @@ class Superfluous:
                 is_earlier = self.numbers[id(one.rule)] < number
                 if (
                     is_earlier
-                    or not inner.is_unconditional
+                    or not _is_unconditional(inner.rule)
                     or not contains(inner, one, self.protected_by)
                 ):
                     yield one
@@ -120,3 +120,8 @@ class Superfluous:
 
 def _where(rule: Rule) -> str:
     return f" ({rule.source}:{rule.line})" if rule.source and rule.line else ""
+
+
+def _is_unconditional(rule: Rule) -> bool:
+    """Return whether it is in force always, everywhere and any number of times."""
+    return not rule.is_limited and not rule.until_session_ends

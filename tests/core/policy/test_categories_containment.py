@@ -4,13 +4,13 @@ shows otherwise."""
 from typing import Any
 
 from supervisor.core.policy.categories import compiled, contains
-from supervisor.core.policy.category import Compiled
+from supervisor.core.policy.category import AnyRule
 from supervisor.core.policy.policy_text import policy_from_data
 from supervisor.core.text.globs import path_in_path
 from tests.tables import each_row
 
 
-def made(effect: str, rule: str | dict[str, Any]) -> Compiled:
+def made(effect: str, rule: str | dict[str, Any]) -> AnyRule:
     return compiled(policy_from_data({effect: [rule]}).rules[0])
 
 
