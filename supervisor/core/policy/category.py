@@ -58,10 +58,6 @@ def exact(candidates: Iterator[Candidate]) -> Iterator[Option]:
     yield from (Option(one.rule, SPELLED_OUT, 2) for one in candidates if one.label == "exact")
 
 
-def nothing_remarked(*_: Any) -> None:
-    """A category whose rules can always match."""
-
-
 # What became of a rule, the most telling first.
 #   decides    it made the verdict
 #   overruled  it matches, but a stricter rule does too
@@ -166,32 +162,32 @@ type AnyRule = CompiledRule[Any]
 
 
 class RuleCategory(NamedTuple):
-    """What a category's rules mean. A `pattern` is what `compile` returns.
+    """What a category's rules mean. A `pattern` is what `compile` returns."""
 
-    `check` raises `PolicyError` where a text can't stand in the list of `effect`; it returns a
-    warning, or nothing. `judge` builds the judge of some rules. `contains`: see `categories`.
-    `key` is the most telling literal text of a pattern, `keys_above` that of each pattern which
-    could contain it. `never` says why an allow rule can match no action, `wide` what it lets
-    through beyond its words; `width` describes a pattern's scope, and `is_wide_unsaid` that it
-    leaves to `wide` what the words don't show. `example` is the action that a rule's example
-    stands for, `candidates` are rules that would allow an action, `options` those that may be
-    learned from it. `read` tells `explain` how a
-    judge of these rules reads an action.
-    """
-
+    # Raises `PolicyError` for a text that can't stand in the list of an effect; returns a warning,
+    # or nothing. Cheap: it needn't compile.
     check: Callable[[str, Effect], str]
     compile: Callable[[str], Any]
     judge: Callable[[Sequence[Rule], Protection], Judge[Any]]
+    # How a judge of these rules reads an action, for `explain`.
+    read: Callable[[Any, Sequence[Rule], Any, Context], Reading]
+    # Whether an outer rule makes an inner one say nothing new: see `categories.contains`.
     contains: Callable[[AnyRule, AnyRule, ProtectedBy], bool]
+    # The most telling literal text of a pattern, and that of each pattern which could contain it.
     key: Callable[[Any], Hashable]
     keys_above: Callable[[Any], Iterator[Hashable]]
-    wide: Callable[[Any], Remark | None]
+    # A pattern's scope in words; what an allow rule lets through beyond its own words.
     width: Callable[[Any], str]
+    wide: Callable[[Any], Remark | None]
+    # The action that a rule's example stands for.
     example: Callable[[str], Action]
+    # Rules that would allow an action, commands being run in a folder.
     candidates: Callable[[Any, str], Iterator[Candidate]]
-    read: Callable[[Any, Sequence[Rule], Any, Context], Reading]
+    # Rules that may be learned from an approved action.
     options: Callable[[Any], Iterator[Option]] = lambda _: iter(())
-    never: Callable[[Any, ProtectedBy, Mode], Remark | None] = nothing_remarked
+    # Why an allow rule can match no action.
+    never: Callable[[Any, ProtectedBy, Mode], Remark | None] = lambda *_: None
+    # Whether `width` leaves to `wide` what the words don't show.
     is_wide_unsaid: bool = False
 
 
