@@ -5,12 +5,14 @@
     stop    sessions (denied, last pass, agents ended) -> operator's clients told -> egress -> hits,
             audit, lock
 
-Nothing is global: two supervisors on two data folders can run in one process.
+Nothing is global: two supervisors on two data folders can run in one process. `run_session` is one
+session from its start to its end, and `handle_signals` what ends a supervisor.
 """
 
 import asyncio
 import contextlib
 import os
+import signal
 import socket
 import sys
 from collections.abc import Awaitable, Callable, Sequence
@@ -38,7 +40,7 @@ from supervisor.core.budget import parse_budget
 from supervisor.core.forge_acts import Act
 from supervisor.core.network.credentials import check_secret
 from supervisor.core.secrets.redact import Redactor
-from supervisor.errors import GatehouseError, StorageError
+from supervisor.errors import GatehouseError, SandboxError, StorageError
 from supervisor.gate import audit_lines
 from supervisor.gate.gate import Gate
 from supervisor.ledger.spending import Spending, read_prices
@@ -67,6 +69,7 @@ from supervisor.sessions.kept_copies import KeptCopies
 from supervisor.sessions.session_manager import SessionManager
 from supervisor.sessions.session_sandboxes import PROXY_PORT
 from supervisor.sessions.standing import standing
+from supervisor.sessions.start_session import StartSession
 from supervisor.settings import ROOT, Settings
 from supervisor.store.engine import open_database
 from supervisor.workspace.channel import WorkspaceChannel
@@ -561,3 +564,43 @@ def install_broker(
     registry = RegistryClient(*reach, setup.ca_bundle)
     plans = PackagePlans(gate, runs, registry, clock.now)
     return PackageBroker(gate, plans, runs, setup, is_offered=is_offered)
+
+
+async def run_session(
+    supervisor: Supervisor, wanted: StartSession, started: Callable[[str], None]
+) -> int:
+    """Run one session to its end; the exit code of `gatehouse run`: the agent's own, 0 where
+    MAX_UPTIME or a person ended it."""
+    sessions = supervisor.parts.sessions
+    session = await sessions.start(wanted)
+    started(session.id)
+
+    async def stop_with_supervisor() -> None:
+        await supervisor.wait_for_stop()
+        await sessions.stop(session.id, reason=STOPPED, by="operator")
+
+    async with asyncio.TaskGroup() as tasks:
+        stopping = tasks.create_task(stop_with_supervisor())
+        final = await sessions.wait_ended(session.id)
+        stopping.cancel()
+    if final.ended_at is None:
+        raise StorageError(
+            "the session has ended, but its end couldn't be put on record",
+            "see the lines above; `gatehouse audit` has what could be, and the next start the rest",
+        )
+    if final.started_at is None and not supervisor.stopping:
+        raise SandboxError(final.end_reason)
+    return final.exit_code or 0 if final.agent_exited_at is not None else 0
+
+
+def handle_signals(supervisor: Supervisor) -> None:
+    """SIGTERM, SIGINT and SIGHUP end the supervisor in order. SIGINT, or a second signal, waits
+    for no review under way."""
+    loop = asyncio.get_running_loop()
+
+    def stop(number: int) -> None:
+        supervisor.request_stop(is_hurried=number == signal.SIGINT or supervisor.stopping)
+
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+        if number != signal.SIGHUP or signal.getsignal(number) != signal.SIG_IGN:  # nohup
+            loop.add_signal_handler(number, stop, number)

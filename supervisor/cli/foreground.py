@@ -161,8 +161,7 @@ async def _keep_running(
     began: Callable[[int], None] | None = None,
 ) -> int:
     """`began` is called with the port of the door for webhooks."""
-    from supervisor.app.app import Supervisor
-    from supervisor.app.running import handle_signals
+    from supervisor.app.app import Supervisor, handle_signals
 
     async with Supervisor(settings) as supervisor:
         handle_signals(supervisor)
@@ -224,8 +223,7 @@ def _schedule(supervisor: Any) -> Any:
 
 
 async def _supervise(settings: Settings, wanted: Any, *, open_browser: bool, stay: bool) -> int:
-    from supervisor.app.app import Supervisor
-    from supervisor.app.running import handle_signals, run_session
+    from supervisor.app.app import Supervisor, handle_signals, run_session
 
     async with Supervisor(settings) as supervisor:
         handle_signals(supervisor)

@@ -26,8 +26,7 @@ from supervisor.server.agent.agent_calls import AgentCalls
 from supervisor.server.common.auth import BadTokens, OperatorAuth
 from supervisor.server.common.errors import HANDLERS, ErrorPage
 from supervisor.server.common.parts import Parts
-from supervisor.server.common.refused_attempts import RefusedAttempts
-from supervisor.server.common.request_guard import AgentDoor, OperatorDoor
+from supervisor.server.common.request_guard import AgentDoor, OperatorDoor, RefusedAttempts
 from supervisor.server.operator import operator_api
 from supervisor.server.operator.change_sets import ChangeSets
 from supervisor.server.operator.live import Live

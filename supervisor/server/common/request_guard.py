@@ -12,7 +12,9 @@ state change of a cookie's holder.
 """
 
 import asyncio
+import contextlib
 from collections.abc import Awaitable, Callable, Iterable, MutableMapping
+from dataclasses import dataclass, field
 from http import HTTPStatus
 from typing import Any
 
@@ -21,7 +23,8 @@ from litestar.exceptions import HTTPException, ServiceUnavailableException
 
 from supervisor.base.clock import Clock
 from supervisor.core.text.numbers import whole_number
-from supervisor.errors import GatehouseError
+from supervisor.errors import GatehouseError, StorageError
+from supervisor.records.audit import Audit
 from supervisor.server.common.auth import BadTokens, Operator, OperatorAuth, same
 from supervisor.server.common.errors import ErrorBody, ErrorPage
 
@@ -36,6 +39,9 @@ AGENT_CALLS_PER_S = 60.0
 # Of bodies that the agents' doors hold at once.
 MOST_OF_SESSION = 48 * 1024 * 1024
 MOST_OF_ALL = 192 * 1024 * 1024
+# Of attempts that were refused: how long they are counted, and of each fact on record.
+WINDOW_S = 60.0
+MOST_CHARS = 200
 _SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
 _HEADERS = {
     b"cache-control": b"no-store",
@@ -475,3 +481,58 @@ async def _turn_away(
         {"type": f"{prefix}http.response.start", "status": turned.status, "headers": headers}
     )
     await send({"type": f"{prefix}http.response.body", "body": content, "more_body": False})
+
+
+@dataclass
+class _Window:
+    """The counts since the line that opened it, and the newest of that."""
+
+    ends_at: float
+    count: int = 0
+    newest: dict[str, Any] = field(default_factory=dict)
+
+
+class RefusedAttempts:
+    """Puts on record what was refused on the way to an answer: wrong credentials, another site's
+    page, a request that isn't the one shown.
+
+    INVARIANT: a flood fills no disk. The first of a kind is a line at once; what follows within
+    `WINDOW_S` is counted, and is one line then. The kinds are few and ours, so it is a few lines a
+    minute at most. `tell` is for the housekeeping, and for the end.
+    """
+
+    def __init__(self, audit: Audit, clock: Clock) -> None:
+        self._audit = audit
+        self._clock = clock
+        self._windows: dict[str, _Window] = {}
+
+    def note(self, refused: str, **facts: str | None) -> None:
+        """One more; `refused` is one of our own few words for what was wrong. Facts are cut: a
+        caller says them."""
+        cut = {name: value[:MOST_CHARS] for name, value in facts.items() if value}
+        now = self._clock.monotonic()
+        window = self._windows.get(refused)
+        if window is None or now >= window.ends_at:
+            self._tell(refused)
+            self._windows[refused] = _Window(now + WINDOW_S)
+            self._record(refused, 1, cut)
+        else:
+            window.count += 1
+            window.newest = cut
+
+    def tell(self, *, is_end: bool = False) -> None:
+        """Record what was counted in windows that are over, or in all of them."""
+        now = self._clock.monotonic()
+        for refused, window in list(self._windows.items()):
+            if is_end or now >= window.ends_at:
+                self._tell(refused)
+                del self._windows[refused]
+
+    def _tell(self, refused: str) -> None:
+        window = self._windows.get(refused)
+        if window is not None and window.count:
+            self._record(refused, window.count, window.newest)
+
+    def _record(self, refused: str, count: int, facts: dict[str, str]) -> None:
+        with contextlib.suppress(StorageError):  # it was refused all the same
+            self._audit.record("operator_refused", refused=refused, count=count, **facts)

@@ -44,10 +44,9 @@ from supervisor.workspace.disk.scan import (
     look,
     read_file,
 )
-from supervisor.workspace.trees.missing_parents import Ways
 from supervisor.workspace.trees.repositories import Repositories
 from supervisor.workspace.trees.secrets_seen import hazards_of_kept
-from supervisor.workspace.trees.trees import Sides
+from supervisor.workspace.trees.trees import Sides, Ways
 
 COPY_INSIDE = f"{WORKSPACE}/"
 CONTAINED = "contained in the newer request for this file"

@@ -47,9 +47,8 @@ from supervisor.workspace.compare.refused_paths import Refusals, SessionGit
 from supervisor.workspace.disk.scan import readable_entries, signature_at
 from supervisor.workspace.disk.watch import Watcher
 from supervisor.workspace.trees.ignores import Ignores
-from supervisor.workspace.trees.missing_parents import Ways
 from supervisor.workspace.trees.repositories import Repositories
-from supervisor.workspace.trees.trees import Sides
+from supervisor.workspace.trees.trees import Sides, Ways
 from supervisor.workspace.trees.walk import Walk
 
 REASON = "changed in the private copy"

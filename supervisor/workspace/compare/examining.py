@@ -28,9 +28,8 @@ from supervisor.workspace.disk.scan import (
     read_file,
     signature_at,
 )
-from supervisor.workspace.trees.missing_parents import Ways
 from supervisor.workspace.trees.secrets_seen import hazards_of_kept
-from supervisor.workspace.trees.trees import Sides
+from supervisor.workspace.trees.trees import Sides, Ways
 
 _OF_FILES = ("write", "chmod", "swap")
 # Of all merge bases that a session keeps.

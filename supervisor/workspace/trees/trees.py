@@ -20,8 +20,9 @@ from supervisor.core.files.changes import (
     kind_of,
     signature_of,
 )
+from supervisor.core.files.new_folders import FolderModes, meant
 from supervisor.errors import GatehouseError
-from supervisor.workspace.disk.beneath import Root, is_git_name
+from supervisor.workspace.disk.beneath import PathError, Root, is_git_name, split
 from supervisor.workspace.disk.blobs import BlobStore
 from supervisor.workspace.disk.overlay_changes import Upper
 from supervisor.workspace.disk.scan import (
@@ -418,3 +419,32 @@ class Sides:
 
 def _folder(name: str) -> str:
     return name.rpartition("/")[0]
+
+
+class Ways:
+    """Parent folders that new paths need on the host, with the copy's permissions, for one run over
+    many paths: each folder is looked at once. It follows no link and changes nothing. Blocking:
+    call it in a thread."""
+
+    def __init__(self, sides: Sides) -> None:
+        self._sides = sides
+        self._ways: dict[str, FolderModes] = {"": ()}
+
+    def to(self, name: str) -> FolderModes:
+        """Return the folders that a path needs first."""
+        folder = name.rpartition("/")[0]
+        if folder not in self._ways:
+            self._ways[folder] = self._look(folder)
+        return self._ways[folder]
+
+    def _look(self, folder: str) -> FolderModes:
+        try:
+            split(folder)
+        except PathError:
+            return ()  # nothing can be there
+        if signature_at(self._sides.host, folder) is not None:
+            return ()
+        # A look for what isn't there would keep an overlay from showing it later.
+        mine = signature_at(self._sides.copy, folder) if self._sides.is_of_agent(folder) else None
+        mode = meant(mine[4]) if mine is not None and stat.S_ISDIR(mine[4]) else ANY_MODE
+        return (*self.to(folder), (folder, mode))

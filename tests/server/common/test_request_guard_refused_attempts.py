@@ -9,8 +9,7 @@ from litestar import Litestar
 from supervisor.core.actions import Exec
 from supervisor.records.audit_chain import newest_first
 from supervisor.server.common.auth import MOST_BAD_TOKENS, OperatorAuth
-from supervisor.server.common.refused_attempts import MOST_CHARS, WINDOW_S
-from supervisor.server.common.request_guard import CSRF_HEADER
+from supervisor.server.common.request_guard import CSRF_HEADER, MOST_CHARS, WINDOW_S
 from tests.fakes.parts import FakeParts
 from tests.server.conftest import ORIGIN, client_of
 
