@@ -9,7 +9,7 @@ from typing import Literal
 
 from msgspec.structs import replace
 
-from supervisor.core.actions import Effect, Network, is_read_with_body
+from supervisor.core.actions import Network, is_read_with_body
 from supervisor.core.policy.category import (
     FAR,
     MOST_PARTS,
@@ -27,6 +27,7 @@ from supervisor.core.policy.category import (
     RuleLook,
     Topic,
     excepted,
+    look_at,
     miss,
 )
 from supervisor.core.policy.network_patterns import (
@@ -38,7 +39,7 @@ from supervisor.core.policy.network_patterns import (
     names_address,
     parse,
 )
-from supervisor.core.policy.network_rules import NetworkJudge, check_pattern
+from supervisor.core.policy.network_rules import NetworkJudge, NetworkRule, check_pattern
 from supervisor.core.text.globs import longest_segment, path_in_path, spelled_segments
 from supervisor.core.text.hosts import (
     LIFTABLE,
@@ -381,25 +382,17 @@ def _at_target(rule: Rule, target: Target, closing: Sequence[Rule]) -> RuleLook:
     if rule in closing:
         why = "denies every request to this host, so no connection is opened for them"
         return RuleLook(True, why)
-    pattern = parse(rule.pattern)
-    if not pattern.matches(target, broad=rule.effect != "allow"):
-        return _miss(pattern, target, rule.effect)
-    exception = _exception(rule, target)
-    return excepted(exception) if exception else RuleLook(True, _how(pattern, target))
-
-
-def _exception(rule: Rule, target: Target) -> str | None:
-    broad = rule.effect == "allow"
-    return next((one for one in rule.exceptions if parse(one).matches(target, broad=broad)), None)
+    one = NetworkRule(rule)
+    return look_at(one, target, _how(one.pattern, target), _miss)
 
 
 def _at_address(rule: Rule, target: Target, address: Address) -> RuleLook:
     if rule.effect != "allow":
         return miss("only an allow rule can name an address", FAR)
-    literal = as_literal(target, address)
-    if not names_address(parse(rule.pattern), literal):
+    one, literal = NetworkRule(rule), as_literal(target, address)
+    if not names_address(one.pattern, literal):
         return miss(f"doesn't name the address `{address}`", FAR)
-    exception = _exception(rule, literal)
+    exception = one.exception_for(literal)
     return excepted(exception) if exception else RuleLook(True, f"names `{address}`")
 
 
@@ -407,8 +400,7 @@ def _opening(
     pattern: NetworkPattern, target: Target, missed: RuleLook, *, is_opened: bool
 ) -> RuleLook:
     """Return what a rule about requests says of a mere connection."""
-    names = pattern.names_port(target, broad=False) and pattern.names_host(target, broad=False)
-    if pattern.glob is None or not names:
+    if pattern.glob is None or not pattern.names(target):
         return missed
     if is_opened:
         why = (
@@ -497,10 +489,9 @@ def _how(pattern: NetworkPattern, target: Target) -> str:
     return whom
 
 
-def _miss(pattern: NetworkPattern, target: Target, effect: Effect) -> RuleLook:
+def _miss(pattern: NetworkPattern, target: Target, broad: bool) -> RuleLook:
     """Return the first part of a rule that differs, in the order host, port, URL; the later, the
     nearer."""
-    broad = effect != "allow"
     if not pattern.names_host(target, broad=broad):
         return _other_host(pattern, target)
     host = "is about every host" if pattern.is_every_host else "names the host"

@@ -64,6 +64,14 @@ class Target(NamedTuple):
     resolved: tuple[Address, ...] = ()
     is_read_with_body: bool = False
 
+    def is_covered(self, pattern: "NetworkPattern") -> bool:
+        """Return whether an allow rule covers it."""
+        return pattern.matches(self, broad=False)
+
+    def is_touched(self, pattern: "NetworkPattern") -> bool:
+        """Return whether a deny or ask rule is about it."""
+        return pattern.matches(self, broad=True)
+
 
 class NetworkPattern(NamedTuple):
     """Compiled pattern. At most one of `host`, `suffix`, `network` is set; without one it means
@@ -105,6 +113,10 @@ class NetworkPattern(NamedTuple):
             return True
         default = DEFAULT_PORTS.get(self.scheme or "")
         return target.port == default if default else target.port in WEB_PORTS
+
+    def names(self, target: Target) -> bool:
+        """Return whether an allow rule means the target's host and port."""
+        return self.names_port(target, broad=False) and self.names_host(target, broad=False)
 
     def matches(self, target: Target, *, broad: bool) -> bool:
         """Return whether the pattern covers the target as a whole. A URL never matches a mere

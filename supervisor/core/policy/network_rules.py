@@ -36,12 +36,14 @@ from supervisor.core.text.hosts import (
 from supervisor.core.text.prefixes import FEW, Prefixes
 from supervisor.core.text.urls import DEFAULT_PORTS, Path, split_authority
 from supervisor.core.verdicts import (
+    CompiledRule,
     Context,
     Forced,
     Judge,
     Matches,
     Mode,
     Rule,
+    Sought,
     Verdict,
     by_rules,
     verdict_of,
@@ -63,38 +65,25 @@ def check_pattern(pattern: str, effect: Effect) -> str:
     return check(pattern, allows=effect == "allow")
 
 
-class _Entry:
-    """A rule with its pattern; the exceptions are compiled when they are first asked.
-    `is_broad`: it doesn't allow."""
+class NetworkRule(CompiledRule[NetworkPattern]):
+    """A rule with its patterns."""
 
-    __slots__ = ("_exceptions", "is_broad", "pattern", "rule")
+    __slots__ = ()
 
     def __init__(self, rule: Rule) -> None:
-        self.rule = rule
-        self.pattern = parse(rule.pattern)
-        self.is_broad = rule.effect != "allow"
-        self._exceptions: tuple[NetworkPattern, ...] | None = () if not rule.exceptions else None
+        super().__init__(rule, parse)
 
-    @property
-    def exceptions(self) -> tuple[NetworkPattern, ...]:
-        if self._exceptions is None:
-            self._exceptions = tuple(parse(text) for text in self.rule.exceptions)
-        return self._exceptions
-
-    def is_excepted(self, target: Target) -> bool:
-        """An exception of an allow rule is broad, one of a deny or ask rule narrow: each errs to
-        the stricter side.
+    def exception_for(self, sought: Sought[NetworkPattern]) -> str | None:
+        """Return the exception that takes a target out.
 
         A deny or ask rule with an excepted request leaves the connection to the other rules: each
         request in it is judged (`looks_into`).
         """
-        broad = self.rule.effect == "allow"
-        if target.path is None and not broad:
-            return any(
-                one.names_port(target, broad=False) and one.names_host(target, broad=False)
-                for one in self.exceptions
-            )
-        return any(one.matches(target, broad=broad) for one in self.exceptions)
+        assert isinstance(sought, Target)
+        if sought.path is not None or not self.is_broad:
+            return super().exception_for(sought)
+        texts = zip(self.rule.exceptions, self.exceptions, strict=True)
+        return next((text for text, one in texts if one.names(sought)), None)
 
     @property
     def is_about_requests(self) -> bool:
@@ -119,7 +108,7 @@ class _Entry:
             self.may_close
             and self.pattern.names_port(target, broad=True)
             and self.pattern.names_host(target, broad=True)
-            and not self.is_excepted(target)
+            and self.exception_for(target) is None
         )
 
 
@@ -127,16 +116,16 @@ class _Index:
     """The rules by host, by parent domain, by network, and the rest."""
 
     def __init__(self, rules: Sequence[Rule]) -> None:
-        self.by_host: dict[str, list[_Entry]] = {}
-        self.by_suffix: dict[str, list[_Entry]] = {}
-        self.by_network: dict[tuple[int, int], dict[int, list[_Entry]]] = {}
-        self.every: list[_Entry] = []
+        self.by_host: dict[str, list[NetworkRule]] = {}
+        self.by_suffix: dict[str, list[NetworkRule]] = {}
+        self.by_network: dict[tuple[int, int], dict[int, list[NetworkRule]]] = {}
+        self.every: list[NetworkRule] = []
         self._can_close = False
         self._by_path: dict[str, _ByPath] = {}
         for rule in rules:
-            self._add(_Entry(rule))
+            self._add(NetworkRule(rule))
 
-    def _add(self, entry: _Entry) -> None:
+    def _add(self, entry: NetworkRule) -> None:
         pattern = entry.pattern
         self._can_close = self._can_close or entry.may_close
         if pattern.host is not None:
@@ -150,7 +139,7 @@ class _Index:
         else:
             self.every.append(entry)
 
-    def about_host(self, host: str, path: Path | None = None) -> list[_Entry]:
+    def about_host(self, host: str, path: Path | None = None) -> list[NetworkRule]:
         """Return the entries whose pattern could name this host; with a path, only those that could
         be about it."""
         found = [*self.every]
@@ -165,7 +154,9 @@ class _Index:
                 at = host.find(".", at + 1)
         return found
 
-    def _about_path(self, hosts: str, entries: list[_Entry], path: Path | None) -> list[_Entry]:
+    def _about_path(
+        self, hosts: str, entries: list[NetworkRule], path: Path | None
+    ) -> list[NetworkRule]:
         """Of many rules for one host, return those whose literal path start fits."""
         if path is None or len(entries) <= FEW:
             return entries
@@ -174,14 +165,14 @@ class _Index:
             index = self._by_path[hosts] = _ByPath(entries)
         return index.about(path)
 
-    def about_address(self, address: Address) -> Iterator[_Entry]:
+    def about_address(self, address: Address) -> Iterator[NetworkRule]:
         """The entries whose network holds this address."""
         for (version, length), of_length in self.by_network.items():
             if version == address.version:
                 shift = address.max_prefixlen - length
                 yield from of_length.get(int(address) >> shift << shift, ())
 
-    def about(self, target: Target, path: Path | None = None) -> list[_Entry]:
+    def about(self, target: Target, path: Path | None = None) -> list[NetworkRule]:
         """Return the entries that could be about a target: by its host, or by any address that
         could be meant."""
         found = self.about_host(target.host, path)
@@ -221,7 +212,7 @@ class _Index:
             for entry in self.about(target, target.path)
             if entry.pattern.matches(target, broad=entry.is_broad)
             and context.is_active(entry.rule)
-            and not (entry.rule.exceptions and entry.is_excepted(target))
+            and not (entry.exceptions and entry.exception_for(target) is not None)
         ]
 
 
@@ -229,18 +220,18 @@ class _ByPath:
     """The rules of one host by what their globs spell out before the first wildcard: one that
     doesn't allow is compared with every spelling."""
 
-    def __init__(self, entries: Sequence[_Entry]) -> None:
+    def __init__(self, entries: Sequence[NetworkRule]) -> None:
         self._narrow = Prefixes((_path_start(one), one) for one in entries if not one.is_broad)
         self._broad = Prefixes((one.pattern.broad_start, one) for one in entries if one.is_broad)
 
-    def about(self, path: Path) -> list[_Entry]:
+    def about(self, path: Path) -> list[NetworkRule]:
         """Return the entries that could cover a path."""
         return self._narrow.starting([path.text]) + self._broad.starting(
             letters for _, letters in spellings(path)
         )
 
 
-def _path_start(entry: _Entry) -> str:
+def _path_start(entry: NetworkRule) -> str:
     """Return the common start of all paths that a rule allows."""
     glob = entry.pattern.glob
     return "" if glob is None else f"/{glob.start}"
@@ -341,8 +332,7 @@ class NetworkJudge(Judge[_Seen]):
             for entry in self._index.about(target)
             if entry.rule.effect == "allow"
             and entry.pattern.glob is not None
-            and entry.pattern.names_port(target, broad=False)
-            and entry.pattern.names_host(target, broad=False)
+            and entry.pattern.names(target)
             and context.is_active(entry.rule)
         ]
         if not rules:
@@ -366,7 +356,7 @@ class NetworkJudge(Judge[_Seen]):
                 if entry.rule.effect == "allow"
                 and names_address(entry.pattern, literal)
                 and context.is_active(entry.rule)
-                and not entry.is_excepted(literal)
+                and entry.exception_for(literal) is None
             ]
             if rules:
                 found[address] = rules

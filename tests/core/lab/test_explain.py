@@ -337,6 +337,14 @@ def test_an_exception_of_a_strict_rule_is_narrow() -> None:
     assert (forced.outcome, cased.outcome) == ("decides", "decides")
 
 
+def test_a_deny_rule_with_an_excepted_request_leaves_the_connection_to_the_others() -> None:
+    request = "network(GET https://a.example.com/a/**)"
+    one = told(
+        connect("a.example.com"), {"rule": "network(*.example.com)", "except": [request]}, "deny"
+    )
+    assert one.outcome == "excepted"
+
+
 def test_exceptions_that_only_together_take_a_line_out() -> None:
     one = told(
         Exec(command="ls; id"), {"rule": "exec(*)", "except": ["exec(ls)", "exec(id)"]}, "deny"
