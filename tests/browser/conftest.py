@@ -97,7 +97,9 @@ async def watch(site: Site) -> AsyncIterator[Watch]:
 @pytest_asyncio.fixture(loop_scope="session")
 async def context(browser: Browser, site: Site, watch: Watch) -> AsyncIterator[BrowserContext]:
     """A browser profile that is signed in; `test_signing_in` does it with the printed link."""
-    made = await browser.new_context(viewport={"width": 1200, "height": 900})
+    made = await browser.new_context(
+        viewport={"width": 1200, "height": 900}, reduced_motion="reduce"
+    )
     made.set_default_timeout(PATIENCE_MS)
     made.on("page", watch.follow)
     value = site.auth.sign_in(site.auth.new_login_token())

@@ -85,6 +85,13 @@ class Door(Gatehouse):
         return answer.status, json.loads(text) if text else None
 
 
+@pytest.fixture(autouse=True)
+def _really_started(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A module that says `REALLY_STARTED = True` starts each verb as a person does."""
+    if getattr(request.module, "REALLY_STARTED", False):
+        monkeypatch.setattr(Gatehouse, "is_warm", False)
+
+
 @pytest.fixture
 def door(gatehouse: Path, tmp_path: Path) -> Iterator[Door]:
     made = Door(gatehouse, tmp_path)
@@ -132,7 +139,7 @@ class House(Door):
             assert started.process.poll() in (None, 0), started.printed
             return ""
 
-        return started, until(done, "the agent's end")
+        return started, self.until_told(done, "the agent's end")
 
     def agent(self, script: str, *words: str) -> str:
         """The same; the session's id."""
@@ -141,7 +148,7 @@ class House(Door):
     def stop(self, session: str) -> None:
         """`gatehouse stop`, and wait for the session's end."""
         self.ok("stop", session)
-        until(lambda: self.session(session)["state"] == "ended", "the session's end")
+        self.until_told(lambda: self.session(session)["state"] == "ended", "the session's end")
 
     def ended(self, script: str, *words: str) -> str:
         """A session whose agent is done, and which was stopped; its id."""

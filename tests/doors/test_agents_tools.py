@@ -87,7 +87,9 @@ def test_a_push_is_shown_by_http(house: House) -> None:
         " --allow-empty -m 'Not much'; tool run_git '{\"command\": \"git push origin work\"}'"
     )
     house.start("run", "--workspace", str(house.workspace), "--", "bash", "-c", script)
-    (push,) = until(lambda: [one for one in house.requests() if one["category"] == "git"], "it")
+    (push,) = house.until_told(
+        lambda: [one for one in house.requests() if one["category"] == "git"], "it"
+    )
     status, card = house.http("GET", f"/api/requests/{push['id']}/push")
     assert (status, "Not much" in json.dumps(card)) == (200, True)
     house.ok("deny", push["id"], "--reason", "not today")

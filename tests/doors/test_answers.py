@@ -57,13 +57,13 @@ def test_what_was_denied_may_be_asked_again_at_once(house: House) -> None:
     place = ("--workspace", str(house.workspace))
     script = f"{asks}; {asks}; until [ -e go ]; do sleep 0.1; done; {asks}; echo THE-END"
     run = house.start("run", *place, "--", "sh", "-c", script)
-    first = until(house.requests, "the connection")[0]["id"]
+    first = house.until_told(house.requests, "the connection")[0]["id"]
     house.ok("deny", first)
     until(lambda: run.printed.count("code-") == 2, "the second, unasked")
     assert not house.requests()
     assert "may be asked again" in house.ok("deny", first, "--lift")
     (house.workspace / "go").write_text("")
-    (again,) = until(house.requests, "the connection, asked again")
+    (again,) = house.until_told(house.requests, "the connection, asked again")
     house.ok("deny", again["id"])
     run.until_printed("THE-END")
 
@@ -109,7 +109,7 @@ def test_an_install_runs_its_scripts_where_the_person_says_so(
         'curl -s "$GATEHOUSE_URL/v1/packages" -H "Authorization: Bearer $GATEHOUSE_TOKEN" -H'
         ' "Content-Type: application/json" -d \'{"command": "npm install tiny-one"}\''
     )
-    (install,) = until(house.requests, "the install")
+    (install,) = house.until_told(house.requests, "the install")
     options = ("--with-scripts",) if has_scripts else ()
     shown = house.ok("show", install["id"])
     assert "tiny-one" in shown
@@ -122,7 +122,7 @@ def test_an_install_runs_its_scripts_where_the_person_says_so(
 def test_the_record_and_the_policys_laboratory(house: House) -> None:
     house.up()
     begun, session = house.begin("echo a > a.txt; mkdir docs; echo b > docs/b.md")
-    waiting = house.waiting()
+    waiting = house.until_all_wait("write a.txt", "write docs/b.md")
     house.ok("approve", waiting["write docs/b.md"])
     house.ok("deny", waiting["write a.txt"])
     assert begun.ended() == 0

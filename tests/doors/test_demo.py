@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.doors.conftest import House, Started, no_bug, one_line, until
+from tests.doors.conftest import House, Started, no_bug, one_line
 from tests.doors.test_every_page import walked
 
 
@@ -32,7 +32,7 @@ def test_the_demo_is_walked_and_its_review_approved(
     demo: tuple[House, Started], tmp_path: Path
 ) -> None:
     house, started = demo
-    request = until(lambda: _post(house), "the review's card")
+    request = house.until_told(lambda: _post(house), "the review's card")
     run = house.http("GET", "/api/reviews")[1][0]["id"]
     repository = house.http("GET", "/api/repos")[1][0]
 
@@ -70,7 +70,7 @@ def test_the_demo_is_walked_and_its_review_approved(
     assert house.http("POST", "/api/reviews", {"pull": "no/such#1"})[0] == 404
 
     assert house.http("POST", f"/api/reviews/{run}/requeue") == (200, {"outcome": "wanted"})
-    until(lambda: len(house.http("GET", "/api/reviews")[1]) == 2, "another round")
+    house.until_told(lambda: len(house.http("GET", "/api/reviews")[1]) == 2, "another round")
     assert "wanted" in house.ok("reviews", "requeue", run)
     assert "wanted" in house.ok("review-pr", "acme/shop#1")
 
@@ -99,7 +99,7 @@ def test_a_check_may_block_where_it_is_required(house: House, tmp_path: Path) ->
 
 def test_reviews_as_earlier_versions_stored_them_are_shown(demo: tuple[House, Started]) -> None:
     house, _ = demo
-    request = until(lambda: _post(house), "the review's card")
+    request = house.until_told(lambda: _post(house), "the review's card")
     (run,) = house.http("GET", "/api/reviews")[1]
     old = {"findings": [{"id": "ab", "finding": {"title": "An old one"}}], "post": ["ab"]}
     with contextlib.closing(sqlite3.connect(house.data / "reviews.db")) as database, database:
@@ -114,7 +114,7 @@ def test_reviews_as_earlier_versions_stored_them_are_shown(demo: tuple[House, St
 
     # A request of another kind is no act.
     house.start("run", "--workspace", str(house.workspace), "--", "sh", "-c", "date > new.txt")
-    other = until(lambda: _post(house, "write new.txt"), "a change")
+    other = house.until_told(lambda: _post(house, "write new.txt"), "a change")
     answer = house.page.get(f"/parts/act/{other}")
     assert (answer.status_code, "no act on a forge" in answer.text) == (404, True)
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from tests.conftest import ROOT
-from tests.doors.conftest import House, until
+from tests.doors.conftest import House
 
 # Asks for a command as an agent does, and prints what it is told in the end.
 ASKS = """
@@ -29,7 +29,7 @@ def test_the_reason_is_told_everywhere(house: House) -> None:
     house.up()
     place = str(house.workspace)
     run = house.start("run", "--workspace", place, "--", "bash", "-c", ASKS)
-    (one,) = until(
+    (one,) = house.until_told(
         lambda: [one for one in house.requests() if one["category"] == "exec"], "the command"
     )
     done = house.run("approve", one["id"])

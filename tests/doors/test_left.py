@@ -141,7 +141,7 @@ def all_is_answered(house: House, session: str, number: int) -> None:
 def test_what_is_left_is_shown_and_answered(house: House, number: int, is_restarted: bool) -> None:
     prepared(house)
     session = house.agent(ASKS + (MORE if number > 10 else ""))
-    until(lambda: len(by_path(house, session)) == number, "all that is asked")
+    house.until_told(lambda: len(by_path(house, session)) == number, "all that is asked")
     (house.workspace / "README.md").write_text("# Mine\n")
     both = house.workspace / "both.txt"
     both.write_text(both.read_text().replace("line 35", "mine 35"))
@@ -150,7 +150,7 @@ def test_what_is_left_is_shown_and_answered(house: House, number: int, is_restar
         known = [one["action"].get("hazards", ()) for one in house.requests()]
         return sum("conflict" in one for one in known) == 2
 
-    until(conflicts, "both conflicts")
+    house.until_told(conflicts, "both conflicts")
     merged(house, session)
     house.stop(session)
     if is_restarted:

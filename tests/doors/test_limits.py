@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.doors.conftest import House, until
+from tests.doors.conftest import House
 from tests.fakes.quiet_http import QuietHandler, QuietServer
 
 pytestmark = [pytest.mark.timeout(300)]
@@ -109,7 +109,7 @@ def test_bodies_are_kept_where_that_is_said(house: House, port: int) -> None:
         )  # fmt: skip
         started.until_printed("hello-body")
         session = house.sessions()[0]["id"]
-        (one, *_) = until(
+        (one, *_) = house.until_told(
             lambda: house.http("GET", f"/api/sessions/{session}/network")[1]["exchanges"],
             "the exchange",
         )
@@ -126,7 +126,7 @@ def test_bodies_are_kept_where_that_is_said(house: House, port: int) -> None:
 def test_what_is_kept_of_sessions(house: House) -> None:
     house.up(GATEHOUSE_KEEP_LEFT="2s", GATEHOUSE_KEPT_COPIES_GB="0")
     session = house.ended("echo a > a.txt")
-    until(lambda: house.http("GET", "/api/left") == (200, []), "what is left to be over")
+    house.until_told(lambda: house.http("GET", "/api/left") == (200, []), "what is left to be over")
     assert not house.requests()
     house.end()
     house.up(GATEHOUSE_KEPT_COPIES_GB="0")

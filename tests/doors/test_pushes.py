@@ -2,7 +2,7 @@
 
 import subprocess
 
-from tests.doors.conftest import House, until
+from tests.doors.conftest import House
 
 PUSHES = """
 git checkout -q -b agent/work; echo more >> README.md
@@ -17,7 +17,7 @@ def test_a_new_branch_shows_its_own_commits_whatever_the_remote_s_head_names(hou
     subprocess.run(["git", "symbolic-ref", "HEAD", "refs/heads/nowhere"], cwd=origin, check=True)
     house.up()
     house.agent(PUSHES)
-    (push,) = until(
+    (push,) = house.until_told(
         lambda: [one for one in house.requests() if one["category"] == "git"], "the push"
     )
     card = house.http("GET", f"/api/requests/{push['id']}/push")[1]

@@ -1,6 +1,6 @@
 """`gatehouse resume` and the page's button go on with the copy of a session that has ended."""
 
-from tests.doors.conftest import House, one_line, until
+from tests.doors.conftest import House, one_line
 
 HALF = "echo half > work.txt; cat work.txt"
 
@@ -12,7 +12,7 @@ def test_the_same_command_goes_on_with_the_copy_after_a_restart(house: House) ->
     house.up()
     again = house.start("resume", first)
     assert f"it goes on with the copy of session {first}" in again.until_printed("half")
-    until(house.requests, "the change, asked anew")
+    house.until_told(house.requests, "the change, asked anew")
     house.stop(house.sessions()[0]["id"])
     assert again.ended() == 0, again.printed
 

@@ -107,7 +107,7 @@ def test_models_and_limits_are_those_that_are_set(
     )
     pull = opened(stage, "first")
     opened(stage, "second")
-    reviews = until(lambda: ended(house, 2), "two reviews")
+    reviews = house.until_told(lambda: ended(house, 2), "two reviews")
     assert {one["outcome"] for one in reviews} == {"found"}
     assert {name for name, _, _ in model.served} == {MODEL}
     sessions = [house.session(one["session_id"]) for one in reviews]
@@ -119,13 +119,17 @@ def test_models_and_limits_are_those_that_are_set(
     assert over <= began, "one at a time"
 
     # Of the pull request's money there is less than a review may use, now.
-    until(lambda: not any(one["reserved_microusd"] for one in caps(house)), "the books' end")
+    house.until_told(
+        lambda: not any(one["reserved_microusd"] for one in caps(house)), "the books' end"
+    )
     stage.forge.push(NAME, pull.number, {"shop/more.py": "x = 1\n"}, "More")
-    (again,) = {one["session_id"] for one in until(lambda: ended(house, 3), "a third")} - {
-        one["id"] for one in sessions
-    }
+    (again,) = {
+        one["session_id"] for one in house.until_told(lambda: ended(house, 3), "a third")
+    } - {one["id"] for one in sessions}
     assert house.session(again)["spend"]["limit"].startswith("$0.42")
-    until(lambda: not any(one["reserved_microusd"] for one in caps(house)), "the books' end")
+    house.until_told(
+        lambda: not any(one["reserved_microusd"] for one in caps(house)), "the books' end"
+    )
     assert {one["scope"]: one["limit_microusd"] for one in caps(house)} == {
         "pull": 600_000, "repository": 4_000_000, "owner": 30_000_000, "all": 20_000_000
     }  # fmt: skip

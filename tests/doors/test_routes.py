@@ -30,7 +30,7 @@ def test_every_route_of_a_session_answers(house: House) -> None:
         "POST", "/api/sessions", workspace=str(house.workspace), command=["sh", "-c", ASKS]
     )
     session = started["id"]
-    until(lambda: len(house.requests()) == 4, "all that is asked")
+    house.until_told(lambda: len(house.requests()) == 4, "all that is asked")
     cards = {one["title"]: one for one in house.requests()}
 
     assert ok("GET", "/health") == {"ok": True}
@@ -49,7 +49,7 @@ def test_every_route_of_a_session_answers(house: House) -> None:
     assert ok("GET", f"/api/requests/{cards['write a.txt']['id']}/suggestions?effect=allow")
 
     ok("POST", f"/api/sessions/{session}/held/deny")
-    until(lambda: len(house.requests()) == 3, "the connection's denial")
+    house.until_told(lambda: len(house.requests()) == 3, "the connection's denial")
     network = until(
         lambda: house.http("GET", f"/api/sessions/{session}/network")[1]["exchanges"], "exchanges"
     )

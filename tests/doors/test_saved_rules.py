@@ -11,7 +11,7 @@ STRICT = str(ROOT / "policy/examples/strict.yaml")
 def test_under_a_shipped_policy_they_go_to_the_data_folder(house: House) -> None:
     house.up()
     house.agent("echo x > notes.txt", "--policy", STRICT)
-    (one,) = until(house.requests, "the change")
+    (one,) = house.until_told(house.requests, "the change")
     assert f"session: {one['session_id']}" in house.ok("approvals")
     for verb in ("approve", "deny"):
         twice = house.run(verb, one["id"], "--always", "--for", "1h")

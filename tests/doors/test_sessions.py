@@ -44,7 +44,9 @@ def test_a_session_is_paused_goes_on_and_is_stopped(house: House) -> None:
     one_line(house.run("unpause", session))
     house.ok("pause", session)
     house.ok("stop", session, "--reason", "enough")
-    until(lambda: house.session(session)["state"] == "ended", "the end of a paused session")
+    house.until_told(
+        lambda: house.session(session)["state"] == "ended", "the end of a paused session"
+    )
     assert "enough" in house.ok("audit")
     assert house.ok("stop", session) == f"ended: {session}\n"
     for verb in ("pause", "unpause"):
