@@ -23,7 +23,7 @@ def rules(house: House) -> list[str]:
 def test_an_answer_saves_a_rule_for_as_long_as_it_says(house: House) -> None:
     house.up()
     begun, _ = house.begin("for n in a b c d e; do echo $n > $n.txt; done")
-    waiting = house.waiting()
+    waiting = house.until_all_wait(*(f"write {one}.txt" for one in "abcde"))
     place = house.workspace
     assert "saved: allow" in house.ok("approve", waiting["write a.txt"], "--always")
     assert "for 15m" in house.ok("approve", waiting["write b.txt"], "--for", "15m")

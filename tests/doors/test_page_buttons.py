@@ -12,6 +12,7 @@ from tests.browser.conftest import ARGS, PATIENCE_MS
 from tests.doors.conftest import House, until
 from tests.doors.test_sessions import COMMITS, branches
 
+expect.set_options(timeout=PATIENCE_MS)
 pytestmark = [pytest.mark.timeout(300)]
 
 # A browser that notes what it was told to open, and what that is.

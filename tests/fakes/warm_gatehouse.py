@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).resolve().parents[2]
+PROGRAM = ROOT / ".venv" / "bin" / "gatehouse"
 _MOST_BYTES = 1024 * 1024
 _FIRST_FREE_FD = 3
 # sched.h; and the number of clone(2) by machine.
@@ -33,7 +34,7 @@ class WarmPopen(subprocess.Popen[Any]):
     def _execute_child(self, *given: Any) -> None:
         words, _, _, _, _, folder, environment = given[:7]
         p2cread, p2cwrite, c2pread, c2pwrite, errread, errwrite = given[10:16]
-        wanted = [os.fspath(one) for one in words], os.fspath(folder), environment
+        wanted = [os.fsdecode(one) for one in words], os.fspath(folder), environment
         streams = [own if fd == -1 else fd for own, fd in enumerate((p2cread, c2pwrite, errwrite))]
         _, with_parent = _parent()
         socket.send_fds(with_parent, [json.dumps(wanted).encode()], streams)

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from supervisor.reviews.demo.stage import Stage
-from tests.fakes.warm_gatehouse import WarmPopen, is_possible
+from tests.fakes.warm_gatehouse import PROGRAM, WarmPopen, is_possible
 
 # A bound for what should take a second, on a machine that does ten other things.
 PATIENCE_S = 90.0
@@ -71,7 +71,7 @@ class Gatehouse:
         return subprocess.CompletedProcess(command, process.returncode, output, errors)
 
     def _popen(self, command: list[Any], **more: Any) -> subprocess.Popen[Any]:
-        is_warm = self.is_warm and command[0] == self.program
+        is_warm = self.is_warm and command[0] == PROGRAM
         return (WarmPopen if is_warm else subprocess.Popen)(command, cwd=self.folder, **more)
 
     def ok(self, *words: str, **more: str) -> str:
