@@ -3,6 +3,7 @@ approved, then the rest; by keyboard, too."""
 
 import re
 
+import pytest
 import pytest_asyncio
 from playwright.async_api import Page, expect
 
@@ -120,6 +121,7 @@ async def test_later_ones_stay_and_hazards_must_be_ticked(
     assert states(site, [link, other, later]) == ["used", "pending", "pending"]
 
 
+@pytest.mark.many
 async def test_by_keyboard(site: Site, page: Page, requests: list[Request]) -> None:
     card = page.locator("#changes-one")
     await expect(card.locator("[data-role=sum]")).to_have_text("60 files changed")

@@ -4,6 +4,7 @@ answer by click and by key."""
 from collections.abc import AsyncIterator
 from pathlib import Path
 
+import pytest
 import pytest_asyncio
 from playwright.async_api import BrowserContext, Locator, Page, expect
 
@@ -102,6 +103,7 @@ async def test_the_agents_version_is_taken_only_by_its_own_button(desk: Desk, pa
     await expect(page.locator("#nothing")).to_be_visible()
 
 
+@pytest.mark.many
 async def test_by_keys_alone(desk: Desk, page: Page) -> None:
     await conflict(desk, page, changed("person", 40))
     await page.keyboard.press("j")
@@ -111,6 +113,7 @@ async def test_by_keys_alone(desk: Desk, page: Page) -> None:
     await expect(page.locator("#nothing")).to_be_visible()
 
 
+@pytest.mark.many
 async def test_giving_it_to_the_agent_by_keys_alone(desk: Desk, page: Page) -> None:
     await conflict(desk, page, changed("person", 5))
     await page.keyboard.press("j")
@@ -131,6 +134,7 @@ async def test_a_further_save_of_the_persons_makes_another_card(desk: Desk, page
     assert desk.on_host() == changed("person again", 6)
 
 
+@pytest.mark.many
 async def test_on_a_narrow_window_nothing_is_cut_off(
     desk: Desk, context: BrowserContext, site: Site
 ) -> None:

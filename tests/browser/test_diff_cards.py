@@ -7,6 +7,7 @@ import zlib
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 
+import pytest
 import pytest_asyncio
 from playwright.async_api import BrowserContext, Locator, Page, WebSocketRoute, expect
 
@@ -202,6 +203,7 @@ async def test_a_newer_version_takes_the_cards_place_with_ticks_text_focus_and_s
     await until(page, lambda: desk.on_host() == changed(5))
 
 
+@pytest.mark.many
 async def test_another_tab_sees_what_was_taken(
     desk: Desk, page: Page, context: BrowserContext, site: Site
 ) -> None:

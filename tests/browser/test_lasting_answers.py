@@ -150,6 +150,7 @@ async def test_repeats_of_a_denial_are_listed_and_can_be_let_through(
     await expect(page.locator(f"#request-{again.id}")).to_have_attribute("data-status", "pending")
 
 
+@pytest.mark.many
 async def test_a_loop_over_hosts_is_one_line_below_the_cards(site: Site, page: Page) -> None:
     gate = site.parts.gate
     held = [

@@ -1,6 +1,7 @@
 """Cards that nobody waits for any more stand behind those that somebody waits for; what a person
 is in isn't moved away."""
 
+import pytest
 from playwright.async_api import Page, expect
 
 from supervisor.core.actions import Exec, Network
@@ -50,6 +51,7 @@ async def test_cards_that_somebody_waits_for_come_first(site: Site, page: Page) 
     await stand(page, first, third, fourth, fifth, second)
 
 
+@pytest.mark.many
 async def test_the_one_in_hand_stays_until_it_isnt_any_more(site: Site, page: Page) -> None:
     for n in range(12):
         ask(site, f"before-{n}", HOLD_S if n % 2 else 600.0)

@@ -4,6 +4,7 @@ its branch taken."""
 from datetime import datetime
 from pathlib import Path
 
+import pytest
 from playwright.async_api import Browser, Page, expect
 
 from supervisor.core.approvals import status
@@ -72,6 +73,7 @@ async def test_the_form_starts_a_job_and_its_change_is_reviewed(
         assert (workspace / NOTE).is_file()
 
 
+@pytest.mark.many
 async def test_a_nightly_job_waits_in_the_morning_and_its_branch_is_taken(
     browser: Browser, tmp_path: Path
 ) -> None:

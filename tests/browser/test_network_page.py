@@ -4,6 +4,7 @@ and in its place, and the archive is one."""
 import json
 from pathlib import Path
 
+import pytest
 from playwright.async_api import BrowserContext, Locator, Page, expect
 
 from supervisor.core.actions import Network
@@ -168,6 +169,7 @@ async def test_what_went_to_a_host_comes_when_it_is_opened_and_stays_with_the_fo
     await expect(page.locator("table.exchanges")).to_have_count(0)
 
 
+@pytest.mark.many
 async def test_what_the_pointer_or_the_focus_is_on_stays_where_it_is(
     site: Site, context: BrowserContext
 ) -> None:

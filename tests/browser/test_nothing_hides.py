@@ -225,7 +225,7 @@ async def test_all_of_a_kind_are_left_out_where_each_is_folded(site: Site, page:
     assert {status(site.parts.queue.get(one.id)) for one in requests} == {"pending"}
 
 
-@pytest.mark.parametrize("window", WINDOWS)
+@pytest.mark.parametrize("window", share(WINDOWS, "phone"))
 async def test_long_names_among_many_files_are_answered_on_their_own(
     site: Site, context: BrowserContext, window: str
 ) -> None:
@@ -262,7 +262,7 @@ async def test_long_names_among_many_files_are_answered_on_their_own(
     assert status(await settled(site.parts.queue, hidden[1].id, PATIENCE_S)) == "used"
 
 
-@pytest.mark.parametrize("how", share(HOSTILE, "blank lines", "stacked marks"))
+@pytest.mark.parametrize("how", share(HOSTILE, "stacked marks"))
 async def test_no_other_page_cuts_anything_off(
     site: Site, context: BrowserContext, how: str
 ) -> None:

@@ -67,6 +67,7 @@ async def test_undo_shows_the_diff_and_brings_the_file_back(page: Page, session:
     assert (workspace / "README.md").read_text() == "one\nagent\n"
 
 
+@pytest.mark.many
 async def test_everything_by_the_keyboard_and_hostile_names_are_text(
     page: Page, session: Session
 ) -> None:
@@ -102,6 +103,7 @@ async def test_rewinding_to_a_point_takes_back_what_came_after(
     assert not list(workspace.glob("<img*"))
 
 
+@pytest.mark.many
 async def test_any_point_of_a_long_timeline_can_be_reached(
     page: Page, session: Session, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -3,6 +3,7 @@ left out, another worded anew, and Approve posts exactly that."""
 
 from pathlib import Path
 
+import pytest
 from playwright.async_api import Browser, Page, expect
 
 from supervisor.core.forge_acts import Act
@@ -122,6 +123,7 @@ async def test_an_answer_is_posted_in_the_words_that_stand_on_its_card(
             await page.context.close()
 
 
+@pytest.mark.many
 async def test_hold_and_release_on_the_page(browser: Browser, tmp_path: Path) -> None:
     with forge_with_people(tmp_path / "stage") as stage:
         async with reviewing_at(stage, tmp_path) as on:

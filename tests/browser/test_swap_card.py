@@ -4,6 +4,7 @@ real workspace: one card that shows all of it, and one answer."""
 from collections.abc import AsyncIterator
 from pathlib import Path
 
+import pytest
 import pytest_asyncio
 from playwright.async_api import Page, expect
 
@@ -36,6 +37,7 @@ async def compared(desk: Desk) -> None:
         await desk.channel._now.comparison.run(None)
 
 
+@pytest.mark.many
 async def test_a_file_in_a_folders_place(desk: Desk, page: Page) -> None:
     for name in ("lexer.py", "grammar.py", "tests/test_lexer.py"):
         (desk.copy / "parser" / name).unlink()
