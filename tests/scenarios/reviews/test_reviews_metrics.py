@@ -1,11 +1,13 @@
 """`/metrics`: what a scraper reads of a service that works."""
 
+import re
 from pathlib import Path
 
 import httpx
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
+from tests.conftest import ROOT
 from tests.fakes.messages_server import text as said
 from tests.fakes.reviewed import CLEAN, Reviewed, reviewed, reviewed_by_model
 
@@ -38,6 +40,8 @@ async def test_figures_of_a_review_that_a_model_made(tmp_path: Path) -> None:
         pull = on.open_pull()
         await on.check(pull.head_sha, "success")
         after = await scrape(on)
+        told = re.findall(r"^\| `(\w+)", (ROOT / "docs/operations.md").read_text(), re.MULTILINE)
+        assert {name for name, _ in after} == {one for one in told if "gatehouse_" in one}
         assert after["gatehouse_runs_total", "clean"] == 1
         assert after["gatehouse_deliveries_total", "wanted"] == 1
         assert after["gatehouse_queue_depth", ""] == 0
