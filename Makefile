@@ -43,7 +43,8 @@ test: setup-dev lint ## install what is missing, then run everything that CI run
 	@$(MAKE) --no-print-directory -j 2 types pytest
 
 test-many: export EVERYTHING = 1
-test-many: test ## what `make test` runs, with all that it takes a share of (an hour)
+test-many: test test-compose ## what `make test` runs, with all that it takes a share of, the images and three measurements (over an hour)
+	@$(MAKE) --no-print-directory bench ONLY=start,server,policy
 
 setup: ## install what is missing for `make up`
 	@scripts/setup run
