@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Page, expect, sync_playwright
 
-from tests.browser.conftest import ARGS, PATIENCE_MS
+from tests.browser.conftest import ARGS, PATIENCE_MS, SHOWN
 from tests.doors.conftest import House, until
 from tests.doors.test_sessions import COMMITS, branches
 
@@ -70,5 +70,9 @@ def test_what_is_left_is_taken_and_dropped_by_its_buttons(house: House, page: Pa
 
     page.goto(f"{home}sessions/{taken}")
     page.get_by_role("button", name="Take into my repository").click()
+    expect(page.locator("[data-role=taken]")).to_have_text("night")
+    with page.expect_response(f"**/parts/sessions/{taken}"):
+        page.evaluate("document.body.dispatchEvent(new CustomEvent('gatehouse:session'))")
+    page.evaluate(SHOWN)
     expect(page.locator("[data-role=taken]")).to_have_text("night")
     assert "night Work at night" in branches(house)
