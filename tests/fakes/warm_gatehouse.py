@@ -16,10 +16,10 @@ import socket
 import subprocess
 import sys
 import traceback
-from pathlib import Path
 from typing import Any
 
-ROOT = Path(__file__).resolve().parents[2]
+from supervisor.settings import ROOT
+
 PROGRAM = ROOT / ".venv" / "bin" / "gatehouse"
 _MOST_BYTES = 1024 * 1024
 _FIRST_FREE_FD = 3
