@@ -103,9 +103,10 @@ def _nobodys_environment(tmp_path_factory: pytest.TempPathFactory) -> Iterator[N
 
 @pytest.fixture(scope="session")
 def browser_path() -> Path | None:
-    """The machine's Chromium or Chrome; None means Playwright's own, which `make setup-dev` got
+    """The machine's Chromium or Chrome, one that can't show a window if there is one (it takes half
+    of the processor's time); None means Playwright's own, which `make setup-dev` got
     where there is none."""
-    for name in ("chromium", "google-chrome", "google-chrome-stable"):
+    for name in ("chromium-headless-shell", "chromium", "google-chrome", "google-chrome-stable"):
         if found := shutil.which(name):
             return Path(found)
     return None

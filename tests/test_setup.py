@@ -44,7 +44,11 @@ PLAIN_TOOLS = [
     "true",
     "uname",
 ]
-SYSTEM_TOOLS = "bwrap git rg curl chromium".split()  # noqa: SIM905
+SYSTEM_TOOLS = "bwrap git rg curl chromium-headless-shell".split()  # noqa: SIM905
+WORKING_UV = (
+    'case "$1" in --version) echo "uv 0.7.0" ;; venv) mkdir -p .venv/bin; ln -s "$4"'
+    " .venv/bin/python; : >.venv/bin/gatehouse; chmod +x .venv/bin/gatehouse ;; esac"
+)
 
 # The interpreter behind this environment.
 BASE_PYTHON = Path(sys.base_prefix) / "bin" / "python3.13"
@@ -228,11 +232,7 @@ def test_where_no_user_namespace_can_be_made_nothing_is_run_and_one_line_says_wh
 
 @pytest.mark.parametrize("shell", ["sh", "bash"])
 def test_it_installs_and_then_has_nothing_to_do(machine: Machine, shell: str) -> None:
-    uv = machine.stand_in(
-        "uv",
-        'case "$1" in --version) echo "uv 0.7.0" ;; venv) mkdir -p .venv/bin; ln -s "$4"'
-        " .venv/bin/python; : >.venv/bin/gatehouse; chmod +x .venv/bin/gatehouse ;; esac",
-    )
+    uv = machine.stand_in("uv", WORKING_UV)
     machine.link("python3.13", BASE_PYTHON)
     done = machine.set_up("run", shell=shell)
     assert done.returncode == 0, done.stderr
@@ -260,11 +260,7 @@ def test_it_installs_and_then_has_nothing_to_do(machine: Machine, shell: str) ->
 
 
 def test_a_changed_lock_file_and_a_moved_checkout_are_noticed(machine: Machine) -> None:
-    machine.stand_in(
-        "uv",
-        'case "$1" in --version) echo "uv 0.7.0" ;; venv) mkdir -p .venv/bin; ln -s "$4"'
-        " .venv/bin/python; : >.venv/bin/gatehouse; chmod +x .venv/bin/gatehouse ;; esac",
-    )
+    machine.stand_in("uv", WORKING_UV)
     machine.link("python3.13", BASE_PYTHON)
     assert machine.set_up("dev").returncode == 0
     for change in ["lock", "place"]:
@@ -371,6 +367,25 @@ def test_when_apt_fails_its_words_and_the_command_are_shown(machine: Machine) ->
     assert done.stderr.splitlines()[-1].endswith(
         "run: sudo apt-get update && sudo apt-get install git"
     )
+
+
+@pytest.mark.parametrize("comes", [True, False])
+def test_a_browser_without_a_window_is_wanted_beside_another_and_not_needed(
+    machine: Machine, *, comes: bool
+) -> None:
+    browser = "chromium-headless-shell"
+    machine.lack(browser)
+    machine.stand_in("chromium")
+    machine.as_root()
+    machine.stand_in("apt-cache", "echo '  Candidate: 156'")
+    machine.stand_in("apt-get", "echo no such host; exit 100" if not comes else "")
+    machine.stand_in("uv", WORKING_UV)
+    machine.link("python3.13", BASE_PYTHON)
+    done = machine.set_up("dev")
+    assert done.returncode == 0, done.stderr
+    _update, install = machine.calls("apt-get")
+    assert install.endswith(f"install -y --no-install-recommends {browser}")
+    assert ("setup: the tests use the browser that is here\n" in done.stderr) != comes
 
 
 def test_elsewhere_it_says_what_is_missing(machine: Machine) -> None:
