@@ -56,7 +56,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "server.operator": (
         GATE | {"store", "records", "ledger", "sessions", "network", "workspace.*", "server.common"}
     ),
-    "server.operator.pages": (
+    "server.operator.routes": (
         GATE
         | {
             "store",
@@ -84,7 +84,7 @@ MAY_IMPORT: dict[str, set[str]] = {
         | {"reviews.core.*", "reviews.store", "reviews.forges", "reviews.queue"}
     ),
     "reviews.demo": GIT,
-    "reviews.pages": (
+    "reviews.routes": (
         GATE
         | {"server.common", "server.operator.*"}
         | {"reviews", "reviews.core.*", "reviews.store"}
@@ -93,14 +93,14 @@ MAY_IMPORT: dict[str, set[str]] = {
         GATE
         | {"store", "sandbox", "sessions", "network", "workspace", "server.common"}
         | {"reviews", "reviews.core.*", "reviews.store", "reviews.forges", "reviews.queue"}
-        | {"reviews.pages"}
+        | {"reviews.routes"}
     ),
     "reviews.cli": BASE | {"core.*", "cli.common", "reviews.core.*", "reviews.forges"},
     "app": (
         GATE
         | {
             "reviews",
-            "reviews.pages",
+            "reviews.routes",
             "store",
             "records",
             "ledger",

@@ -53,7 +53,7 @@ from supervisor.records.audit import Audit, watch_audit
 from supervisor.records.audit_heads import Heads
 from supervisor.records.kill_switch import KillSwitch
 from supervisor.records.policy_files import PolicyFiles
-from supervisor.reviews.pages import reviews_api, reviews_page
+from supervisor.reviews.routes import reviews_api, reviews_page
 from supervisor.reviews.service import ReviewService
 from supervisor.sandbox.base import Sandbox, Spec
 from supervisor.sandbox.bubblewrap import Bubblewrap
@@ -63,7 +63,7 @@ from supervisor.server.app import build_agent_app, build_operator_app
 from supervisor.server.common.auth import OperatorAuth
 from supervisor.server.common.listening import ANYWHERE, LOOPBACK, listen, own_addresses
 from supervisor.server.common.serve import serve_agent, serve_operator
-from supervisor.server.operator.pages import pages
+from supervisor.server.operator.routes import pages
 from supervisor.sessions.credentials import NamedSecrets
 from supervisor.sessions.kept_copies import KeptCopies
 from supervisor.sessions.session_manager import SessionManager

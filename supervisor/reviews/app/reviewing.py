@@ -21,8 +21,8 @@ from supervisor.network.model_hosts import check_is_elsewhere, model_hosts_of
 from supervisor.reviews.budgets import read_caps
 from supervisor.reviews.core.retries import ProviderTrouble, provider_trouble
 from supervisor.reviews.forges.github import GitHub
-from supervisor.reviews.pages.review_parts import ReviewParts
 from supervisor.reviews.queue.embedded import EmbeddedQueue
+from supervisor.reviews.routes.review_parts import ReviewParts
 from supervisor.reviews.service import ReviewService, ReviewSettings
 from supervisor.reviews.webhooks import WebhookApp
 from supervisor.server.common.listening import listen

@@ -1,4 +1,4 @@
-"""An operator's decisions, as functions and as the JSON API; live state.
+"""What an operator does and sees, as functions; live state. `routes/` has pages and JSON API.
 
-Start with `decisions`, then `operator_api`.
+Start with `decisions`.
 """

@@ -27,10 +27,10 @@ from supervisor.errors import ChangedError, GatehouseError, NotFoundError, UserE
 from supervisor.server.common.parts import Parts
 from supervisor.server.common.views import shown
 from supervisor.server.operator import decisions, rules_view
-from supervisor.server.operator.operator_api import AnyRequest, caller, live_of, parts_of
-from supervisor.server.operator.pages import page_values
-from supervisor.server.operator.pages.page_views import MOST_CARDS, DiffTime, card
-from supervisor.server.operator.pages.session_views import session_data
+from supervisor.server.operator.routes import page_values
+from supervisor.server.operator.routes.operator_api import AnyRequest, caller, live_of, parts_of
+from supervisor.server.operator.routes.page_views import MOST_CARDS, DiffTime, card
+from supervisor.server.operator.routes.session_views import session_data
 from supervisor.sessions.start_session import StartSession
 from supervisor.settings import copy_mode, network_mode
 

@@ -14,16 +14,16 @@ from supervisor.core.forge_acts import Act
 from supervisor.core.money import dollars
 from supervisor.errors import GatehouseError, NotFoundError, UserError
 from supervisor.reviews.holds import HoldScope
-from supervisor.reviews.pages import review_views
-from supervisor.reviews.pages.review_parts import ReviewParts, review_parts, service_of
-from supervisor.reviews.pages.review_views import ReviewView
-from supervisor.reviews.pages.usage_views import usage
+from supervisor.reviews.routes import review_views
+from supervisor.reviews.routes.review_parts import ReviewParts, review_parts, service_of
+from supervisor.reviews.routes.review_views import ReviewView
+from supervisor.reviews.routes.usage_views import usage
 from supervisor.reviews.store.holds import Hold
 from supervisor.server.common.views import clock_text
 from supervisor.server.operator.decisions import shown_by
-from supervisor.server.operator.operator_api import AnyRequest, caller
-from supervisor.server.operator.pages import page_values
-from supervisor.server.operator.pages.page_views import card, card_with
+from supervisor.server.operator.routes import page_values
+from supervisor.server.operator.routes.operator_api import AnyRequest, caller
+from supervisor.server.operator.routes.page_views import card, card_with
 
 # What the page of all reviews shows the cost of.
 USAGE_S = 30 * 86_400.0

@@ -16,10 +16,10 @@ from supervisor.gate.repeats import Denied, Quiet
 from supervisor.server.common.parts import Parts
 from supervisor.server.common.views import OperatorRequest, clock_text, operator_request, shown
 from supervisor.server.operator import decisions
-from supervisor.server.operator.operator_api import AnyRequest, caller, parts_of
-from supervisor.server.operator.operator_bodies import HeldDenied
-from supervisor.server.operator.pages import page_values
-from supervisor.server.operator.pages.page_views import session_name
+from supervisor.server.operator.routes import page_values
+from supervisor.server.operator.routes.operator_api import AnyRequest, caller, parts_of
+from supervisor.server.operator.routes.operator_bodies import HeldDenied
+from supervisor.server.operator.routes.page_views import session_name
 
 
 @get("/parts/quiet", include_in_schema=False, sync_to_thread=False)

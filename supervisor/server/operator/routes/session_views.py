@@ -18,7 +18,7 @@ from supervisor.core.text.duration import format_duration
 from supervisor.server.common.parts import Parts
 from supervisor.server.common.spend_views import spend_view
 from supervisor.server.common.views import clock_text
-from supervisor.server.operator.pages.page_views import session_name
+from supervisor.server.operator.routes.page_views import session_name
 
 MOST_NAMED = 3
 _STATE_CLASS = {

@@ -14,11 +14,11 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
-from supervisor.reviews.pages.review_parts import review_parts, service_of
+from supervisor.reviews.routes.review_parts import review_parts, service_of
 from supervisor.reviews.service import ReviewService
 from supervisor.reviews.store.figures import figures
 from supervisor.server.common.parts import Parts
-from supervisor.server.operator.operator_api import AnyRequest
+from supervisor.server.operator.routes.operator_api import AnyRequest
 
 PICO = 10**12
 # litestar adds the charset.

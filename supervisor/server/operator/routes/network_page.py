@@ -26,12 +26,12 @@ from supervisor.errors import NotFoundError, UserError
 from supervisor.network.network_log import SessionLog
 from supervisor.server.common.parts import Parts
 from supervisor.server.common.views import clock_text, shown_data
-from supervisor.server.operator.operator_api import AnyRequest, caller, parts_of
-from supervisor.server.operator.operator_bodies import KeepBodiesBody, Ok
-from supervisor.server.operator.pages import network_views, page_values, spend_page
-from supervisor.server.operator.pages.network_views import MOST_SHOWN, NetworkList
-from supervisor.server.operator.pages.page_actions import Form
-from supervisor.server.operator.pages.page_views import session_name
+from supervisor.server.operator.routes import network_views, page_values, spend_page
+from supervisor.server.operator.routes.network_views import MOST_SHOWN, NetworkList
+from supervisor.server.operator.routes.operator_api import AnyRequest, caller, parts_of
+from supervisor.server.operator.routes.operator_bodies import KeepBodiesBody, Ok
+from supervisor.server.operator.routes.page_actions import Form
+from supervisor.server.operator.routes.page_views import session_name
 
 
 class ExchangeView(msgspec.Struct, frozen=True, kw_only=True):

@@ -17,9 +17,9 @@ from supervisor.gate.left_to_answer import LeftOfSession
 from supervisor.server.common.parts import Parts
 from supervisor.server.common.views import shown
 from supervisor.server.operator import decisions
-from supervisor.server.operator.operator_api import AnyRequest, caller, parts_of
-from supervisor.server.operator.pages import page_values
-from supervisor.server.operator.pages.page_views import project_name
+from supervisor.server.operator.routes import page_values
+from supervisor.server.operator.routes.operator_api import AnyRequest, caller, parts_of
+from supervisor.server.operator.routes.page_views import project_name
 
 
 class LeftView(msgspec.Struct, frozen=True, kw_only=True):

@@ -18,10 +18,10 @@ from supervisor.errors import GatehouseError, NotFoundError, UserError
 from supervisor.server.common.parts import Parts, Workspace
 from supervisor.server.common.views import OperatorRequest, operator_request
 from supervisor.server.operator.decisions import shown_by
-from supervisor.server.operator.operator_api import AnyRequest, caller, parts_of
-from supervisor.server.operator.operator_bodies import Seen
-from supervisor.server.operator.pages import page_values
-from supervisor.server.operator.pages.page_views import card
+from supervisor.server.operator.routes import page_values
+from supervisor.server.operator.routes.operator_api import AnyRequest, caller, parts_of
+from supervisor.server.operator.routes.operator_bodies import Seen
+from supervisor.server.operator.routes.page_views import card
 from supervisor.server.operator.shown_changes import must_be_seen
 from supervisor.workspace.apply.partial import Rest
 

@@ -21,9 +21,9 @@ from supervisor.server.common.parts import Parts, Workspace
 from supervisor.server.common.views import OperatorRequest, operator_request, shown_data
 from supervisor.server.operator.change_views import shown_hunks
 from supervisor.server.operator.decisions import shown_by
-from supervisor.server.operator.operator_api import AnyRequest, caller, parts_of
-from supervisor.server.operator.pages import page_values
-from supervisor.server.operator.pages.page_views import card
+from supervisor.server.operator.routes import page_values
+from supervisor.server.operator.routes.operator_api import AnyRequest, caller, parts_of
+from supervisor.server.operator.routes.page_views import card
 from supervisor.server.operator.shown_changes import part_from
 
 MOST_ROWS = 200

@@ -18,10 +18,10 @@ from supervisor.server.common.parts import Parts
 from supervisor.server.common.render import render
 from supervisor.server.common.views import clock_text, listed
 from supervisor.server.operator import rules_view
-from supervisor.server.operator.operator_api import AnyRequest, caller, parts_of
-from supervisor.server.operator.pages.history_views import record_data
-from supervisor.server.operator.pages.page_views import MOST_CARDS, card_with, sections
-from supervisor.server.operator.pages.session_views import session_data
+from supervisor.server.operator.routes.history_views import record_data
+from supervisor.server.operator.routes.operator_api import AnyRequest, caller, parts_of
+from supervisor.server.operator.routes.page_views import MOST_CARDS, card_with, sections
+from supervisor.server.operator.routes.session_views import session_data
 from supervisor.store import requests as store
 
 HISTORY_ROWS = 100

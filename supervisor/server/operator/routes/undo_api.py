@@ -18,8 +18,8 @@ from supervisor.core.text.numbers import whole_number
 from supervisor.errors import GatehouseError, NotFoundError, UserError
 from supervisor.server.common.views import clock_text
 from supervisor.server.operator import undoing
-from supervisor.server.operator.operator_api import AnyRequest, caller, parts_of
-from supervisor.server.operator.pages import page_values
+from supervisor.server.operator.routes import page_values
+from supervisor.server.operator.routes.operator_api import AnyRequest, caller, parts_of
 
 TIMELINE_ROWS = 200
 _Skip = Annotated[int, QueryParameter(ge=0)]

@@ -19,8 +19,7 @@ from supervisor.server.common.errors import ErrorBody
 from supervisor.server.common.parts import Parts
 from supervisor.server.common.render import render
 from supervisor.server.operator.change_views import change, further
-from supervisor.server.operator.operator_api import AnyRequest, parts_of
-from supervisor.server.operator.pages import (
+from supervisor.server.operator.routes import (
     jobs_page,
     left_page,
     network_page,
@@ -30,9 +29,10 @@ from supervisor.server.operator.pages import (
     security_page,
     spend_page,
 )
-from supervisor.server.operator.pages.network_views import size_text
-from supervisor.server.operator.pages.page_views import MOST_CARDS, DiffTime, card
-from supervisor.server.operator.pages.session_views import session_data
+from supervisor.server.operator.routes.network_views import size_text
+from supervisor.server.operator.routes.operator_api import AnyRequest, parts_of
+from supervisor.server.operator.routes.page_views import MOST_CARDS, DiffTime, card
+from supervisor.server.operator.routes.session_views import session_data
 from supervisor.sessions import agent_programs
 from supervisor.settings import WORKSPACE_IN_COMPOSE
 

@@ -21,9 +21,9 @@ from supervisor.errors import ChangedError, GatehouseError, NotFoundError, UserE
 from supervisor.server.common.views import shown
 from supervisor.server.operator import decisions
 from supervisor.server.operator.change_sets import ChangeSets, SetView
-from supervisor.server.operator.operator_api import AnyRequest, HasApp, caller, parts_of
-from supervisor.server.operator.pages import page_values
-from supervisor.server.operator.pages.page_views import (
+from supervisor.server.operator.routes import page_values
+from supervisor.server.operator.routes.operator_api import AnyRequest, HasApp, caller, parts_of
+from supervisor.server.operator.routes.page_views import (
     job_in_short,
     session_end,
     session_name,

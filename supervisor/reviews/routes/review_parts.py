@@ -5,7 +5,7 @@ from typing import Protocol
 from supervisor.errors import UserError
 from supervisor.reviews.service import ReviewService
 from supervisor.server.common.parts import Parts
-from supervisor.server.operator.operator_api import HasApp
+from supervisor.server.operator.routes.operator_api import HasApp
 
 
 class ReviewParts(Parts, Protocol):

@@ -12,9 +12,9 @@ from litestar.types import ControllerRouterHandler
 
 from supervisor.core.text.duration import parse_duration
 from supervisor.reviews.holds import HoldScope, pull_named
-from supervisor.reviews.pages import metrics, review_views
-from supervisor.reviews.pages.review_parts import review_parts, service_of
-from supervisor.reviews.pages.review_views import (
+from supervisor.reviews.routes import metrics, review_views
+from supervisor.reviews.routes.review_parts import review_parts, service_of
+from supervisor.reviews.routes.review_views import (
     ConfigurationView,
     DeliveryView,
     HoldView,
@@ -23,8 +23,8 @@ from supervisor.reviews.pages.review_views import (
     ReviewView,
     RoundsView,
 )
-from supervisor.reviews.pages.usage_views import UsageView, usage
-from supervisor.server.operator.operator_api import AnyRequest, caller
+from supervisor.reviews.routes.usage_views import UsageView, usage
+from supervisor.server.operator.routes.operator_api import AnyRequest, caller
 
 _Most = Annotated[int, QueryParameter(ge=1, le=1000)]
 _Line = Annotated[str, msgspec.Meta(min_length=1, max_length=1_000)]

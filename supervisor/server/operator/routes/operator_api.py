@@ -41,7 +41,7 @@ from supervisor.server.common.views import (
 from supervisor.server.operator import decisions, rules_view
 from supervisor.server.operator.change_views import without_secrets
 from supervisor.server.operator.live import Live, Status
-from supervisor.server.operator.operator_bodies import (
+from supervisor.server.operator.routes.operator_bodies import (
     AnswerBody,
     AnsweredView,
     BulkBody,
