@@ -63,7 +63,7 @@ from supervisor.server.app import build_agent_app, build_operator_app
 from supervisor.server.common.auth import OperatorAuth
 from supervisor.server.common.listening import ANYWHERE, LOOPBACK, listen, own_addresses
 from supervisor.server.common.serve import serve_agent, serve_operator
-from supervisor.server.operator.routes import pages
+from supervisor.server.operator.routes import page_frame, pages
 from supervisor.sessions.credentials import NamedSecrets
 from supervisor.sessions.kept_copies import KeptCopies
 from supervisor.sessions.session_manager import SessionManager
@@ -401,7 +401,7 @@ class Supervisor:
                 parts,
                 self.auth,
                 (*pages.handlers(), *reviews_page.handlers(), *reviews_api.handlers()),
-                error_page=pages.error_page,
+                error_page=page_frame.error_page,
             )
             self._door = serve_operator(self._app, listener)
             self._tasks.create_task(self._door.run(), name="operator-door")

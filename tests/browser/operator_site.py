@@ -36,7 +36,7 @@ from supervisor.server.app import build_agent_app, build_operator_app
 from supervisor.server.common.auth import OperatorAuth
 from supervisor.server.common.listening import listen
 from supervisor.server.common.serve import Serving, serve_operator
-from supervisor.server.operator.routes import pages
+from supervisor.server.operator.routes import page_frame, pages
 from tests.fakes.parts import FakeParts
 
 POLICY = """\
@@ -121,7 +121,7 @@ class Site:
             self.parts,
             self.auth,
             (*pages.handlers(), *reviews_page.handlers(), *reviews_api.handlers()),
-            error_page=pages.error_page,
+            error_page=page_frame.error_page,
         )
         self._door = serve_operator(self.app, sock)
         self._running = self.tasks.create_task(self._door.run())

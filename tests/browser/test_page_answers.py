@@ -10,7 +10,7 @@ from playwright.async_api import BrowserContext, Page, Route, expect
 from supervisor.core.actions import Exec, Git, Network, Packages, Proposal
 from supervisor.core.approvals import Answer, Request, status
 from supervisor.gate.gate import Grant, Refused
-from supervisor.server.operator.routes import page_views
+from supervisor.server.operator.routes import request_cards
 from tests.browser.conftest import PATIENCE_S, Watch, opened
 from tests.browser.operator_site import Site, fill
 
@@ -393,7 +393,7 @@ async def test_what_waited_before_the_page_was_opened(
 async def test_changes_that_take_long_to_compare_come_when_they_are_looked_at(
     site: Site, context: BrowserContext, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(page_views, "DIFFS_S", -1.0)
+    monkeypatch.setattr(request_cards, "DIFFS_S", -1.0)
     requests = [
         site.ask_change(f"file-{n}.txt", b"old\n", f"new {n}\n".encode()) for n in range(12)
     ]

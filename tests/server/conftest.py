@@ -18,7 +18,7 @@ from supervisor.server.common.auth import OperatorAuth
 from supervisor.server.common.listening import listen
 from supervisor.server.common.request_guard import CSRF_HEADER
 from supervisor.server.common.serve import Serving, serve_agent, serve_operator
-from supervisor.server.operator.routes import pages
+from supervisor.server.operator.routes import page_frame, pages
 from tests.fakes import handlers_read_once
 from tests.fakes.parts import PORT, FakeParts
 
@@ -52,7 +52,7 @@ def auth(parts: FakeParts) -> OperatorAuth:
 def app(parts: FakeParts, auth: OperatorAuth) -> Litestar:
     """The whole app, with the pages: so that their routes are walked too."""
     every = (*pages.handlers(), *reviews_page.handlers(), *reviews_api.handlers())
-    return build_operator_app(parts, auth, every, error_page=pages.error_page)
+    return build_operator_app(parts, auth, every, error_page=page_frame.error_page)
 
 
 def client_of(app: Litestar, port: int = PORT, **headers: str) -> httpx.AsyncClient:

@@ -21,9 +21,9 @@ from supervisor.reviews.routes.usage_views import usage
 from supervisor.reviews.store.holds import Hold
 from supervisor.server.common.views import clock_text
 from supervisor.server.operator.decisions import shown_by
-from supervisor.server.operator.routes import page_values
+from supervisor.server.operator.routes import page_frame
 from supervisor.server.operator.routes.operator_api import AnyRequest, caller
-from supervisor.server.operator.routes.page_views import card, card_with
+from supervisor.server.operator.routes.request_cards import card, card_with
 
 # What the page of all reviews shows the cost of.
 USAGE_S = 30 * 86_400.0
@@ -36,7 +36,7 @@ def reviews(request: AnyRequest) -> Response[str]:
     """The newest reviews, and the repositories."""
     parts = review_parts(request)
     service = service_of(parts)
-    return page_values.page(
+    return page_frame.page(
         request,
         "reviews.html",
         "reviews",
@@ -63,7 +63,7 @@ def review(request: AnyRequest, run_id: FromPath[str]) -> Response[str]:
     ]
     receipts = review_views.receipts(service, run)
     history = review_views.rounds(service, run)
-    return page_values.page(
+    return page_frame.page(
         request,
         "review_run.html",
         "reviews",
@@ -84,7 +84,7 @@ async def switch(
     """Switch a repository's reviews on or off; the list as it is then."""
     service = service_of(review_parts(request))
     service.set_enabled(review_views.number(repository_id), is_enabled=data.get("enabled") == "yes")
-    return page_values.html(
+    return page_frame.html(
         "parts/repositories.html", repositories=review_views.repositories(service)
     )
 
@@ -95,7 +95,7 @@ async def repository(request: AnyRequest, repository_id: FromPath[str]) -> Respo
     service = service_of(review_parts(request))
     known = review_views.repository(service, repository_id)
     view = await review_views.configuration(service, known)
-    return page_values.page(
+    return page_frame.page(
         request, "repository.html", "reviews", repository=known, view=view, error=""
     )
 
@@ -118,7 +118,7 @@ async def set_settings(
         error = str(found)
     known = review_views.repository(service, repository_id)
     view = await review_views.configuration(service, known)
-    return page_values.html("parts/configuration.html", repository=known, view=view, error=error)
+    return page_frame.html("parts/configuration.html", repository=known, view=view, error=error)
 
 
 @post("/holds", include_in_schema=False, status_code=200)
@@ -137,16 +137,16 @@ async def hold(request: AnyRequest, data: URLEncodedBody[dict[str, str]]) -> Res
     except GatehouseError as failure:
         error = failure
     else:
-        return page_values.html("parts/holds.html", **_holds(found))
+        return page_frame.html("parts/holds.html", **_holds(found))
     shown = _holds(service.holds.standing()) | {"error": str(error)}
-    return page_values.html("parts/holds.html", error, **shown)
+    return page_frame.html("parts/holds.html", error, **shown)
 
 
 @get("/parts/act/{request_id:str}", include_in_schema=False, sync_to_thread=False)
 def act_part(request: AnyRequest, request_id: FromPath[str]) -> Response[str]:
     """What an act would say, each finding beside its code."""
     parts = review_parts(request)
-    return page_values.html("parts/act.html", **_act(parts, parts.queue.get(request_id)))
+    return page_frame.html("parts/act.html", **_act(parts, parts.queue.get(request_id)))
 
 
 @post("/requests/{request_id:str}/act", include_in_schema=False, status_code=200)
@@ -171,9 +171,9 @@ async def answer_act(
         )
     except GatehouseError as error:
         shown = await card(parts, parts.queue.get(request_id)) | {"error": str(error)}
-        return page_values.html("parts/some_cards.html", error, cards=[shown])
+        return page_frame.html("parts/some_cards.html", error, cards=[shown])
     shown = await card(parts, part) | {"takes_place_of": request_id}
-    return page_values.html("parts/some_cards.html", cards=[shown])
+    return page_frame.html("parts/some_cards.html", cards=[shown])
 
 
 @post("/requests/{request_id:str}/open-pull", include_in_schema=False, status_code=200)
@@ -185,8 +185,8 @@ async def open_pull(request: AnyRequest, request_id: FromPath[str]) -> Response[
         opened = service_of(parts).open_pull(asked, by=caller(request).name)
     except GatehouseError as error:
         shown = await card(parts, asked) | {"error": str(error)}
-        return page_values.html("parts/some_cards.html", error, cards=[shown])
-    return page_values.html(
+        return page_frame.html("parts/some_cards.html", error, cards=[shown])
+    return page_frame.html(
         "parts/some_cards.html", cards=[await card(parts, asked), await card(parts, opened)]
     )
 

@@ -11,7 +11,7 @@ from supervisor.core.approvals import Request, status
 from supervisor.server.app import build_operator_app
 from supervisor.server.common.listening import listen
 from supervisor.server.common.serve import serve_operator
-from supervisor.server.operator.routes import pages
+from supervisor.server.operator.routes import page_frame, pages
 from tests.fakes.parts import FakeParts
 from tests.server.conftest import on_socket, sign_in
 
@@ -39,7 +39,7 @@ class Door:
 async def door(running: FakeParts) -> Any:
     sock = listen(0)
     auth = running.new_auth(sock.getsockname()[1])
-    app = build_operator_app(running, auth, pages.handlers(), error_page=pages.error_page)
+    app = build_operator_app(running, auth, pages.handlers(), error_page=page_frame.error_page)
     async with on_socket(serve_operator(app, sock)) as serving:
         url = f"http://127.0.0.1:{serving.port}"
         bearer = {"authorization": f"Bearer {auth.cli_token}"}

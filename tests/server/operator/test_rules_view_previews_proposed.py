@@ -10,7 +10,7 @@ from supervisor.cli import card_verbs, terminal
 from supervisor.core.actions import Effect, Exec, Proposal
 from supervisor.core.approvals import Request, status
 from supervisor.server.operator import decisions
-from supervisor.server.operator.routes import page_views
+from supervisor.server.operator.routes import request_cards
 from tests.fakes.parts import SECRET, FakeParts
 
 BY = "operator (browser)"
@@ -31,7 +31,7 @@ async def test_the_card_says_how_wide_it_is_and_what_it_would_have_answered(
     parts: FakeParts,
 ) -> None:
     with_history(parts)
-    card = await page_views.card(parts, propose(parts, "allow", "exec(npm *)"))
+    card = await request_cards.card(parts, propose(parts, "allow", "exec(npm *)"))
     assert ("how wide", "any command that begins with npm") in card["warnings"]
     facts = dict(card["details"])
     assert (
@@ -74,7 +74,7 @@ async def test_nothing_else_has_a_width_or_a_preview(
 
 async def test_a_page_with_too_many_cards_says_what_it_did_not_count(parts: FakeParts) -> None:
     spent: Any = type("Spent", (), {"is_left": lambda self: False})()
-    card = await page_views.card(parts, propose(parts, "allow", "exec(npm *)"), spent)
+    card = await request_cards.card(parts, propose(parts, "allow", "exec(npm *)"), spent)
     assert ("on record", "not counted: there are too many cards at once") in card["details"]
 
 

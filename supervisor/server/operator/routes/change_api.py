@@ -18,10 +18,10 @@ from supervisor.errors import GatehouseError, NotFoundError, UserError
 from supervisor.server.common.parts import Parts, Workspace
 from supervisor.server.common.views import OperatorRequest, operator_request
 from supervisor.server.operator.decisions import shown_by
-from supervisor.server.operator.routes import page_values
+from supervisor.server.operator.routes import page_frame
 from supervisor.server.operator.routes.operator_api import AnyRequest, caller, parts_of
 from supervisor.server.operator.routes.operator_bodies import Seen
-from supervisor.server.operator.routes.page_views import card
+from supervisor.server.operator.routes.request_cards import card
 from supervisor.server.operator.shown_changes import must_be_seen
 from supervisor.workspace.apply.partial import Rest
 
@@ -114,10 +114,10 @@ async def answer_hunks(
         raise
     except GatehouseError as error:
         shown = await card(parts, parts.queue.get(request_id)) | {"error": str(error)}
-        return page_values.html("parts/some_cards.html", error, cards=[shown])
+        return page_frame.html("parts/some_cards.html", error, cards=[shown])
     # The part's own card, as every page shows it: the request that was shown is superseded by it.
     shown = await card(parts, done.part) | {"takes_place_of": request_id}
-    return page_values.html("parts/some_cards.html", cards=[shown])
+    return page_frame.html("parts/some_cards.html", cards=[shown])
 
 
 def handlers() -> list[ControllerRouterHandler]:

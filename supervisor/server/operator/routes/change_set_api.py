@@ -21,9 +21,9 @@ from supervisor.errors import ChangedError, GatehouseError, NotFoundError, UserE
 from supervisor.server.common.views import shown
 from supervisor.server.operator import decisions
 from supervisor.server.operator.change_sets import ChangeSets, SetView
-from supervisor.server.operator.routes import page_values
+from supervisor.server.operator.routes import page_frame
 from supervisor.server.operator.routes.operator_api import AnyRequest, HasApp, caller, parts_of
-from supervisor.server.operator.routes.page_views import (
+from supervisor.server.operator.routes.request_cards import (
     job_in_short,
     session_end,
     session_name,
@@ -132,7 +132,7 @@ async def folder_part(
     await sets_of(request).learn(session_id)
     found, folder = await sets_of(request).read(session_id), _decode(below)
     level = await asyncio.to_thread(found.level, folder)
-    return page_values.html("parts/change_folder.html", **_folder(session_id, level, {}))
+    return page_frame.html("parts/change_folder.html", **_folder(session_id, level, {}))
 
 
 @get("/parts/changes/{session_id:str}/news", include_in_schema=False)
@@ -148,7 +148,7 @@ async def news_part(
     now, before = [await sets_of(request).read(session_id, one) for one in (None, until)]
     later = len(now.waiting) - len(before.waiting)
     is_same = before.shown(before.waiting) == Shown(until=until, plain=plain, careful=careful)
-    return page_values.html(
+    return page_frame.html(
         "parts/changes_news.html", session_id=session_id, later=later, is_same=is_same
     )
 
@@ -214,7 +214,7 @@ async def _card(
             {one: found.level(one) for one in opened if found.below(one)},
         )
     )
-    return page_values.html(
+    return page_frame.html(
         "parts/changes.html",
         error,
         set=view,

@@ -21,9 +21,9 @@ from supervisor.server.common.parts import Parts, Workspace
 from supervisor.server.common.views import OperatorRequest, operator_request, shown_data
 from supervisor.server.operator.change_views import shown_hunks
 from supervisor.server.operator.decisions import shown_by
-from supervisor.server.operator.routes import page_values
+from supervisor.server.operator.routes import page_frame
 from supervisor.server.operator.routes.operator_api import AnyRequest, caller, parts_of
-from supervisor.server.operator.routes.page_views import card
+from supervisor.server.operator.routes.request_cards import card
 from supervisor.server.operator.shown_changes import part_from
 
 MOST_ROWS = 200
@@ -103,8 +103,8 @@ async def conflict_part(request: AnyRequest, request_id: FromPath[str]) -> Respo
     try:
         shown = await _card(parts, request_id)
     except GatehouseError as error:
-        return page_values.html("parts/error.html", error=str(error))
-    return page_values.html(
+        return page_frame.html("parts/error.html", error=str(error))
+    return page_frame.html(
         "parts/conflict.html",
         id=request_id,
         fingerprint=parts.queue.get(request_id).fingerprint,
@@ -131,10 +131,10 @@ async def conflict_rows_part(
     try:
         conflict = await _card(parts, request_id)
     except GatehouseError as error:
-        return page_values.html("parts/error.html", error=str(error))
+        return page_frame.html("parts/error.html", error=str(error))
     found = _diffs(conflict)[side]
     end = 0 if found is None else part_from(found, start)
-    return page_values.html(
+    return page_frame.html(
         "parts/conflict_rows.html",
         id=request_id,
         side=side,
@@ -166,8 +166,8 @@ async def answer_conflict(
         raise
     except GatehouseError as error:
         shown = await card(parts, parts.queue.get(request_id)) | {"error": str(error)}
-        return page_values.html("parts/some_cards.html", error, cards=[shown])
-    return page_values.html(
+        return page_frame.html("parts/some_cards.html", error, cards=[shown])
+    return page_frame.html(
         "parts/some_cards.html", cards=[await card(parts, parts.queue.get(request_id))]
     )
 

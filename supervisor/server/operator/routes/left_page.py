@@ -17,9 +17,9 @@ from supervisor.gate.left_to_answer import LeftOfSession
 from supervisor.server.common.parts import Parts
 from supervisor.server.common.views import shown
 from supervisor.server.operator import decisions
-from supervisor.server.operator.routes import page_values
+from supervisor.server.operator.routes import page_frame
 from supervisor.server.operator.routes.operator_api import AnyRequest, caller, parts_of
-from supervisor.server.operator.routes.page_views import project_name
+from supervisor.server.operator.routes.request_cards import project_name
 
 
 class LeftView(msgspec.Struct, frozen=True, kw_only=True):
@@ -143,4 +143,4 @@ def _waiting_branch(session: Session) -> str:
 
 
 def _part(parts: Parts, error: str = "") -> Response[str]:
-    return page_values.html("parts/left.html", error=error, **values(parts))
+    return page_frame.html("parts/left.html", error=error, **values(parts))

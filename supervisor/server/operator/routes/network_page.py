@@ -2,14 +2,16 @@
 as an HTTP Archive.
 
 It shows what `network_log` holds and decides nothing; its one switch is whether bodies of a
-session are kept. Whatever takes long is read here at once, and shown in a thread
-(`network_views`): the same loop gives every verdict, and nobody's request waits for a page.
+session are kept. A list may be long, and the same loop gives every verdict: handlers take a
+snapshot at once (`NetworkList`), and what is shown of it is made in a thread, which reads nothing
+of the supervisor's parts. Texts are an agent's and its origins': they pass the redactor and
+`visible`.
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterator, Mapping
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 from litestar import Response, get, post
@@ -18,20 +20,43 @@ from litestar.response import Stream
 from litestar.types import ControllerRouterHandler
 
 import supervisor
-from supervisor.core.actions import Network
-from supervisor.core.network.exchanges import NO_BODIES, Bodies, Exchange, HostTraffic, by_host
+from supervisor.core.actions import Network, title
+from supervisor.core.approvals import Request
+from supervisor.core.money import MICROUSD, dollars
+from supervisor.core.network import har
+from supervisor.core.network.exchanges import (
+    NO_BODIES,
+    Bodies,
+    CallOfModel,
+    Exchange,
+    HostTraffic,
+    by_host,
+    name_of,
+)
 from supervisor.core.secrets.redact import Redactor
 from supervisor.core.sessions import Session
+from supervisor.core.text.display import visible
 from supervisor.errors import NotFoundError, UserError
 from supervisor.network.network_log import SessionLog
 from supervisor.server.common.parts import Parts
-from supervisor.server.common.views import clock_text, shown_data
-from supervisor.server.operator.routes import network_views, page_values, spend_page
-from supervisor.server.operator.routes.network_views import MOST_SHOWN, NetworkList
+from supervisor.server.common.spend_views import CALL_WORDS
+from supervisor.server.common.views import clock_text, duration_text, shown_data
+from supervisor.server.operator.routes import page_frame, spend_page
 from supervisor.server.operator.routes.operator_api import AnyRequest, caller, parts_of
 from supervisor.server.operator.routes.operator_bodies import KeepBodiesBody, Ok
-from supervisor.server.operator.routes.page_actions import Form
-from supervisor.server.operator.routes.page_views import session_name
+from supervisor.server.operator.routes.page_frame import Form
+from supervisor.server.operator.routes.request_cards import session_name
+
+# A person finds one of more than these by its name.
+MOST_HOSTS = 100
+# Of one host, the newest exchanges; the archive has all that is held.
+MOST_SHOWN = 50
+# So many tables are filled at a time.
+MOST_OPENED = 20
+_CLASS = {"allow": "good", "deny": "bad", "ask_timeout": "warn"}
+_WORD = {"allow": "allowed", "deny": "denied", "ask_timeout": "not answered in time"}
+# The archive's end: an empty list of entries, and what it is in.
+_NO_ENTRIES = b"]}}"
 
 
 class ExchangeView(msgspec.Struct, frozen=True, kw_only=True):
@@ -53,6 +78,23 @@ class NetworkView(msgspec.Struct, frozen=True, kw_only=True):
     cut: int
 
 
+class NetworkList(NamedTuple):
+    """A session's list at one moment. `lost`: why a session that is over has none, where it may
+    have had one. `waiting` are its requests for the network that nobody answered yet, in the
+    order of their cards. `find` are words that a host's name must have, and `opened` the hosts
+    whose exchanges are shown, too."""
+
+    session_id: str
+    held: SessionLog
+    waiting: list[Request]
+    now: float
+    redactor: Redactor
+    has_ended: bool
+    lost: str = ""
+    find: str = ""
+    opened: tuple[str, ...] = ()
+
+
 @get("/network", include_in_schema=False)
 async def network(
     request: AnyRequest, session: FromQuery[str] = "", span: FromQuery[spend_page.Span] = "session"
@@ -61,7 +103,7 @@ async def network(
     parts = parts_of(request)
     recent = parts.sessions.recent()
     chosen = parts.sessions.get(session) if session else next(iter(recent), None)
-    values = page_values.frame(request, "network") | {
+    values = page_frame.frame(request, "network") | {
         "spend": spend_page.values(parts, chosen, span),
         "sessions": [(one.id, session_name(one), clock_text(one.created_at)) for one in recent],
         "chosen": chosen.id if chosen is not None else "",
@@ -113,7 +155,7 @@ async def exchange(
     parts = parts_of(request)
     session = parts.sessions.get(session_id)
     view = _one(parts, session.id, number)
-    values = page_values.frame(request, "network") | {"keeps": session.keep_bodies}
+    values = page_frame.frame(request, "network") | {"keeps": session.keep_bodies}
     return await asyncio.to_thread(_exchange, "exchange.html", values, view, parts.redactor)
 
 
@@ -127,7 +169,7 @@ async def exchange_part(
     try:
         view = _one(parts, session.id, number)
     except NotFoundError:
-        return page_values.html("parts/exchange_gone.html")
+        return page_frame.html("parts/exchange_gone.html")
     return await asyncio.to_thread(
         _exchange, "parts/exchange.html", {"keeps": session.keep_bodies}, view, parts.redactor
     )
@@ -149,12 +191,12 @@ def switch_bodies(request: AnyRequest, session_id: FromPath[str], data: Form) ->
         )
     except UserError as refused:
         error = str(refused)
-    return page_values.html("parts/keep_bodies.html", **_keeping(parts, session_id, error))
+    return page_frame.html("parts/keep_bodies.html", **_keeping(parts, session_id, error))
 
 
 @get("/parts/network/bodies", include_in_schema=False, sync_to_thread=False)
 def switch_part(request: AnyRequest, session: FromQuery[str]) -> Response[str]:
-    return page_values.html("parts/keep_bodies.html", **_keeping(parts_of(request), session))
+    return page_frame.html("parts/keep_bodies.html", **_keeping(parts_of(request), session))
 
 
 @post("/api/sessions/{session_id:str}/network/bodies", status_code=200, sync_to_thread=False)
@@ -174,7 +216,7 @@ async def archive(request: AnyRequest, session_id: FromPath[str]) -> Stream:
     parts = parts_of(request)
     session = parts.sessions.get(session_id)
     held, bodies = parts.network_log.held(session.id), parts.network_log.bodies(session.id)
-    made = network_views.archive(held, bodies, parts.redactor, supervisor.__version__)
+    made = archive_pieces(held, bodies, parts.redactor, supervisor.__version__)
     name = (
         f"gatehouse-{session_id}-{datetime.fromtimestamp(parts.clock.now(), UTC):%Y%m%dT%H%M%S}.har"
     )
@@ -225,20 +267,18 @@ def _shown(parts: Parts, session: Session) -> NetworkList:
 
 
 def _page(values: dict[str, Any], shown: NetworkList | None) -> Response[str]:
-    return page_values.html(
-        "network.html", **(values | ({} if shown is None else network_views.hosts(shown)))
-    )
+    return page_frame.html("network.html", **(values | ({} if shown is None else hosts(shown))))
 
 
 def _exchange(
     template: str, values: dict[str, Any], view: ExchangeView, redactor: Redactor
 ) -> Response[str]:
-    one = network_views.exchange(redactor, view.exchange)
-    return page_values.html(template, **values, one=one, bodies=view.bodies)
+    one = exchange_data(redactor, view.exchange)
+    return page_frame.html(template, **values, one=one, bodies=view.bodies)
 
 
 def _part(shown: NetworkList) -> Response[str]:
-    return page_values.html("parts/network.html", **network_views.hosts(shown))
+    return page_frame.html("parts/network.html", **hosts(shown))
 
 
 def _as_data(held: SessionLog, parts: Parts) -> NetworkView:
@@ -273,3 +313,100 @@ def _keeping(parts: Parts, session_id: str, error: str = "") -> dict[str, Any]:
         "has_ended": has_ended,
         "error": error,
     }
+
+
+def hosts(shown: NetworkList) -> dict[str, Any]:
+    """For `parts/network.html`: each host in its place, those that came last first, so that news
+    move nothing but from above."""
+    places = shown.held.places
+    words = shown.find.lower().split()
+    every = sorted(by_host(shown.held.exchanges), key=lambda host: -places[host.host])
+    found = [one for one in every if all(word in one.host.lower() for word in words)]
+    opened = set(shown.opened[:MOST_OPENED])
+    listed = [one for at, one in enumerate(found) if at < MOST_HOSTS or one.host in opened]
+    of_opened: dict[str, list[Exchange]] = {name: [] for name in opened}
+    for one in shown.held.exchanges if opened else ():
+        of_opened.get(name_of(one.action), []).append(one)
+    return {
+        "session_id": shown.session_id,
+        "waiting": [_waiting(shown, one) for one in shown.waiting],
+        "hosts": [_host(shown.redactor, one, of_opened.get(one.host, [])) for one in listed],
+        "more": len(found) - len(listed),
+        "is_found": bool(found) or not every,
+        "cut": shown.held.cut if shown.held.exchanges else 0,
+        "held": len(shown.held.exchanges),
+        "has_ended": shown.has_ended,
+        "lost": shown.lost,
+    }
+
+
+def exchange_data(redactor: Redactor, one: Exchange) -> dict[str, Any]:
+    """One of them in words."""
+    return {
+        "view": one,
+        "title": redactor.text(visible(title(one.action), one_line=True)),
+        "at_text": clock_text(one.at),
+        "is_open": one.ended_at is None,
+        "held": duration_text(one.held_s) if one.held_s else "",
+        "took": duration_text(one.duration_s) if one.duration_s is not None else "",
+        "up": size_text(one.up_bytes),
+        "down": size_text(one.down_bytes),
+        "badge_class": _CLASS[one.verdict],
+        "verdict": _WORD[one.verdict],
+        "call": call_words(one.call) if one.call is not None else "",
+    }
+
+
+def archive_pieces(
+    held: SessionLog, bodies: Mapping[int, Bodies], redactor: Redactor, version: str
+) -> Iterator[bytes]:
+    """The HTTP Archive, oldest first: its head, entry by entry, its end."""
+    yield msgspec.json.encode(har.head(version, held.cut)).removesuffix(_NO_ENTRIES)
+    comma = b""
+    for one in reversed(har.listed(held.exchanges)):
+        entry = har.entry(one, bodies.get(one.number, NO_BODIES))
+        yield comma + msgspec.json.encode(redactor.data(entry))
+        comma = b","
+    yield _NO_ENTRIES
+
+
+def _waiting(shown: NetworkList, one: Request) -> tuple[str, float, str, bool]:
+    """As words, since when, the same as a clock shows it, and whether a program is held for it
+    still."""
+    words = shown.redactor.text(visible(title(one.action), one_line=True))
+    return words, one.asked_at, clock_text(one.asked_at), (one.hold_until or 0) > shown.now
+
+
+def _host(redactor: Redactor, host: HostTraffic, found: list[Exchange]) -> dict[str, Any]:
+    return {
+        "host": host,
+        "up": size_text(host.up_bytes),
+        "down": size_text(host.down_bytes),
+        "last_text": clock_text(host.last_at),
+        "exchanges": [exchange_data(redactor, one) for one in found[:MOST_SHOWN]],
+        "more": max(0, len(found) - MOST_SHOWN),
+    }
+
+
+def call_words(call: CallOfModel) -> str:
+    """Return what a call of a model used and cost, in words."""
+    cached = [
+        f"{count:,} {words}"
+        for count, words in (
+            (call.cache_read_tokens, "from the cache"),
+            (call.cache_write_tokens, "into the cache"),
+        )
+        if count
+    ]
+    tokens = ", ".join([f"{call.input_tokens:,} tokens in", *cached, f"{call.output_tokens:,} out"])
+    remarks = "".join(f"; {CALL_WORDS.get(flag, flag)}" for flag in call.flags)
+    model = visible(call.model, one_line=True) or "no model named"
+    return f"{model}: {tokens}, {dollars(call.cost_microusd * MICROUSD)}{remarks}"
+
+
+def size_text(size_bytes: int) -> str:
+    """Bytes as people read them."""
+    for unit, scale in (("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
+        if size_bytes >= scale:
+            return f"{size_bytes / scale:,.1f} {unit}"
+    return f"{size_bytes} B"

@@ -20,7 +20,7 @@ from supervisor.errors import GatehouseError
 from supervisor.server.common.parts import Parts
 from supervisor.server.common.views import clock_text, shown, shown_data
 from supervisor.server.operator.change_views import shown_change
-from supervisor.server.operator.routes import page_values
+from supervisor.server.operator.routes import page_frame
 from supervisor.server.operator.routes.operator_api import AnyRequest, parts_of
 from supervisor.server.operator.shown_changes import FIRST_ROWS
 
@@ -49,7 +49,7 @@ async def push_part(request: AnyRequest, request_id: FromPath[str]) -> Response[
     try:
         card = await parts.pushes.card(parts.queue.get(request_id))
     except GatehouseError as error:
-        return page_values.html("parts/push.html", id=request_id, error=str(error))
+        return page_frame.html("parts/push.html", id=request_id, error=str(error))
     return await asyncio.to_thread(_part, parts, request_id, card)
 
 
@@ -72,7 +72,7 @@ def _told(parts: Parts, card: PushCard) -> dict[str, Any]:
 
 
 def _part(parts: Parts, request_id: str, card: PushCard) -> Response[str]:
-    return page_values.html(
+    return page_frame.html(
         "parts/push.html",
         id=request_id,
         url=shown(card.url, parts.redactor),

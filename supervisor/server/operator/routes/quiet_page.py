@@ -16,10 +16,10 @@ from supervisor.gate.repeats import Denied, Quiet
 from supervisor.server.common.parts import Parts
 from supervisor.server.common.views import OperatorRequest, clock_text, operator_request, shown
 from supervisor.server.operator import decisions
-from supervisor.server.operator.routes import page_values
+from supervisor.server.operator.routes import page_frame
 from supervisor.server.operator.routes.operator_api import AnyRequest, caller, parts_of
 from supervisor.server.operator.routes.operator_bodies import HeldDenied
-from supervisor.server.operator.routes.page_views import session_name
+from supervisor.server.operator.routes.request_cards import session_name
 
 
 @get("/parts/quiet", include_in_schema=False, sync_to_thread=False)
@@ -137,4 +137,4 @@ def _denied(one: Denied, parts: Parts) -> Denied:
 
 
 def _part(parts: Parts, error: str = "") -> Response[str]:
-    return page_values.html("parts/quiet.html", **values(parts, error))
+    return page_frame.html("parts/quiet.html", **values(parts, error))

@@ -10,7 +10,7 @@ from litestar.types import ControllerRouterHandler
 from supervisor.records import audit_chain
 from supervisor.server.common.parts import Parts
 from supervisor.server.common.views import clock_text, shown_data
-from supervisor.server.operator.routes import page_values
+from supervisor.server.operator.routes import page_frame
 from supervisor.server.operator.routes.operator_api import AnyRequest, parts_of
 
 ROWS = 100
@@ -38,7 +38,7 @@ def security(
         "events": [_row(record) for record in records],
         "next_before": records[-1].get("seq") if len(records) == ROWS else None,
     }
-    return page_values.page(request, "security.html", "history", **values)
+    return page_frame.page(request, "security.html", "history", **values)
 
 
 def api_handlers() -> list[ControllerRouterHandler]:

@@ -34,7 +34,7 @@ from supervisor.core.text.display import visible
 from supervisor.ledger.spending import BudgetStanding
 from supervisor.server.common.parts import Parts
 from supervisor.server.common.spend_views import TokensOfModel, by_kind, notice
-from supervisor.server.operator.routes import page_values
+from supervisor.server.operator.routes import page_frame
 from supervisor.server.operator.routes.operator_api import AnyRequest, parts_of
 from supervisor.store.spending import OfTime
 
@@ -110,7 +110,7 @@ def spend_part(
 ) -> Response[str]:
     parts = parts_of(request)
     chosen = parts.sessions.get(session) if session else None
-    return page_values.html("parts/spend.html", spend=values(parts, chosen, span))
+    return page_frame.html("parts/spend.html", spend=values(parts, chosen, span))
 
 
 @get("/api/spend", sync_to_thread=False)

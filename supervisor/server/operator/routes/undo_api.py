@@ -18,7 +18,7 @@ from supervisor.core.text.numbers import whole_number
 from supervisor.errors import GatehouseError, NotFoundError, UserError
 from supervisor.server.common.views import clock_text
 from supervisor.server.operator import undoing
-from supervisor.server.operator.routes import page_values
+from supervisor.server.operator.routes import page_frame
 from supervisor.server.operator.routes.operator_api import AnyRequest, caller, parts_of
 
 TIMELINE_ROWS = 200
@@ -63,7 +63,7 @@ async def timeline_part(
     try:
         found = await undoing.timeline(parts_of(request), session_id, TIMELINE_ROWS, skip, of)
     except NotFoundError as error:
-        return page_values.html(
+        return page_frame.html(
             "parts/timeline.html", session_id=session_id, timeline=None, gone=str(error)
         )
     rows = [(row, clock_text(row.at)) for row in found.rows]
@@ -75,7 +75,7 @@ async def timeline_part(
         "of": of,
         "gone": "",
     }
-    return page_values.html("parts/timeline.html", **values)
+    return page_frame.html("parts/timeline.html", **values)
 
 
 @get("/parts/undo/{session_id:str}", include_in_schema=False)
@@ -110,7 +110,7 @@ async def undo_now(
         return await _undo_part(
             request, session_id, of=of, after=after, merge=merge, error=str(error)
         )
-    text = page_values.html("parts/undone.html", what=plan.what, count=len(plan.effective))
+    text = page_frame.html("parts/undone.html", what=plan.what, count=len(plan.effective))
     return Response(text.content, media_type=MediaType.HTML, headers=_CHANGED)
 
 
@@ -122,8 +122,8 @@ async def _undo_part(
             parts_of(request), session_id, _selection(of, after), merge=bool(merge)
         )
     except GatehouseError as failure:
-        return page_values.html("parts/error.html", error=error or str(failure))
-    return page_values.html(
+        return page_frame.html("parts/error.html", error=error or str(failure))
+    return page_frame.html(
         "parts/undo.html",
         session_id=session_id,
         plan=plan,

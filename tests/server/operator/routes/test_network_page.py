@@ -23,8 +23,8 @@ from supervisor.core.network.egress_wire import (
 )
 from supervisor.core.secrets.redact import Redactor
 from supervisor.network.egress_questions import EgressQuestions
-from supervisor.server.operator.routes import network_views
-from supervisor.server.operator.routes.network_views import MOST_HOSTS
+from supervisor.server.operator.routes import network_page
+from supervisor.server.operator.routes.network_page import MOST_HOSTS
 from tests.fakes.parts import SECRET, FakeParts
 
 RLO = "\u202e"
@@ -217,7 +217,9 @@ async def test_nobody_waits_for_a_page_or_an_archive(
             path != "/network",
             False,
         )
-    pieces = list(network_views.archive(parts.network_log.held("one"), {}, parts.redactor, "1"))
+    pieces = list(
+        network_page.archive_pieces(parts.network_log.held("one"), {}, parts.redactor, "1")
+    )
     assert len(pieces) == 3 + 2
 
 

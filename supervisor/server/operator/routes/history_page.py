@@ -1,21 +1,65 @@
-"""Audit records as rows of the History page: plain data, no markup. The whole record stays one
-click away, as it is in the file."""
+"""The History page: audit records as rows, newest first.
+
+The whole record stays one click away, as it is in the file.
+"""
 
 import json
 from collections.abc import Mapping
 from typing import Any
 
 import msgspec
+from litestar import Response, get
+from litestar.params import FromQuery
+from litestar.types import ControllerRouterHandler
 
-from supervisor.core.actions import Action, category_of, title
+from supervisor.core.actions import (
+    Action,
+    category_of,
+    title,
+)
 from supervisor.core.secrets.redact import Redactor
+from supervisor.records import audit_chain
+from supervisor.server.common.parts import Parts
 from supervisor.server.common.views import clock_text
+from supervisor.server.operator.routes import page_frame
+from supervisor.server.operator.routes.operator_api import AnyRequest, parts_of
+from supervisor.store import requests as store
 
+HISTORY_ROWS = 100
 MOST_RECORD_CHARS = 8000
 _GOOD, _BAD = ("allow", "approved", "done"), ("deny", "denied", "failed")
 # What a record is about, in the order of how much it says.
 _ABOUT = ("command", "workspace", "rule", "rule_id", "policy", "request", "session")
 _SAID = ("rule", "why", "reason", "by")
+
+
+@get("/history", include_in_schema=False, sync_to_thread=True)
+def history(request: AnyRequest) -> Response[str]:
+    """The audit log, newest first."""
+    return page_frame.page(request, "history.html", "history", **_values(parts_of(request), None))
+
+
+@get("/parts/history", include_in_schema=False, sync_to_thread=True)
+def history_part(request: AnyRequest, before: FromQuery[int]) -> Response[str]:
+    return page_frame.html("parts/history.html", **_values(parts_of(request), before))
+
+
+def _values(parts: Parts, before: int | None) -> dict[str, Any]:
+    """For `parts/history.html`: a page of records before that number, or the newest."""
+    path = parts.settings.data_dir / "audit.log"
+    found = audit_chain.newest_first(path, HISTORY_ROWS, before)
+    ids = {
+        str(record["request"])
+        for record in found
+        if record.get("request") and not record.get("action")
+    }
+    known = parts.queue.read(lambda connection: [store.get(connection, one) for one in ids])
+    titles: dict[str, str] = {one.id: title(one.action) for one in known if one is not None}
+    return {
+        "records": [record_data(record, parts.redactor, titles) for record in found],
+        "next_before": found[-1].get("seq") if len(found) == HISTORY_ROWS else None,
+        "is_older": before is not None,
+    }
 
 
 def record_data(
@@ -78,3 +122,8 @@ def _exit_code(record: dict[str, Any]) -> int | None:
     detail = record.get("detail")
     code = (detail if isinstance(detail, dict) else record).get("exit_code")
     return code if isinstance(code, int) else None
+
+
+def handlers() -> list[ControllerRouterHandler]:
+    """Every route of this module."""
+    return [history, history_part]

@@ -1,0 +1,164 @@
+"""The Rules page: every rule in force, what is always protected, and forms to add, try and remove
+rules.
+"""
+
+from collections import Counter
+from typing import Any
+
+from litestar import Response, delete, get, post
+from litestar.params import FromPath, FromQuery
+from litestar.types import ControllerRouterHandler
+
+from supervisor.core.actions import RULE_CATEGORIES, Category, Effect
+from supervisor.core.policy.protected_names import ProtectionLevel, built_in, sources
+from supervisor.errors import GatehouseError, UserError
+from supervisor.records.policy_files import PolicyFiles
+from supervisor.server.common.parts import Parts
+from supervisor.server.common.views import clock_text
+from supervisor.server.operator import decisions, rules_view
+from supervisor.server.operator.routes import page_frame
+from supervisor.server.operator.routes.operator_api import AnyRequest, caller, live_of, parts_of
+from supervisor.server.operator.routes.page_frame import Form
+
+# A category of the policy file with more rules than this is folded.
+SHORT_GROUP = 12
+
+
+@get("/rules", include_in_schema=False, sync_to_thread=False)
+def rules(request: AnyRequest) -> Response[str]:
+    """Every rule in force, and what is always protected."""
+    return page_frame.page(request, "rules.html", "rules", **_values(parts_of(request)))
+
+
+@get("/parts/rules", include_in_schema=False, sync_to_thread=False)
+def rules_part(request: AnyRequest) -> Response[str]:
+    return page_frame.html("parts/rules.html", **_values(parts_of(request)))
+
+
+@post("/rules", include_in_schema=False, status_code=200)
+async def add_rule(request: AnyRequest, data: Form) -> Response[str]:
+    """Save a rule; it answers what waits and matches. An error is shown above the list."""
+    parts = parts_of(request)
+    rule = data.get("rule", "").strip()
+    try:
+        effect = _effect(data.get("effect", ""))
+        why = data.get("why", "").strip()
+        _, also = await decisions.add_rule(parts, effect, rule, why=why, by=caller(request).name)
+    except GatehouseError as error:
+        return page_frame.html("parts/rules.html", **_values(parts, error=str(error)))
+    live_of(request).policy_changed()
+    answered = f" It answered {len(also)} that waited." if also else ""
+    return page_frame.html(
+        "parts/rules.html", **_values(parts, done=f"Saved {effect}: {rule}.{answered}")
+    )
+
+
+@get("/rules/preview", include_in_schema=False, sync_to_thread=False)
+def preview_rule(
+    request: AnyRequest,
+    effect: FromQuery[str] = "",
+    rule: FromQuery[str] = "",
+    own: FromQuery[str] = "",
+    request_id: FromQuery[str] = "",
+) -> Response[str]:
+    """Return what a rule that was typed would have answered; nothing is saved. `own` is its name
+    in the form of the card `request_id`."""
+    parts, text = parts_of(request), (own or rule).strip()
+    try:
+        if request_id:
+            decisions.check_candidate(parts, parts.queue.get(request_id), _effect(effect), text)
+        seen = rules_view.preview_of_rule(parts, _effect(effect), text, leaving_out=request_id)
+    except GatehouseError as error:
+        return page_frame.html("parts/error.html", error=str(error))
+    return page_frame.html("parts/seen.html", seen=seen, typed=True)
+
+
+@delete("/rules/{rule_id:str}", include_in_schema=False, status_code=200)
+async def remove_rule(request: AnyRequest, rule_id: FromPath[str]) -> Response[str]:
+    """Remove a saved rule."""
+    parts = parts_of(request)
+    try:
+        text = await decisions.remove_rule(parts, rule_id, by=caller(request).name)
+    except GatehouseError as error:
+        return page_frame.html("parts/rules.html", **_values(parts, error=str(error)))
+    live_of(request).policy_changed()
+    return page_frame.html("parts/rules.html", **_values(parts, done=f"Removed {text}."))
+
+
+def _effect(text: str) -> Effect:
+    effects: dict[str, Effect] = {"allow": "allow", "ask": "ask", "deny": "deny"}
+    if text not in effects:
+        raise UserError("the effect is missing", "choose allow, ask or deny")
+    return effects[text]
+
+
+def _values(parts: Parts, *, error: str = "", done: str = "") -> dict[str, Any]:
+    """For `parts/rules.html`. `error` and `done` say what came of what a person did."""
+    protection = parts.policies.current().protection
+    found = rules_view.rules(parts)
+    main, *others = parts.gate.rulings.policy_sets.all()
+    return {
+        "error": error,
+        "done": done,
+        "warnings": rules_view.warnings(parts),
+        "saved": [_rule(rule) for rule in found if rule.can_remove],
+        **_of_policy(main, found),
+        "others": [_of_policy(one, found) for one in others],
+        "protected": [
+            ("deny", "denied", _protected("deny", protection.deny)),
+            ("ask", "asked", _protected("ask", protection.ask, protection.lifted)),
+            ("mark", "marked", _protected("mark")),
+        ],
+        "lifted": sorted(protection.lifted),
+    }
+
+
+def _of_policy(policies: PolicyFiles, found: list[rules_view.RuleView]) -> dict[str, Any]:
+    """A policy file: its rules by category, and what its categories do by themselves."""
+    own = [rule for rule in found if rule.policy_file == str(policies.file)]
+    return {
+        "policy_file": str(policies.file),
+        "saved_file": str(policies.saved_file),
+        "groups": [group for one in RULE_CATEGORIES if (group := _rules_of(one, own))],
+        "modes": [(category, policies.current().mode_of(category)) for category in RULE_CATEGORIES],
+    }
+
+
+def _protected(
+    part: ProtectionLevel, added: frozenset[str] = frozenset(), lifted: frozenset[str] = frozenset()
+) -> list[tuple[str, str, str]]:
+    """The names of one part of the table, each with its why and who says so; then those that the
+    policy adds."""
+    found = [
+        (name, why, sources()[name]) for name, why in built_in()[part].items() if name not in lifted
+    ]
+    return [*found, *((name, "added by the policy", "") for name in sorted(added))]
+
+
+def _rules_of(category: Category, found: list[rules_view.RuleView]) -> dict[str, Any] | None:
+    """A category's rules of the policy file, folded where they are many; None where it has none."""
+    rules = [rule for rule in found if rule.category == category and not rule.can_remove]
+    counts = Counter(rule.effect for rule in rules)
+    if not rules:
+        return None
+    return {
+        "category": category,
+        "counts": list(counts.items()),
+        "is_short": len(rules) <= SHORT_GROUP,
+        "rules": [_rule(rule) for rule in rules],
+    }
+
+
+def _rule(rule: rules_view.RuleView) -> dict[str, Any]:
+    return {
+        "view": rule,
+        "source_name": rule.source.rpartition("/")[2],
+        "policy_name": rule.policy_file.rpartition("/")[2],
+        "added_text": clock_text(rule.added_at or 0),
+        "last_text": clock_text(rule.last_at or 0),
+    }
+
+
+def handlers() -> list[ControllerRouterHandler]:
+    """Every route of this module."""
+    return [rules, rules_part, add_rule, preview_rule, remove_rule]
