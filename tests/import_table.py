@@ -5,6 +5,9 @@
 BASE = {"errors", "settings", "base"}
 GIT = BASE | {"git"}
 GATE = GIT | {"core.*", "gate"}
+CHANNELS = GATE | {
+    *{"store", "records", "ledger", "sandbox", "channels", "network", "workspace.*"},
+}
 MAY_IMPORT: dict[str, set[str]] = {
     "errors": set(),
     "settings": {"errors", "base", "core.text"},
@@ -32,7 +35,6 @@ MAY_IMPORT: dict[str, set[str]] = {
     "gate": BASE | {"core.*", "records"},
     "ledger": BASE | {"core.*", "store", "records"},
     "sandbox": GIT | {"core.*"},
-    "sessions": GIT | {"core.*", "store", "records", "sandbox"},
     "channels": GATE | {"sandbox"},
     "network": GATE | {"ledger"},
     "workspace.disk": GIT | {"core.*"},
@@ -43,19 +45,18 @@ MAY_IMPORT: dict[str, set[str]] = {
     "workspace.incoming": GATE | {"workspace.disk", "workspace.trees", "workspace.apply"},
     "workspace.undo": GATE | {"workspace.disk", "workspace.trees", "workspace.apply"},
     "workspace": GATE | {"sandbox", "workspace.*"},
+    "sessions": CHANNELS,
+    # Every part of one supervisor: below the doors, which are given it.
+    "parts": CHANNELS | {"sessions"},
     "egress.protocols": BASE | {"core.*", "egress.loop"},
     "egress.loop": BASE | {"core.*"},
     "egress.admission": BASE | {"core.*", "egress.loop", "egress.protocols"},
     "egress.mitm": BASE | {"core.*", "egress.loop", "egress.protocols", "egress.admission"},
     "egress": BASE | {"core.*", "egress.*"},
-    "server.common": (
-        GATE | {"store", "records", "ledger", "sandbox", "sessions", "network", "workspace.*"}
-    ),
+    "server.common": GATE | {"records", "ledger", "parts"},
     # The agent's routes ask and wait. They never import what answers.
-    "server.agent": GATE | {"server.common", "workspace.incoming"},
-    "server.operator": (
-        GATE | {"store", "records", "ledger", "sessions", "network", "workspace.*", "server.common"}
-    ),
+    "server.agent": GATE | {"parts", "server.common", "workspace.incoming"},
+    "server.operator": (GATE | {"records", "sessions", "workspace.*", "parts", "server.common"}),
     "server.operator.routes": (
         GATE
         | {
@@ -65,11 +66,12 @@ MAY_IMPORT: dict[str, set[str]] = {
             "sessions",
             "network",
             "workspace.*",
+            "parts",
             "server.common",
             "server.operator",
         }
     ),
-    "server": {"settings", "server.*"},
+    "server": {"settings", "parts", "server.*"},
     # The review service: a product of its own on the gate's API.
     "reviews.core": {"errors", "core", "core.text", "core.secrets", "reviews.core.config"},
     "reviews.core.config": {"errors", "core.text"},
@@ -86,32 +88,17 @@ MAY_IMPORT: dict[str, set[str]] = {
     "reviews.demo": GIT,
     "reviews.routes": (
         GATE
-        | {"server.common", "server.operator.*"}
+        | {"parts", "server.common", "server.operator.*"}
         | {"reviews", "reviews.core.*", "reviews.store"}
     ),
     "reviews.app": (
         GATE
-        | {"store", "sandbox", "sessions", "network", "workspace", "server.common"}
+        | {"store", "sandbox", "sessions", "network", "workspace", "parts", "server.common"}
         | {"reviews", "reviews.core.*", "reviews.store", "reviews.forges", "reviews.queue"}
         | {"reviews.routes"}
     ),
     "reviews.cli": BASE | {"core.*", "cli.common", "reviews.core.*", "reviews.forges"},
-    "app": (
-        GATE
-        | {
-            "reviews",
-            "reviews.routes",
-            "store",
-            "records",
-            "ledger",
-            "sandbox",
-            "sessions",
-            "channels",
-            "network",
-            "workspace.*",
-            "server.*",
-        }
-    ),
+    "app": (GATE | {"records", "sandbox", "sessions", "parts", "reviews.routes", "server.*"}),
     "cli.common": BASE | {"core.*"},
     "cli.lab": BASE | {"core.*", "workspace.disk"},
     # Only `foreground` and `undo_verb` start a supervisor; every other verb calls one.
@@ -123,6 +110,7 @@ MAY_IMPORT: dict[str, set[str]] = {
             "sandbox",
             "sessions",
             "network",
+            "parts",
             "server.*",
             "app",
             "cli.*",

@@ -167,9 +167,9 @@ def package_of(name: str) -> str:
     """The package that a dotted name of ours lies in: the row of the table that it falls under,
     or its own folder."""
     below = name.removeprefix("supervisor.")
-    if below in ("errors", "settings"):
-        return below
     parts = below.split(".")
+    if parts[0] in ("errors", "parts", "settings"):
+        return parts[0]
     # A folder that went may still be there for what Python cached in it.
     while parts and not any(ROOT.joinpath("supervisor", *parts).glob("*.py")):
         parts.pop()
@@ -428,7 +428,7 @@ def test_a_plan_of_an_install_gets_a_way_to_an_index_by_one_function() -> None:
                 ]
     sandbox = "supervisor.channels.install_sandbox"
     assert lenders == {
-        "supervisor.app.app",  # hands it over
+        "supervisor.parts",  # hands it over
         sandbox,
         "supervisor.channels.registry_client",  # our own client: it sends GET alone
     }

@@ -29,6 +29,7 @@ FOR_LATER = {
     "tree_sitter",
     "yaml",
     "supervisor.app.app",
+    "supervisor.parts",
     "supervisor.gate.gate",
 }
 

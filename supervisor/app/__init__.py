@@ -1,4 +1,4 @@
-"""Composition root: build all parts from settings, start and stop them in order.
+"""One running supervisor: the parts of `supervisor.parts`, started and stopped in order.
 
-Only the CLI imports it. Start with `app`; `session_parts` holds the parts around one session.
+Only the CLI imports it. Start with `app`.
 """

@@ -105,10 +105,10 @@ def _way(settings: Settings) -> Ask:
 async def _alone(settings: Settings, path: str, body: dict[str, Any]) -> dict[str, Any]:
     """The same calls as the API's, without a server. UserError where another process holds the
     data folder."""
-    from supervisor.app.app import SupervisorParts
+    from supervisor.parts import Parts
     from supervisor.server.operator import undoing
 
-    parts = SupervisorParts(settings)
+    parts = Parts(settings)
     try:
         if path == "/api/undo":
             done = await undoing.carry_out(

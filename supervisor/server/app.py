@@ -21,11 +21,11 @@ from litestar.static_files import create_static_files_router
 from litestar.types import ASGIApp, ControllerRouterHandler
 
 import supervisor
+from supervisor.parts import Parts
 from supervisor.server.agent import agent_api, mcp, quarantine_calls
 from supervisor.server.agent.agent_calls import AgentCalls
 from supervisor.server.common.auth import BadTokens, OperatorAuth
 from supervisor.server.common.errors import HANDLERS, ErrorPage
-from supervisor.server.common.parts import Parts
 from supervisor.server.common.request_guard import AgentDoor, OperatorDoor, RefusedAttempts
 from supervisor.server.operator.change_sets import ChangeSets
 from supervisor.server.operator.live import Live

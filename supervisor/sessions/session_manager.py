@@ -7,18 +7,16 @@ Level, not edge: at start-up the sessions without a recorded end are taken up wh
 Their sandboxes died with the supervisor, so they go on as `waiting`: the agent's changes are
 compared once more, and the cards wait for answers.
 
-It owns no channel. `SessionSupport` are what `app` builds around a session: gate, egress, the
-agent's door, the workspace.
+It owns no channel: gate, egress, the agent's door and the workspace are in `surroundings`.
 """
 
 import asyncio
 import contextlib
 import hmac
 import secrets
-import socket
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Callable, Coroutine
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import msgspec
 from sqlalchemy import Engine
@@ -26,16 +24,16 @@ from sqlalchemy import Engine
 from supervisor.base import log, whole_files
 from supervisor.base.clock import Clock
 from supervisor.core.actions import content_hash
-from supervisor.core.jobs import JobResult
 from supervisor.core.review_markdown import review_markdown
 from supervisor.core.secrets.command_secrets import words_without_secrets
 from supervisor.core.sessions import Session, SessionId, as_started, copy_progress, state
 from supervisor.errors import GatehouseError, NotFoundError, StorageError, UserError
 from supervisor.records.audit import Audit
 from supervisor.sandbox import left_behind
-from supervisor.sandbox.base import Running, Sandbox, Spec
+from supervisor.sandbox.base import Running, Sandbox
 from supervisor.sessions import session_output
 from supervisor.sessions.start_session import StartSession, as_before, checked_workspace
+from supervisor.sessions.surroundings import Surroundings
 from supervisor.store import sessions as store
 
 AGENT_GRACE_S = 10.0
@@ -43,52 +41,6 @@ PROGRESS_EVERY_S = 0.25
 UPTIME_ENDED = "MAX_UPTIME was reached"
 COPY = "merged"  # the private copy, in the session's folder
 WAITS_FOR_ANSWER = "the agent is done; its changes wait for your answer in the inbox"
-
-
-class SessionSupport(Protocol):
-    """Parts that `app` puts around sessions. Every method may be called again for a session that a
-    crash left."""
-
-    async def plan(self, wanted: StartSession) -> dict[str, Any]:
-        """Further facts of the session (`command`, `policy_text`, `model`, `notices`);
-        `UserError` for bad input."""
-
-    def spec(self, session: Session, token: str, *, tty: bool) -> Spec:
-        """Return the sandbox of the agent."""
-
-    def open(self, session: Session, wanted: StartSession | None = None) -> None:
-        """The session's actions may be judged from now on. `wanted`: it is to be started."""
-
-    def policy_on_record(self, session: Session) -> dict[str, Any]:
-        """Return path and hash of the policy that judges it, for the record."""
-
-    async def copy_workspace(
-        self, session: Session, wanted: StartSession, on_progress: Callable[[int, int, int], None]
-    ) -> tuple[str, ...]:
-        """Make the private copy; return notes for the person."""
-
-    async def attach(self, session: Session, listeners: Mapping[int, socket.socket]) -> None:
-        """Serve the agent's door, lend the proxy's socket to egress, watch the copy: all before
-        the agent's first instant."""
-
-    async def final_pass(self, session: Session, why: str) -> None:
-        """Compare the whole copy with the host once more."""
-
-    def waits_for_person(self, session_id: str) -> bool:
-        """Return whether changes of a session whose agent is done still wait for an answer, or for
-        being applied."""
-
-    async def until_something_is_answered(self, session_id: str) -> None:
-        """Return when one of its requests changed."""
-
-    async def finish_job(self, session: Session) -> JobResult | None:
-        """Return what came of a maintenance session's work; None for every other."""
-
-    def close_requests(self, session_id: str, why: str) -> None:
-        """Deny what can't wait for an answer without the agent."""
-
-    async def detach(self, session: Session) -> None:
-        """Undo `attach` and `open`, as far as nothing is left to answer."""
 
 
 class _Live:
@@ -116,7 +68,7 @@ class SessionManager:
         audit: Audit,
         clock: Clock,
         sandbox: Sandbox,
-        surroundings: SessionSupport,
+        surroundings: Surroundings,
         folder: Path,
         max_uptime_s: float,
     ) -> None:

@@ -25,6 +25,7 @@ from supervisor.gate.gate import Gate, Refused
 from supervisor.gate.left_to_answer import LeftToAnswer
 from supervisor.ledger.spending import Spending, read_prices
 from supervisor.network.network_log import NetworkLog
+from supervisor.parts import Parts
 from supervisor.records.approval_queue import ApprovalQueue
 from supervisor.records.audit import Audit
 from supervisor.records.kill_switch import KillSwitch
@@ -297,7 +298,7 @@ class FakeWorkspace:
 
 
 class FakeParts:
-    """`server.parts.Parts` in a folder. Sessions `one` and `two` are open."""
+    """`Parts` in a folder. Sessions `one` and `two` are open."""
 
     def __init__(self, folder: Path, policy: str = POLICY, clock: Any = None) -> None:
         folder.mkdir(parents=True, exist_ok=True)
@@ -335,7 +336,6 @@ class FakeParts:
             else:
                 self.sessions.add(name)
         self.reviews: ReviewService | None = None
-        self.has_reviews = False
         self.kept_copies = KeptCopies(self.settings.sessions_dir, 10**9, lambda one: True)
         self.left = LeftToAnswer(self.gate, self.queue, self.clock.now, self.settings.keep_left_s)
         self.quarantines = Quarantines(self.clock, self.audit, self.redactor)
@@ -359,6 +359,8 @@ class FakeParts:
 
     def workspace_of(self, session_id: str) -> FakeWorkspace | None:
         return FakeWorkspace(self.gate, session_id) if session_id in ("one", "two") else None
+
+    running_workspace: Any = Parts.running_workspace
 
     @contextlib.asynccontextmanager
     async def undoing(self, session_id: str) -> AsyncIterator[Undo]:

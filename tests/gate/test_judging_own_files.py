@@ -7,11 +7,11 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from supervisor.app.app import SupervisorParts
 from supervisor.base.process import run
 from supervisor.core.actions import FileChange, FileOperation
 from supervisor.core.policy.refusals import OWN_FILE
 from supervisor.network.network import EGRESS
+from supervisor.parts import Parts
 from supervisor.settings import ROOT, from_environment
 from tests.fakes.gated import session
 from tests.fakes.waiting import PATIENCE_S
@@ -21,7 +21,7 @@ NAMED = ("policy.yaml", "team/credentials.yaml", "team/prices.yaml", "team/ca.pe
 
 
 @pytest.fixture(scope="module")
-def parts(tmp_path_factory: pytest.TempPathFactory, upstream_ca: Path) -> Iterator[SupervisorParts]:
+def parts(tmp_path_factory: pytest.TempPathFactory, upstream_ca: Path) -> Iterator[Parts]:
     folder = tmp_path_factory.mktemp("own")
     workspace = folder / "workspace"
     (workspace / "team").mkdir(parents=True)
@@ -36,7 +36,7 @@ def parts(tmp_path_factory: pytest.TempPathFactory, upstream_ca: Path) -> Iterat
         prices_file=prices,
         upstream_ca=authority,
     )
-    made = SupervisorParts(settings)
+    made = Parts(settings)
     made.gate.rulings.open_session(
         msgspec.structs.replace(session("one"), workspace=str(workspace))
     )
@@ -46,9 +46,7 @@ def parts(tmp_path_factory: pytest.TempPathFactory, upstream_ca: Path) -> Iterat
 
 @pytest.mark.parametrize("name", [*NAMED, "team", "TEAM/Credentials.yaml"])
 @pytest.mark.parametrize("operation", ["write", "delete"])
-def test_a_change_of_one_is_asked(
-    parts: SupervisorParts, name: str, operation: FileOperation
-) -> None:
+def test_a_change_of_one_is_asked(parts: Parts, name: str, operation: FileOperation) -> None:
     """A credential that is bound to another host would go there at the next start, and its
     command be run."""
     verdict = parts.gate.rulings.verdict(
@@ -74,7 +72,7 @@ async def test_what_lies_beside_gatehouse_is_no_module_of_egress(tmp_path: Path)
 @pytest.mark.parametrize(
     "name", ["a.txt", "teams/credentials.yaml", "team/credentials.yaml.md", "team/other"]
 )
-def test_others_are_as_rules_say(parts: SupervisorParts, name: str) -> None:
+def test_others_are_as_rules_say(parts: Parts, name: str) -> None:
     assert (
         parts.gate.rulings.verdict(
             FileChange(operation="write", path=name, after="x"), "one"

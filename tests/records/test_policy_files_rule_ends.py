@@ -10,8 +10,8 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from supervisor.app.app import SupervisorParts
 from supervisor.core.actions import Effect, Network
+from supervisor.parts import Parts
 from supervisor.records.policy_files import Until
 from supervisor.settings import from_environment
 from tests.fakes.clock import FakeClock
@@ -20,7 +20,7 @@ from tests.fakes.gated import session
 
 def test_the_end_of_a_rule_is_on_record(tmp_path: Path) -> None:
     clock = FakeClock()
-    parts = SupervisorParts(from_environment()._replace(data_dir=tmp_path / "data"), clock=clock)
+    parts = Parts(from_environment()._replace(data_dir=tmp_path / "data"), clock=clock)
     try:
         parts.gate.rulings.open_session(session("one"))
         add = parts.policies.add_rule
@@ -59,8 +59,8 @@ def clock() -> FakeClock:
 
 
 @contextlib.contextmanager
-def running(tmp_path: Path, clock: FakeClock) -> Iterator[SupervisorParts]:
-    found = SupervisorParts(from_environment()._replace(data_dir=tmp_path / "data"), clock=clock)
+def running(tmp_path: Path, clock: FakeClock) -> Iterator[Parts]:
+    found = Parts(from_environment()._replace(data_dir=tmp_path / "data"), clock=clock)
     try:
         found.gate.rulings.open_session(session("one"))
         yield found
@@ -69,22 +69,22 @@ def running(tmp_path: Path, clock: FakeClock) -> Iterator[SupervisorParts]:
 
 
 @pytest.fixture
-def parts(tmp_path: Path, clock: FakeClock) -> Iterator[SupervisorParts]:
+def parts(tmp_path: Path, clock: FakeClock) -> Iterator[Parts]:
     with running(tmp_path, clock) as found:
         yield found
 
 
-def verdict(parts: SupervisorParts) -> str:
+def verdict(parts: Parts) -> str:
     action = Network(operation="connect", host="a.example.org", port=443)
     return parts.gate.rulings.verdict(action, "one").decision
 
 
-def near(parts: SupervisorParts) -> str:
+def near(parts: Parts) -> str:
     action = Network(operation="connect", host="a.example.org", port=8443)
     return parts.gate.rulings.open_near(action, "one")
 
 
-def for_15_minutes(parts: SupervisorParts, clock: FakeClock, effect: Effect = "allow") -> str:
+def for_15_minutes(parts: Parts, clock: FakeClock, effect: Effect = "allow") -> str:
     until = Until(at=clock.now() + 900)
     return parts.policies.add_rule(
         effect, "network(a.example.org)", why="", by="tester", until=until
@@ -92,7 +92,7 @@ def for_15_minutes(parts: SupervisorParts, clock: FakeClock, effect: Effect = "a
 
 
 def test_an_answer_for_15_minutes_is_over_then_though_the_clock_was_set_back(
-    parts: SupervisorParts, clock: FakeClock
+    parts: Parts, clock: FakeClock
 ) -> None:
     rule_id = for_15_minutes(parts, clock)
     assert verdict(parts) == "allow"
@@ -110,7 +110,7 @@ def test_an_answer_for_15_minutes_is_over_then_though_the_clock_was_set_back(
 
 
 def test_a_clock_set_forth_ends_it_and_set_right_again_it_has_the_rest_of_its_time(
-    parts: SupervisorParts, clock: FakeClock
+    parts: Parts, clock: FakeClock
 ) -> None:
     for_15_minutes(parts, clock)
     clock.set_by(86400)
@@ -123,7 +123,7 @@ def test_a_clock_set_forth_ends_it_and_set_right_again_it_has_the_rest_of_its_ti
 
 
 def test_what_is_given_after_the_clock_was_set_back_holds_as_long_as_it_says(
-    parts: SupervisorParts, clock: FakeClock
+    parts: Parts, clock: FakeClock
 ) -> None:
     clock.set_by(-3600)
     for_15_minutes(parts, clock)
@@ -134,7 +134,7 @@ def test_what_is_given_after_the_clock_was_set_back_holds_as_long_as_it_says(
 
 
 def test_a_denial_for_15_minutes_is_not_cut_short_by_a_clock_set_forth(
-    parts: SupervisorParts, clock: FakeClock
+    parts: Parts, clock: FakeClock
 ) -> None:
     for_15_minutes(parts, clock, "deny")
     clock.set_by(86400)
@@ -147,9 +147,7 @@ def test_a_denial_for_15_minutes_is_not_cut_short_by_a_clock_set_forth(
     assert len(ended(parts)) == 1
 
 
-def test_a_denial_holds_while_the_clock_on_the_wall_says_so(
-    parts: SupervisorParts, clock: FakeClock
-) -> None:
+def test_a_denial_holds_while_the_clock_on_the_wall_says_so(parts: Parts, clock: FakeClock) -> None:
     for_15_minutes(parts, clock, "deny")
     clock.set_by(-3600)
     clock.advance(901)
@@ -182,9 +180,7 @@ def test_after_a_restart_it_has_the_rest_of_its_time(tmp_path: Path, clock: Fake
         assert verdict(parts) == "ask"
 
 
-def test_a_session_with_rules_of_its_own_is_no_exception(
-    parts: SupervisorParts, clock: FakeClock
-) -> None:
+def test_a_session_with_rules_of_its_own_is_no_exception(parts: Parts, clock: FakeClock) -> None:
     at = datetime.fromtimestamp(clock.now() + 900, UTC).isoformat()
     text = f"version: 1\nallow:\n  - {{rule: network(a.example.org), expires: '{at}'}}\n"
     own = msgspec.structs.replace(session("one"), policy_text=text)
@@ -197,7 +193,7 @@ def test_a_session_with_rules_of_its_own_is_no_exception(
     assert verdict(parts) == "ask"
 
 
-def ended(parts: SupervisorParts) -> list[dict[str, object]]:
+def ended(parts: Parts) -> list[dict[str, object]]:
     parts.audit.flush()
     records = [json.loads(line) for line in parts.settings.audit_log.read_text().splitlines()]
     return [one for one in records if one["event"] == "rule_ended"]

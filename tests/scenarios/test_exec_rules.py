@@ -4,10 +4,10 @@ from pathlib import Path
 
 import pytest
 
-from supervisor.app import session_plans
 from supervisor.core.actions import Exec, title
 from supervisor.core.approvals import Request
 from supervisor.errors import UserError
+from supervisor.sessions import session_plans
 from tests.fakes.sandboxed_agent import agent_command, answers
 from tests.fakes.supervised import Answer, StartSupervisor
 

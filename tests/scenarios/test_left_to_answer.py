@@ -199,10 +199,10 @@ async def test_what_is_left_and_what_goes_on_with_it_keep_how_exec_rules_hold(
         await running.ended(session)
         assert session.limits.exec_rules == "enforce"
     async with supervised(settings) as running:
-        assert running.parts.surroundings._parts[session.id].enforces_exec_rules
+        assert running.parts.surroundings._opened[session.id].enforces_exec_rules
         resumed = await running.start(workspace, "true", resume=session.id)
         assert resumed.limits.exec_rules == "enforce"
-        assert running.parts.surroundings._parts[resumed.id].enforces_exec_rules
+        assert running.parts.surroundings._opened[resumed.id].enforces_exec_rules
         await running.agent_exited(resumed)
         other = await running.start(workspace, "true")
-        assert not running.parts.surroundings._parts[other.id].enforces_exec_rules
+        assert not running.parts.surroundings._opened[other.id].enforces_exec_rules

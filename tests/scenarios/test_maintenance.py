@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from supervisor.app.session_plans import RECORDED_JOB_NOTICE
 from supervisor.core.approvals import status
 from supervisor.core.jobs import Job
 from supervisor.core.policy.refusals import OUT_OF_SCOPE
 from supervisor.core.sessions import Session
 from supervisor.errors import UserError
+from supervisor.sessions.session_plans import RECORDED_JOB_NOTICE
 from tests.fakes.supervised import StartSupervisor, Supervised, git
 
 NOTE = "RECORDED_MAINTENANCE.md"

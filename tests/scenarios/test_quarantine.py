@@ -12,10 +12,10 @@ from typing import Any
 
 import pytest
 
-from supervisor.app import session_plans
 from supervisor.cli.cli import main
 from supervisor.core.sessions import Session
 from supervisor.errors import UserError
+from supervisor.sessions import session_plans
 from tests.fakes.messages_server import MessagesServer, Turn, calls, text, tool_use
 from tests.fakes.supervised import StartSupervisor, Supervised
 from tests.scenarios.process import Gatehouse, until

@@ -9,17 +9,17 @@ from typing import Any
 
 import pytest
 
-from supervisor.app.session_plans import (
+from supervisor.core.actions import CATEGORIES, category_of
+from supervisor.core.approvals import Request, status
+from supervisor.core.sessions import Session
+from supervisor.errors import UserError
+from supervisor.sessions.session_plans import (
     DEFAULT_POLICY,
     NO_GIT_NOTICE,
     RECORDED_NOTICE,
     STRICT_NOTICE,
     STRICT_POLICY,
 )
-from supervisor.core.actions import CATEGORIES, category_of
-from supervisor.core.approvals import Request, status
-from supervisor.core.sessions import Session
-from supervisor.errors import UserError
 from tests.fakes.messages_server import MessagesServer, Turn, calls, text, tool_use
 from tests.fakes.sandboxed_agent import agent_command, answers
 from tests.fakes.supervised import StartSupervisor, Supervised, git

@@ -7,27 +7,25 @@ import asyncio
 import contextlib
 from collections.abc import AsyncIterator
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import msgspec
 from cryptography.exceptions import UnsupportedAlgorithm
 from cryptography.hazmat.primitives.serialization import load_pem_private_key
-from sqlalchemy import Engine
 
 from supervisor.core.models.model_calls import is_model_host
 from supervisor.core.sessions import QUARANTINED, Session
 from supervisor.errors import UserError
 from supervisor.network.model_hosts import check_is_elsewhere, model_hosts_of
+from supervisor.parts import Parts
 from supervisor.reviews.budgets import read_caps
 from supervisor.reviews.core.retries import ProviderTrouble, provider_trouble
 from supervisor.reviews.forges.github import GitHub
 from supervisor.reviews.queue.embedded import EmbeddedQueue
-from supervisor.reviews.routes.review_parts import ReviewParts
 from supervisor.reviews.service import ReviewService, ReviewSettings
 from supervisor.reviews.webhooks import WebhookApp
 from supervisor.server.common.listening import listen
 from supervisor.server.common.serve import Serving
-from supervisor.sessions.session_manager import SessionManager
 from supervisor.sessions.standing import open_standing, standing
 from supervisor.sessions.start_session import StartSession
 from supervisor.settings import DEFAULT_POLICY, ROOT, Settings
@@ -39,15 +37,6 @@ READER_POLICY = ROOT / "policy/examples/reviewer.yaml"
 STRANGER_POLICY = ROOT / "policy/examples/reader.yaml"
 
 
-class ReviewedParts(ReviewParts, Protocol):
-    """The supervisor's parts that the service is built from."""
-
-    engine: Engine
-
-    @property
-    def sessions(self) -> SessionManager: ...
-
-
 class Reviewing:
     """A review service that runs. `port` is that of its door for webhooks."""
 
@@ -57,7 +46,7 @@ class Reviewing:
 
 
 @contextlib.asynccontextmanager
-async def reviewing(parts: ReviewedParts, *, look_every_s: float = 1.0) -> AsyncIterator[Reviewing]:
+async def reviewing(parts: Parts, *, look_every_s: float = 1.0) -> AsyncIterator[Reviewing]:
     """Run a review service until the block ends. `UserError` where a setting is missing."""
     settings = parts.settings
     if settings.backend == "compose":
@@ -123,7 +112,7 @@ async def reviewing(parts: ReviewedParts, *, look_every_s: float = 1.0) -> Async
 class ReaderSessions:
     """Implements `runs.Readers`: a session of kind `review` over a checkout."""
 
-    def __init__(self, parts: ReviewedParts) -> None:
+    def __init__(self, parts: Parts) -> None:
         self._parts = parts
 
     async def start(
@@ -208,7 +197,7 @@ class ReaderSessions:
         return None
 
 
-def _standing(parts: ReviewedParts, name: str) -> str:
+def _standing(parts: Parts, name: str) -> str:
     """Open the standing session of a repository; return its id."""
     settings = parts.settings
     folder = settings.data_dir / "reviews"

@@ -14,11 +14,11 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
-from supervisor.reviews.routes.review_parts import review_parts, service_of
+from supervisor.parts import Parts
+from supervisor.reviews.routes.review_views import service_of
 from supervisor.reviews.service import ReviewService
 from supervisor.reviews.store.figures import figures
-from supervisor.server.common.parts import Parts
-from supervisor.server.operator.routes.operator_api import AnyRequest
+from supervisor.server.operator.routes.operator_api import AnyRequest, parts_of
 
 PICO = 10**12
 # litestar adds the charset.
@@ -28,9 +28,8 @@ TEXT_FORMAT = "text/plain; version=0.0.4"
 @get("/metrics", media_type=TEXT_FORMAT, sync_to_thread=True)
 def metrics(request: AnyRequest) -> Response[bytes]:
     """Return what was counted. `UserError` where reviews are off."""
-    parts = review_parts(request)
     registry = CollectorRegistry(auto_describe=False)
-    registry.register(_ReviewFigures(parts, service_of(parts)))
+    registry.register(_ReviewFigures(parts_of(request), service_of(request)))
     return Response(generate_latest(registry), media_type=TEXT_FORMAT)
 
 

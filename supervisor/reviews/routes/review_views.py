@@ -8,7 +8,8 @@ import msgspec
 
 from supervisor.core.text.duration import format_duration
 from supervisor.core.text.numbers import whole_number
-from supervisor.errors import GatehouseError, NotFoundError
+from supervisor.errors import GatehouseError, NotFoundError, UserError
+from supervisor.parts import Parts
 from supervisor.reviews.configurations import SETTINGS
 from supervisor.reviews.core.config.layers import ConfigRow, config_rows
 from supervisor.reviews.core.receipts import reason_words
@@ -17,7 +18,7 @@ from supervisor.reviews.service import ReviewService
 from supervisor.reviews.store import findings, queries
 from supervisor.reviews.store.figures import OLDEST_S, backlog
 from supervisor.reviews.store.holds import Hold
-from supervisor.server.common.parts import Parts
+from supervisor.server.operator.routes.operator_api import AnyRequest, parts_of
 
 _OF_FINDING = (
     *("state", "severity", "title", "path", "line"),
@@ -174,6 +175,14 @@ class DeliveryView(msgspec.Struct, frozen=True, kw_only=True):
     outcome: str
     attempts: int
     error: str
+
+
+def service_of(request: AnyRequest) -> ReviewService:
+    """Return the review service, for a handler; `UserError` where it is off."""
+    service: ReviewService | None = parts_of(request).reviews
+    if service is None:
+        raise UserError("reviews are off", "start with `gatehouse up --reviews`")
+    return service
 
 
 def repositories(service: ReviewService) -> list[RepositoryView]:

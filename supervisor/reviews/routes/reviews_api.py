@@ -13,7 +13,6 @@ from litestar.types import ControllerRouterHandler
 from supervisor.core.text.duration import parse_duration
 from supervisor.reviews.holds import HoldScope, pull_named
 from supervisor.reviews.routes import metrics, review_views
-from supervisor.reviews.routes.review_parts import review_parts, service_of
 from supervisor.reviews.routes.review_views import (
     ConfigurationView,
     DeliveryView,
@@ -22,9 +21,10 @@ from supervisor.reviews.routes.review_views import (
     RepositoryView,
     ReviewView,
     RoundsView,
+    service_of,
 )
 from supervisor.reviews.routes.usage_views import UsageView, usage
-from supervisor.server.operator.routes.operator_api import AnyRequest, caller
+from supervisor.server.operator.routes.operator_api import AnyRequest, caller, parts_of
 
 _Most = Annotated[int, QueryParameter(ge=1, le=1000)]
 _Line = Annotated[str, msgspec.Meta(min_length=1, max_length=1_000)]
@@ -77,7 +77,7 @@ class WishOutcome(msgspec.Struct, frozen=True, kw_only=True):
 @get("/api/repos", sync_to_thread=False)
 def list_repositories(request: AnyRequest) -> list[RepositoryView]:
     """Return the repositories that the App is installed on."""
-    return review_views.repositories(service_of(review_parts(request)))
+    return review_views.repositories(service_of(request))
 
 
 @patch("/api/repos/{repository_id:str}/settings", sync_to_thread=False)
@@ -85,7 +85,7 @@ def change_repository(
     request: AnyRequest, repository_id: FromPath[str], data: JSONBody[RepositorySettings]
 ) -> list[RepositoryView]:
     """Change the settings of a repository."""
-    service = service_of(review_parts(request))
+    service = service_of(request)
     number = review_views.repository(service, repository_id).id
     settings = msgspec.to_builtins(data)
     enabled = settings.pop("enabled")
@@ -100,7 +100,7 @@ def change_repository(
 @get("/api/repos/{repository_id:str}/configuration")
 async def get_configuration(request: AnyRequest, repository_id: FromPath[str]) -> ConfigurationView:
     """Return what holds for a repository's reviews on its default branch, and who says it."""
-    service = service_of(review_parts(request))
+    service = service_of(request)
     return await review_views.configuration(
         service, review_views.repository(service, repository_id)
     )
@@ -109,47 +109,47 @@ async def get_configuration(request: AnyRequest, repository_id: FromPath[str]) -
 @get("/api/reviews", sync_to_thread=False)
 def list_reviews(request: AnyRequest, limit: FromQuery[_Most] = 100) -> list[ReviewView]:
     """Return the newest reviews."""
-    return review_views.reviews(service_of(review_parts(request)), limit)
+    return review_views.reviews(service_of(request), limit)
 
 
 @post("/api/reviews", status_code=200)
 async def review_pull(request: AnyRequest, data: JSONBody[PullWanted]) -> WishOutcome:
     """Have a pull request reviewed, also where it was."""
     name, number = pull_named(data.pull)
-    return WishOutcome(outcome=await service_of(review_parts(request)).review_pull(name, number))
+    return WishOutcome(outcome=await service_of(request).review_pull(name, number))
 
 
 @get("/api/reviews/{run_id:str}", sync_to_thread=False)
 def get_review(request: AnyRequest, run_id: FromPath[str]) -> ReviewView:
     """Return one review with its findings."""
-    return review_views.review(service_of(review_parts(request)), run_id)
+    return review_views.review(service_of(request), run_id)
 
 
 @get("/api/reviews/{run_id:str}/receipts", sync_to_thread=False)
 def get_receipts(request: AnyRequest, run_id: FromPath[str]) -> list[ReceiptView]:
     """Return the receipts of a review's head."""
-    service = service_of(review_parts(request))
+    service = service_of(request)
     return review_views.receipts(service, review_views.run_of(service, run_id))
 
 
 @get("/api/reviews/{run_id:str}/rounds", sync_to_thread=False)
 def get_rounds(request: AnyRequest, run_id: FromPath[str]) -> RoundsView:
     """Return the rounds of a review's pull request, and its findings over them."""
-    service = service_of(review_parts(request))
+    service = service_of(request)
     return review_views.rounds(service, review_views.run_of(service, run_id))
 
 
 @get("/api/reviews/{run_id:str}/trace", sync_to_thread=True)
 def get_trace(request: AnyRequest, run_id: FromPath[str]) -> list[dict[str, Any]]:
     """Return the turns of a review: what the model said and called, tokens and seconds."""
-    parts = review_parts(request)
-    return review_views.trace(parts, review_views.run_of(service_of(parts), run_id))
+    parts = parts_of(request)
+    return review_views.trace(parts, review_views.run_of(service_of(request), run_id))
 
 
 @post("/api/reviews/{run_id:str}/requeue", status_code=200)
 async def requeue(request: AnyRequest, run_id: FromPath[str]) -> WishOutcome:
     """Have the pull request of a review reviewed anew."""
-    service = service_of(review_parts(request))
+    service = service_of(request)
     view = review_views.review(service, run_id)
     return WishOutcome(outcome=await service.review_pull(view.repository, view.number))
 
@@ -157,47 +157,47 @@ async def requeue(request: AnyRequest, run_id: FromPath[str]) -> WishOutcome:
 @post("/api/reviews/undo", status_code=200)
 async def undo_reviews(request: AnyRequest, data: JSONBody[UndoWanted]) -> list[str]:
     """Take back what a review posted, or all that stands on a pull request; the reviews' ids."""
-    service = service_of(review_parts(request))
+    service = service_of(request)
     return await service.take_back.undo(data.of, by=caller(request).name)
 
 
 @get("/api/usage", sync_to_thread=True)
 def get_usage(request: AnyRequest, period: FromQuery[str] = "30d") -> UsageView:
     """Return what reviews cost in the last days, and what of each cap is used."""
-    parts = review_parts(request)
-    return usage(service_of(parts), parse_duration(period, "period"), parts.clock.now())
+    parts = parts_of(request)
+    return usage(service_of(request), parse_duration(period, "period"), parts.clock.now())
 
 
 @get("/api/deliveries", sync_to_thread=False)
 def list_deliveries(request: AnyRequest, limit: FromQuery[_Most] = 100) -> list[DeliveryView]:
     """Return the newest webhooks."""
-    return review_views.deliveries(service_of(review_parts(request)), limit)
+    return review_views.deliveries(service_of(request), limit)
 
 
 @post("/api/deliveries/{delivery_id:str}/again", status_code=200, sync_to_thread=False)
 def handle_again(request: AnyRequest, delivery_id: FromPath[str]) -> WishOutcome:
     """Have a webhook handled again."""
-    service_of(review_parts(request)).handle_again(delivery_id)
+    service_of(request).handle_again(delivery_id)
     return WishOutcome(outcome="waits")
 
 
 @get("/api/holds", sync_to_thread=False)
 def list_holds(request: AnyRequest) -> list[HoldView]:
     """Return the holds that stand, oldest first."""
-    return review_views.holds(service_of(review_parts(request)).holds.standing())
+    return review_views.holds(service_of(request).holds.standing())
 
 
 @post("/api/holds", status_code=200)
 async def hold_reviews(request: AnyRequest, data: JSONBody[HoldWanted]) -> list[HoldView]:
     """Hold reviews: none starts and nothing is posted; return the holds that stand then."""
-    service, by = service_of(review_parts(request)), caller(request).name
+    service, by = service_of(request), caller(request).name
     return review_views.holds(service.hold(data.scope, data.key, by=by, why=data.why))
 
 
 @post("/api/holds/release", status_code=200)
 async def release_reviews(request: AnyRequest, data: JSONBody[HoldReleased]) -> list[HoldView]:
     """Release a hold; return those that stand still."""
-    service, by = service_of(review_parts(request)), caller(request).name
+    service, by = service_of(request), caller(request).name
     return review_views.holds(service.release(data.scope, data.key, by=by))
 
 

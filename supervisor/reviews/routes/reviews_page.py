@@ -13,16 +13,16 @@ from supervisor.core.approvals import Request, status
 from supervisor.core.forge_acts import Act
 from supervisor.core.money import dollars
 from supervisor.errors import GatehouseError, NotFoundError, UserError
+from supervisor.parts import Parts
 from supervisor.reviews.holds import HoldScope
 from supervisor.reviews.routes import review_views
-from supervisor.reviews.routes.review_parts import ReviewParts, review_parts, service_of
-from supervisor.reviews.routes.review_views import ReviewView
+from supervisor.reviews.routes.review_views import ReviewView, service_of
 from supervisor.reviews.routes.usage_views import usage
 from supervisor.reviews.store.holds import Hold
 from supervisor.server.common.views import clock_text
 from supervisor.server.operator.decisions import shown_by
 from supervisor.server.operator.routes import page_frame
-from supervisor.server.operator.routes.operator_api import AnyRequest, caller
+from supervisor.server.operator.routes.operator_api import AnyRequest, caller, parts_of
 from supervisor.server.operator.routes.request_cards import card, card_with
 
 # What the page of all reviews shows the cost of.
@@ -34,8 +34,8 @@ _STATES = {"new": "warn", "open": "warn", "contested": "bad", "fixed": "good"}
 @get("/reviews", include_in_schema=False, sync_to_thread=False)
 def reviews(request: AnyRequest) -> Response[str]:
     """The newest reviews, and the repositories."""
-    parts = review_parts(request)
-    service = service_of(parts)
+    parts = parts_of(request)
+    service = service_of(request)
     return page_frame.page(
         request,
         "reviews.html",
@@ -51,8 +51,8 @@ def reviews(request: AnyRequest) -> Response[str]:
 @get("/reviews/{run_id:str}", include_in_schema=False, sync_to_thread=True)
 def review(request: AnyRequest, run_id: FromPath[str]) -> Response[str]:
     """One review: findings, acts, receipts."""
-    parts = review_parts(request)
-    service = service_of(parts)
+    parts = parts_of(request)
+    service = service_of(request)
     run = review_views.run_of(service, run_id)
     view = review_views.review(service, run_id)
     repository = service.repository_named(view.repository)
@@ -82,7 +82,7 @@ async def switch(
     request: AnyRequest, repository_id: FromPath[str], data: URLEncodedBody[dict[str, str]]
 ) -> Response[str]:
     """Switch a repository's reviews on or off; the list as it is then."""
-    service = service_of(review_parts(request))
+    service = service_of(request)
     service.set_enabled(review_views.number(repository_id), is_enabled=data.get("enabled") == "yes")
     return page_frame.html(
         "parts/repositories.html", repositories=review_views.repositories(service)
@@ -92,7 +92,7 @@ async def switch(
 @get("/repos/{repository_id:str}", include_in_schema=False)
 async def repository(request: AnyRequest, repository_id: FromPath[str]) -> Response[str]:
     """One repository: what holds for its reviews, and what is set here."""
-    service = service_of(review_parts(request))
+    service = service_of(request)
     known = review_views.repository(service, repository_id)
     view = await review_views.configuration(service, known)
     return page_frame.page(
@@ -105,7 +105,7 @@ async def set_settings(
     request: AnyRequest, repository_id: FromPath[str], data: URLEncodedBody[dict[str, str]]
 ) -> Response[str]:
     """Keep what is set for a repository; what holds then."""
-    service = service_of(review_parts(request))
+    service = service_of(request)
     known = review_views.repository(service, repository_id)
     changes: dict[str, object] = {"strictness": data.get("strictness", "")}
     for name in ("ignore", "checklist"):
@@ -124,7 +124,7 @@ async def set_settings(
 @post("/holds", include_in_schema=False, status_code=200)
 async def hold(request: AnyRequest, data: URLEncodedBody[dict[str, str]]) -> Response[str]:
     """Hold reviews, or release a hold; the holds as they are then."""
-    service, by = service_of(review_parts(request)), caller(request).name
+    service, by = service_of(request), caller(request).name
     key, is_release = data.get("key", "").strip(), "release" in data
     try:
         scope = msgspec.convert(data.get("scope", ""), HoldScope)
@@ -145,7 +145,7 @@ async def hold(request: AnyRequest, data: URLEncodedBody[dict[str, str]]) -> Res
 @get("/parts/act/{request_id:str}", include_in_schema=False, sync_to_thread=False)
 def act_part(request: AnyRequest, request_id: FromPath[str]) -> Response[str]:
     """What an act would say, each finding beside its code."""
-    parts = review_parts(request)
+    parts = parts_of(request)
     return page_frame.html("parts/act.html", **_act(parts, parts.queue.get(request_id)))
 
 
@@ -154,7 +154,7 @@ async def answer_act(
     request: AnyRequest, request_id: FromPath[str], data: URLEncodedBody[dict[str, str]]
 ) -> Response[str]:
     """Approve the findings that are ticked, in the words that stand there now."""
-    parts = review_parts(request)
+    parts = parts_of(request)
     kept = {name.removeprefix("keep-") for name in data if name.startswith("keep-")}
     texts = {
         name.removeprefix("text-"): text.replace("\r\n", "\n")
@@ -162,7 +162,7 @@ async def answer_act(
         if name.startswith("text-")
     }
     try:
-        part = service_of(parts).answer_part(
+        part = service_of(request).answer_part(
             request_id,
             kept,
             texts,
@@ -179,10 +179,10 @@ async def answer_act(
 @post("/requests/{request_id:str}/open-pull", include_in_schema=False, status_code=200)
 async def open_pull(request: AnyRequest, request_id: FromPath[str]) -> Response[str]:
     """Open a pull request of a push that was carried out; the card of that act."""
-    parts = review_parts(request)
+    parts = parts_of(request)
     asked = parts.queue.get(request_id)
     try:
-        opened = service_of(parts).open_pull(asked, by=caller(request).name)
+        opened = service_of(request).open_pull(asked, by=caller(request).name)
     except GatehouseError as error:
         shown = await card(parts, asked) | {"error": str(error)}
         return page_frame.html("parts/some_cards.html", error, cards=[shown])
@@ -206,7 +206,7 @@ def handlers() -> list[ControllerRouterHandler]:
     ]
 
 
-def card_extras(parts: ReviewParts, request: Request) -> dict[str, bool]:
+def card_extras(parts: Parts, request: Request) -> dict[str, bool]:
     """Return what a card offers besides: whether words are to be read in `act_part`, and whether
     `open_pull` may follow."""
     act, service = request.action, parts.reviews
@@ -233,7 +233,7 @@ def _row(view: ReviewView) -> dict[str, Any]:
     }
 
 
-def _act(parts: ReviewParts, request: Request) -> dict[str, Any]:
+def _act(parts: Parts, request: Request) -> dict[str, Any]:
     """For `parts/act.html`."""
     act = request.action
     if not isinstance(act, Act):

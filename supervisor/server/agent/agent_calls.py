@@ -26,6 +26,7 @@ from supervisor.core.sessions import State, is_quarantined, remaining_s, state
 from supervisor.core.verdicts import Verdict
 from supervisor.errors import NotFoundError, RefusedError, UserError
 from supervisor.gate.audit_lines import record_refusal
+from supervisor.parts import Parts
 from supervisor.server.agent.agent_bodies import (
     DeleteBody,
     EditBody,
@@ -41,7 +42,6 @@ from supervisor.server.agent.agent_bodies import (
     in_workspace,
     packages_action,
 )
-from supervisor.server.common.parts import Parts, Workspace
 from supervisor.server.common.request_guard import CallBudget
 from supervisor.server.common.views import AgentRequest, agent_request, shown
 from supervisor.workspace.incoming.incoming import HostChange, What
@@ -180,17 +180,23 @@ class AgentCalls:
         return self._ask(Proposal(effect=data.effect, rule=data.rule, why=data.why), data.why)
 
     async def write(self, data: WriteBody) -> approvals.Request:
-        return await self._workspace().write(in_workspace(data.path), content_of(data), data.reason)
+        return await self.parts.running_workspace(self.session_id).write(
+            in_workspace(data.path), content_of(data), data.reason
+        )
 
     async def edit(self, data: EditBody) -> approvals.Request:
         path = in_workspace(data.path)
-        return await self._workspace().edit(path, data.old, data.new, data.replace_all, data.reason)
+        return await self.parts.running_workspace(self.session_id).edit(
+            path, data.old, data.new, data.replace_all, data.reason
+        )
 
     async def delete(self, data: DeleteBody) -> approvals.Request:
-        return await self._workspace().delete(in_workspace(data.path), data.reason)
+        return await self.parts.running_workspace(self.session_id).delete(
+            in_workspace(data.path), data.reason
+        )
 
     async def move(self, data: MoveBody) -> approvals.Request:
-        return await self._workspace().move(
+        return await self.parts.running_workspace(self.session_id).move(
             in_workspace(data.path), in_workspace(data.to), data.reason
         )
 
@@ -292,14 +298,6 @@ class AgentCalls:
         return self.parts.gate.ask(
             action, session_id=self.session_id, reason=reason, origin="agent_api"
         )
-
-    def _workspace(self) -> Workspace:
-        workspace = self.parts.workspace_of(self.session_id)
-        if workspace is None:
-            raise RefusedError(
-                "this session's workspace is not open", "wait until the session runs"
-            )
-        return workspace
 
 
 def _host_change(change: HostChange, redactor: Redactor) -> HostChangeFacts:

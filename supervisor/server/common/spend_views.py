@@ -7,7 +7,7 @@ from supervisor.core.models.model_calls import Tokens
 from supervisor.core.money import dollars, microusd
 from supervisor.core.sessions import Session
 from supervisor.ledger.spending import BudgetStanding, Summary
-from supervisor.server.common.parts import Parts
+from supervisor.parts import Parts
 
 # What a person should know of figures that aren't simply the provider's.
 FLAG_WORDS = {

@@ -39,8 +39,8 @@ from supervisor.core.sessions import (
 from supervisor.core.text.display import visible
 from supervisor.core.text.duration import format_duration
 from supervisor.errors import PolicyError
+from supervisor.parts import Parts
 from supervisor.server.common.action_words import delivery
-from supervisor.server.common.parts import Parts
 from supervisor.server.common.spend_views import SpendView
 
 # A list of requests ends with the one that has passed this.

@@ -33,7 +33,7 @@ from supervisor.core.policy.file_rules import FileJudge
 from supervisor.core.policy.refusals import OUT_OF_SCOPE
 from supervisor.core.secrets.redact import Redactor
 from supervisor.errors import ChangedError, GatehouseError, NotFoundError, UserError
-from supervisor.server.common.parts import Parts
+from supervisor.parts import Parts
 from supervisor.server.common.views import shown as made_visible
 from supervisor.server.operator.shown_changes import why_not_seen
 

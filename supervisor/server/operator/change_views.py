@@ -18,7 +18,7 @@ from supervisor.core.files.changes import is_content
 from supervisor.core.files.content_flags import LONG_LINE_CHARS, MOST_LINES, Flags, Layout
 from supervisor.core.files.text_diff import DiffLine, Hunk, TextDiff
 from supervisor.core.text.content_types import Image
-from supervisor.server.common.parts import Parts
+from supervisor.parts import Parts
 from supervisor.server.operator.shown_changes import (
     FIRST_ROWS,
     card_of,

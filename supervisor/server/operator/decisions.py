@@ -34,8 +34,8 @@ from supervisor.errors import (
     UserError,
 )
 from supervisor.gate import audit_lines
+from supervisor.parts import Parts
 from supervisor.records.policy_files import ALWAYS, PolicyFiles, Until
-from supervisor.server.common.parts import Parts
 from supervisor.server.operator.change_sets import ChangeSets
 from supervisor.server.operator.shown_changes import must_be_seen
 

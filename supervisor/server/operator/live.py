@@ -20,8 +20,8 @@ import supervisor
 from supervisor.core.approvals import Request
 from supervisor.core.files.change_tree import FEW_CHANGES
 from supervisor.core.sessions import Session
+from supervisor.parts import Parts
 from supervisor.server.common.auth import Operator, OperatorAuth
-from supervisor.server.common.parts import Parts
 from supervisor.server.common.spend_views import spend_view
 from supervisor.server.common.views import (
     OperatorRequest,

@@ -18,8 +18,8 @@ from supervisor.core.policy.policy_text import merge, parse_rule, policy_from_da
 from supervisor.core.policy.rules import Policy, Rule
 from supervisor.core.sessions import Session
 from supervisor.errors import PolicyError
+from supervisor.parts import Parts
 from supervisor.records.policy_files import PolicyFiles
-from supervisor.server.common.parts import Parts
 from supervisor.server.common.views import shown
 
 _ORDER: tuple[Effect, ...] = ("deny", "ask", "allow")

@@ -14,7 +14,7 @@ from supervisor.core.approvals import Request
 from supervisor.core.files.change_card import ChangeCard
 from supervisor.core.files.text_diff import DiffLine, Hunk, TextDiff
 from supervisor.errors import UserError
-from supervisor.server.common.parts import Parts
+from supervisor.parts import Parts
 
 # Rows of a change on a card before "show the other lines", and of each part that follows.
 FIRST_ROWS = 60

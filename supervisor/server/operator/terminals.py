@@ -20,7 +20,7 @@ from litestar.params import FromPath
 
 from supervisor.core.sessions import Session
 from supervisor.errors import NotFoundError
-from supervisor.server.common.parts import Parts
+from supervisor.parts import Parts
 
 # What a message of the CLI begins with.
 KEYS, SIZE = b"k", b"s"

@@ -15,7 +15,7 @@ from supervisor.core.files.changes import name_fields
 from supervisor.core.files.undoing import Selection
 from supervisor.core.sessions import Session
 from supervisor.errors import ChangedError, NotFoundError, UserError
-from supervisor.server.common.parts import Parts
+from supervisor.parts import Parts
 from supervisor.server.common.views import shown, shown_data
 from supervisor.server.operator.change_views import shown_change
 from supervisor.workspace.undo.timeline import Row

@@ -15,7 +15,7 @@ from litestar.types import ControllerRouterHandler
 
 from supervisor.core.approvals import Request, status
 from supervisor.errors import GatehouseError, NotFoundError, UserError
-from supervisor.server.common.parts import Parts, Workspace
+from supervisor.parts import Parts
 from supervisor.server.common.views import OperatorRequest, operator_request
 from supervisor.server.operator.decisions import shown_by
 from supervisor.server.operator.routes import page_frame
@@ -24,6 +24,7 @@ from supervisor.server.operator.routes.operator_bodies import Seen
 from supervisor.server.operator.routes.request_cards import card
 from supervisor.server.operator.shown_changes import must_be_seen
 from supervisor.workspace.apply.partial import Rest
+from supervisor.workspace.channel import WorkspaceChannel
 
 MOST_HUNKS = 4000
 _IMAGE_HEADERS = {
@@ -128,7 +129,7 @@ def handlers() -> list[ControllerRouterHandler]:
 # -- inside ---------------------------------------------------------------------------------------
 
 
-def _workspace(parts: Parts, asked: Request) -> Workspace:
+def _workspace(parts: Parts, asked: Request) -> WorkspaceChannel:
     workspace = parts.workspace_of(asked.session_id)
     if workspace is None or asked.origin == "egress":
         raise UserError(

@@ -22,7 +22,7 @@ from supervisor.server.common.views import shown
 from supervisor.server.operator import decisions
 from supervisor.server.operator.change_sets import ChangeSets, SetView
 from supervisor.server.operator.routes import page_frame
-from supervisor.server.operator.routes.operator_api import AnyRequest, HasApp, caller, parts_of
+from supervisor.server.operator.routes.operator_api import AnyRequest, caller, parts_of
 from supervisor.server.operator.routes.request_cards import (
     job_in_short,
     session_end,
@@ -59,7 +59,7 @@ class SetSummary(msgspec.Struct, frozen=True, kw_only=True):
     changes: SetView
 
 
-def sets_of(request: HasApp) -> ChangeSets:
+def sets_of(request: AnyRequest) -> ChangeSets:
     """The one of the operator's app."""
     found: ChangeSets = request.app.state["change_sets"]
     return found

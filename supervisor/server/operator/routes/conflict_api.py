@@ -17,7 +17,7 @@ from supervisor.core.approvals import Request
 from supervisor.core.files.conflict_card import ConflictCard
 from supervisor.core.files.text_diff import TextDiff
 from supervisor.errors import GatehouseError, NotFoundError, UserError
-from supervisor.server.common.parts import Parts, Workspace
+from supervisor.parts import Parts
 from supervisor.server.common.views import OperatorRequest, operator_request, shown_data
 from supervisor.server.operator.change_views import shown_hunks
 from supervisor.server.operator.decisions import shown_by
@@ -25,6 +25,7 @@ from supervisor.server.operator.routes import page_frame
 from supervisor.server.operator.routes.operator_api import AnyRequest, caller, parts_of
 from supervisor.server.operator.routes.request_cards import card
 from supervisor.server.operator.shown_changes import part_from
+from supervisor.workspace.channel import WorkspaceChannel
 
 MOST_ROWS = 200
 type How = Literal["merge", "host"]
@@ -185,7 +186,7 @@ async def _card(parts: Parts, request_id: str) -> ConflictCard:
     return await _workspace(parts, asked).conflict_card(asked)
 
 
-def _workspace(parts: Parts, asked: Request) -> Workspace:
+def _workspace(parts: Parts, asked: Request) -> WorkspaceChannel:
     workspace = parts.workspace_of(asked.session_id)
     if workspace is None:
         raise UserError(

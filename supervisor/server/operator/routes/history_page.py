@@ -18,8 +18,8 @@ from supervisor.core.actions import (
     title,
 )
 from supervisor.core.secrets.redact import Redactor
+from supervisor.parts import Parts
 from supervisor.records import audit_chain
-from supervisor.server.common.parts import Parts
 from supervisor.server.common.views import clock_text
 from supervisor.server.operator.routes import page_frame
 from supervisor.server.operator.routes.operator_api import AnyRequest, parts_of

@@ -14,7 +14,7 @@ from supervisor.core.sessions import Session, job_words
 from supervisor.core.text.duration import format_duration
 from supervisor.errors import GatehouseError
 from supervisor.gate.left_to_answer import LeftOfSession
-from supervisor.server.common.parts import Parts
+from supervisor.parts import Parts
 from supervisor.server.common.views import shown
 from supervisor.server.operator import decisions
 from supervisor.server.operator.routes import page_frame

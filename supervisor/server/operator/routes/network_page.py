@@ -38,7 +38,7 @@ from supervisor.core.sessions import Session
 from supervisor.core.text.display import visible
 from supervisor.errors import NotFoundError, UserError
 from supervisor.network.network_log import SessionLog
-from supervisor.server.common.parts import Parts
+from supervisor.parts import Parts
 from supervisor.server.common.spend_views import CALL_WORDS
 from supervisor.server.common.views import clock_text, duration_text, shown_data
 from supervisor.server.operator.routes import page_frame, spend_page

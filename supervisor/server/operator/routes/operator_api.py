@@ -9,10 +9,11 @@ import asyncio
 import contextlib
 import html
 from collections.abc import Sequence
-from typing import Annotated, Any, Literal, Protocol
+from typing import Annotated, Any, Literal
 
 import msgspec
 from litestar import MediaType, Request, Response, delete, get, post
+from litestar.connection import ASGIConnection
 from litestar.datastructures import Cookie
 from litestar.params import FromPath, FromQuery, JSONBody, QueryParameter
 from litestar.types import ControllerRouterHandler
@@ -25,9 +26,9 @@ from supervisor.core.files.change_card import ChangeCard
 from supervisor.core.git.taken_branch import TakenBranch
 from supervisor.core.sessions import state
 from supervisor.errors import RefusedError, StorageError
+from supervisor.parts import Parts
 from supervisor.records import audit_chain
 from supervisor.server.common.auth import COOKIE_S, Operator, OperatorAuth
-from supervisor.server.common.parts import Parts
 from supervisor.server.common.spend_views import spend_view
 from supervisor.server.common.views import (
     OperatorRequest,
@@ -59,6 +60,7 @@ from supervisor.sessions.session_output import as_text, complete_part
 from supervisor.sessions.start_session import StartSession
 
 AnyRequest = Request[Any, Any, Any]
+_AnyConnection = ASGIConnection[Any, Any, Any, Any]
 # Of what a new rule answered, what is told whole; and how many views are made before others have a
 # turn.
 MOST_ALSO = 100
@@ -66,25 +68,18 @@ IN_TURN = 20
 _Limit = Annotated[int, QueryParameter(ge=1, le=1000)]
 
 
-class HasApp(Protocol):
-    """A request or a connection of the operator's app."""
-
-    @property
-    def app(self) -> Any: ...
-
-
-def parts_of(request: HasApp) -> Parts:
+def parts_of(request: _AnyConnection) -> Parts:
     """The supervisor's parts, for handlers of the operator's app; pages use it too."""
     parts: Parts = request.app.state["parts"]
     return parts
 
 
-def live_of(request: HasApp) -> Live:
+def live_of(request: _AnyConnection) -> Live:
     live: Live = request.app.state["live"]
     return live
 
 
-def auth_of(request: HasApp) -> OperatorAuth:
+def auth_of(request: _AnyConnection) -> OperatorAuth:
     auth: OperatorAuth = request.app.state["auth"]
     return auth
 

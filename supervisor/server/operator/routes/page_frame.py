@@ -7,8 +7,8 @@ from litestar.enums import MediaType
 from litestar.params import URLEncodedBody
 
 from supervisor.errors import ChangedError, GatehouseError
+from supervisor.parts import Parts
 from supervisor.server.common.errors import ErrorBody
-from supervisor.server.common.parts import Parts
 from supervisor.server.common.render import render
 from supervisor.server.operator.routes.operator_api import AnyRequest, caller, parts_of
 
@@ -29,7 +29,7 @@ def frame(request: AnyRequest, name: str) -> dict[str, Any]:
         "csrf": caller(request).csrf,
         "now": parts.clock.now(),
         "pending_count": parts.queue.waiting(),
-        "has_reviews": parts.has_reviews,
+        "has_reviews": parts.reviews is not None,
         **banner(parts),
     }
 

@@ -17,7 +17,7 @@ from litestar.types import ControllerRouterHandler
 from supervisor.core.git.push_card import Commit, NamedFile, PushCard, RefMove
 from supervisor.core.text.display import visible
 from supervisor.errors import GatehouseError
-from supervisor.server.common.parts import Parts
+from supervisor.parts import Parts
 from supervisor.server.common.views import clock_text, shown, shown_data
 from supervisor.server.operator.change_views import shown_change
 from supervisor.server.operator.routes import page_frame

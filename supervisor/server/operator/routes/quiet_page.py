@@ -13,7 +13,7 @@ from litestar.types import ControllerRouterHandler
 
 from supervisor.errors import GatehouseError
 from supervisor.gate.repeats import Denied, Quiet
-from supervisor.server.common.parts import Parts
+from supervisor.parts import Parts
 from supervisor.server.common.views import OperatorRequest, clock_text, operator_request, shown
 from supervisor.server.operator import decisions
 from supervisor.server.operator.routes import page_frame

@@ -12,8 +12,8 @@ from litestar.types import ControllerRouterHandler
 from supervisor.core.actions import RULE_CATEGORIES, Category, Effect
 from supervisor.core.policy.protected_names import ProtectionLevel, built_in, sources
 from supervisor.errors import GatehouseError, UserError
+from supervisor.parts import Parts
 from supervisor.records.policy_files import PolicyFiles
-from supervisor.server.common.parts import Parts
 from supervisor.server.common.views import clock_text
 from supervisor.server.operator import decisions, rules_view
 from supervisor.server.operator.routes import page_frame

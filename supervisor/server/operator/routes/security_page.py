@@ -7,8 +7,8 @@ from litestar import Response, get
 from litestar.params import QueryParameter
 from litestar.types import ControllerRouterHandler
 
+from supervisor.parts import Parts
 from supervisor.records import audit_chain
-from supervisor.server.common.parts import Parts
 from supervisor.server.common.views import clock_text, shown_data
 from supervisor.server.operator.routes import page_frame
 from supervisor.server.operator.routes.operator_api import AnyRequest, parts_of

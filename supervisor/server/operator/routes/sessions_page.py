@@ -33,7 +33,7 @@ from supervisor.core.sessions import (
 )
 from supervisor.core.text.duration import format_duration, parse_duration
 from supervisor.errors import GatehouseError, UserError
-from supervisor.server.common.parts import Parts
+from supervisor.parts import Parts
 from supervisor.server.common.spend_views import spend_view
 from supervisor.server.common.views import clock_text, shown
 from supervisor.server.operator import decisions

@@ -32,7 +32,7 @@ from supervisor.core.money import dollars, microusd
 from supervisor.core.sessions import Session
 from supervisor.core.text.display import visible
 from supervisor.ledger.spending import BudgetStanding
-from supervisor.server.common.parts import Parts
+from supervisor.parts import Parts
 from supervisor.server.common.spend_views import TokensOfModel, by_kind, notice
 from supervisor.server.operator.routes import page_frame
 from supervisor.server.operator.routes.operator_api import AnyRequest, parts_of

@@ -13,10 +13,10 @@ from typing import Any
 
 import pytest
 
-from supervisor.app import session_plans
 from supervisor.core.forge_acts import Act
 from supervisor.reviews.app.reviewing import reviewing
 from supervisor.reviews.demo.stage import Stage
+from supervisor.sessions import session_plans
 from tests.fakes.messages_server import MessagesServer, Turn, calls, text, tool_use
 from tests.fakes.reviewed import LOOK_EVERY_S, NAME, Reviewed, forge_with_people, settings_of
 from tests.fakes.supervised import supervised

@@ -1,7 +1,7 @@
 """Parts around a session in quarantine: its copy, what it reviews, and its answer.
 
-Part of the composition root, beside `session_parts`. Its sandbox sees empty folders in the place of
-the workspace; what it may read of the copy comes from `workspace.quarantines`.
+Its sandbox sees empty folders in the place of the workspace; what it may read of the copy comes
+from `workspace.quarantines`.
 """
 
 import asyncio
@@ -29,18 +29,19 @@ from supervisor.workspace.trees.trees import COPY
 CHANGE_BYTES, MOST_REFERENCES = 100_000, 100
 # In how much of an agent's output its answer is looked for.
 ANSWER_BYTES = 2 << 20
+type KeepAnswer = Callable[[str, dict[str, Any]], object]
 
 
 class QuarantinedSessions:
     """Those of one supervisor. `folder` has a folder for each session. `keep_answer` keeps what
     stands of an answer with its session."""
 
-    def __init__(self, quarantines: Quarantines, folder: Path) -> None:
+    def __init__(self, quarantines: Quarantines, folder: Path, keep_answer: KeepAnswer) -> None:
         self._quarantines = quarantines
         self._folder = folder
+        self._keep_answer = keep_answer
         self._changes: dict[str, str] = {}
         self._to_answer: set[str] = set()
-        self.keep_answer: Callable[[str, dict[str, Any]], object] = lambda _id, _review: None
 
     def check_room(self) -> None:
         """`NoRoomError` where as many are in quarantine as may be at once."""
@@ -95,7 +96,7 @@ class QuarantinedSessions:
             self._quarantines.refused_answer(session.id, str(error))
             why = f"There is no answer: {inert(str(error))}"
             review |= {"verdict": "comment", "summary": why, "findings": [], "is_answer": False}
-        self.keep_answer(session.id, review)
+        self._keep_answer(session.id, review)
 
     async def close(self, session: Session) -> None:
         """End it: its key is overwritten, its copy removed."""

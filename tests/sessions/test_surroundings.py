@@ -23,7 +23,7 @@ async def test_the_default_data_folder_is_hidden_also_where_another_is_used(
     workspace = make_repository(tmp_path / "checkout")
     (workspace / "data").mkdir()
     (workspace / "data" / "operator.token").write_text("the other supervisor's token")
-    monkeypatch.setattr("supervisor.app.session_parts.DEFAULT_DATA", workspace / "data")
+    monkeypatch.setattr("supervisor.sessions.surroundings.DEFAULT_DATA", workspace / "data")
     async with supervised(settings_in(tmp_path, POLICY)) as running:
         _, output = await running.run(workspace, "sh", "-c", PROBE)
     assert "the other supervisor's token" not in output

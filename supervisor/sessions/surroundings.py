@@ -1,7 +1,7 @@
-"""Parts around one session: its channels, its doors, and the sockets lent to it.
+"""What stands around one session: its channels, its doors, and the sockets lent to it.
 
-Part of the composition root, beside `app`. `session_manager` says when; this says with which parts.
-It decides nothing about actions: that is the gate's.
+`session_manager` says when; this says with what. It decides nothing about actions: that is the
+gate's.
 """
 
 import asyncio
@@ -15,8 +15,6 @@ from typing import Any
 import msgspec
 
 from supervisor import settings as environment
-from supervisor.app.quarantined_sessions import QuarantinedSessions
-from supervisor.app.session_plans import SessionPlans, must_have_copy
 from supervisor.channels.exec import ExecBroker
 from supervisor.channels.job_results import JobResults
 from supervisor.channels.started_programs import StartedPrograms
@@ -37,6 +35,8 @@ from supervisor.sandbox.containment import Containment
 from supervisor.sandbox.toolchains import GIT_IDENTITY, tools_of
 from supervisor.sessions import workspace_git
 from supervisor.sessions.credentials import NamedSecrets
+from supervisor.sessions.quarantined_sessions import KeepAnswer, QuarantinedSessions
+from supervisor.sessions.session_plans import SessionPlans, must_have_copy
 from supervisor.sessions.session_sandboxes import (
     PROXY_PORT,
     SessionSandboxes,
@@ -60,8 +60,8 @@ DEFAULT_DATA = ROOT / "data"
 type ServeAgent = Callable[[str, socket.socket], Awaitable[Callable[[], Awaitable[None]]]]
 
 
-class SessionParts:
-    """The parts of one session that end with it."""
+class _OpenSession:
+    """What ends with one session."""
 
     def __init__(self, session: Session, channel: WorkspaceChannel, caller: StartingShell) -> None:
         self.session = session
@@ -72,9 +72,12 @@ class SessionParts:
         self.listeners: tuple[socket.socket, ...] = ()
 
 
-class SessionSetup:
-    """Implements `session_manager.SessionSupport`. `serve_agent` serves the agent's door on a
-    socket, and gives what stops it. `names` stands in for DNS."""
+class Surroundings:
+    """Those of one supervisor. Every method may be called again for a session that a crash left.
+
+    `serve_agent` serves the agent's door on a socket, and gives what stops it. `keep_answer` keeps
+    what an agent in quarantine said with its session. `names` stands in for DNS.
+    """
 
     def __init__(
         self,
@@ -87,12 +90,16 @@ class SessionSetup:
         named_secrets: NamedSecrets,
         ca_bundle: Path,
         java_store: Path,
-        serve_agent: ServeAgent,
+        serve_agent: ServeAgent | None,
         now: Callable[[], float],
         quarantines: Quarantines,
+        keep_answer: KeepAnswer,
+        exec_broker: ExecBroker,
+        containment: Containment,
+        job_results: JobResults,
         names: Mapping[str, tuple[str, ...]] | None,
     ) -> None:
-        self.quarantined = QuarantinedSessions(quarantines, settings.sessions_dir)
+        self._quarantined = QuarantinedSessions(quarantines, settings.sessions_dir, keep_answer)
         self._settings = settings
         self._gate = gate
         self._queue = queue
@@ -101,7 +108,7 @@ class SessionSetup:
         self._named_secrets = named_secrets
         self._serve_agent = serve_agent
         self.ca_bundle = ca_bundle
-        self._parts: dict[str, SessionParts] = {}
+        self._opened: dict[str, _OpenSession] = {}
         self.left = LeftToAnswer(gate, queue, now, settings.keep_left_s)
         self._undo_turns: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
         # The default one too, where another is used: it may hold another supervisor's token and the
@@ -111,14 +118,14 @@ class SessionSetup:
             settings, named_secrets, ca_bundle, java_store, self._data_folders
         )
         self._plans = SessionPlans(settings, gate, self._sandboxes, names)
-        self.exec_broker: ExecBroker | None = None
-        self.containment: Containment | None = None
-        self.job_results: JobResults | None = None
+        self._exec_broker = exec_broker
+        self._containment = containment
+        self._job_results = job_results
 
     def channel(self, session_id: str) -> WorkspaceChannel | None:
         """Return the workspace channel of a session that hasn't ended."""
-        parts = self._parts.get(session_id)
-        return parts.channel if parts else None
+        opened = self._opened.get(session_id)
+        return opened.channel if opened else None
 
     @contextlib.asynccontextmanager
     async def undoing(self, session: Session) -> AsyncIterator[Undo]:
@@ -145,17 +152,17 @@ class SessionSetup:
 
     def reconsider(self) -> None:
         """Ask again what the rules had denied, since they changed."""
-        for parts in self._parts.values():
-            parts.channel.reconsider()
+        for opened in self._opened.values():
+            opened.channel.reconsider()
 
-    # -- session_manager.SessionSupport ----------------------------------------------------------
+    # -- a session's start and end ---------------------------------------------------------------
 
     async def plan(self, wanted: StartSession) -> dict[str, Any]:
         """Return the facts of a session that its kind brings; `UserError` where it can't be started
         so."""
         found = await self._plans.plan(wanted, self._started_in(wanted))
         if is_quarantined(wanted.kind, wanted.command):
-            self.quarantined.check_room()
+            self._quarantined.check_room()
         return found
 
     def spec(self, session: Session, token: str, *, tty: bool) -> Spec:
@@ -163,15 +170,15 @@ class SessionSetup:
         spec = self._sandboxes.of_agent(
             session, token, self._within(session), self._caller(session), tty=tty
         )
-        return self._with_exec_rules(session, self.quarantined.with_change(session, spec))
+        return self._with_exec_rules(session, self._quarantined.with_change(session, spec))
 
     def command_spec(self, session: Session, action: Exec) -> Spec:
         """Return the sandbox of a command that the agent asked for."""
         return self._with_exec_rules(session, self.tool_spec(session, action))
 
     def _with_exec_rules(self, session: Session, spec: Spec) -> Spec:
-        parts = self._parts.get(session.id)
-        if parts is None or not parts.enforces_exec_rules:
+        opened = self._opened.get(session.id)
+        if opened is None or not opened.enforces_exec_rules:
             return spec
         folders = frozenset(spec.env["PATH"].split(":"))
         programs = StartedPrograms(self._gate, session.id, folders, self._settings.hold_s)
@@ -201,7 +208,7 @@ class SessionSetup:
         """Judge its actions, and be ready to apply its changes."""
         self._gate.rulings.open_session(session)
         self._spending.open_session(session)
-        parts = self._parts[session.id] = SessionParts(
+        opened = self._opened[session.id] = _OpenSession(
             session,
             WorkspaceChannel(
                 session_id=session.id,
@@ -213,9 +220,9 @@ class SessionSetup:
             self._started_in(wanted),
         )
         if wanted is not None and is_quarantined(session.kind, session.command):
-            self.quarantined.open(session)
+            self._quarantined.open(session)
         how = session.limits.exec_rules or self._settings.exec_rules
-        parts.enforces_exec_rules = how == "enforce"
+        opened.enforces_exec_rules = how == "enforce"
 
     async def copy_workspace(
         self, session: Session, wanted: StartSession, on_progress: Callable[[int, int, int], None]
@@ -223,7 +230,7 @@ class SessionSetup:
         """Make the private copy, or take over that of an ended session; return notes for the
         person."""
         if is_quarantined(session.kind, session.command):
-            return await self.quarantined.copy_workspace(session, self._data_folders, on_progress)
+            return await self._quarantined.copy_workspace(session, self._data_folders, on_progress)
         await self._bring_identity(session, wanted)
         folder = self._settings.sessions_dir / session.id
         if self._settings.backend == "compose" and wanted.resume is None:
@@ -243,15 +250,16 @@ class SessionSetup:
             on_progress=on_progress,
         )
         if made.mount is not None:
-            self._parts[session.id].channel.take_mount(made.mount)
+            self._opened[session.id].channel.take_mount(made.mount)
         return made.notes
 
     async def _bring_identity(self, session: Session, wanted: StartSession) -> None:
         """Where the person wants it, commits in the sandboxes are by their name and e-mail."""
         if GIT_IDENTITY in self._binds(wanted):
-            parts = self._parts[session.id]
+            opened = self._opened[session.id]
             identity = await workspace_git.identity()
-            parts.caller = parts.caller._replace(variables={**parts.caller.variables, **identity})
+            variables = {**opened.caller.variables, **identity}
+            opened.caller = opened.caller._replace(variables=variables)
 
     def _binds(self, wanted: StartSession | None) -> tuple[str, ...]:
         given = None if wanted is None else wanted.binds
@@ -268,56 +276,31 @@ class SessionSetup:
         )
 
     async def attach(self, session: Session, listeners: Mapping[int, socket.socket]) -> None:
-        """Watch the copy, lend the proxy's socket to egress, serve the agent's door."""
-        parts = self._parts[session.id]
+        """Watch the copy, lend the proxy's socket to egress, serve the agent's door: all before
+        the agent's first instant."""
+        opened = self._opened[session.id]
         # The door closes its own.
-        parts.listeners = tuple(one for port, one in listeners.items() if port != AGENT_PORT)
+        opened.listeners = tuple(one for port, one in listeners.items() if port != AGENT_PORT)
         if not self._stays_in_copy(session):
-            await parts.channel.start()
+            await opened.channel.start()
         await self._network.open_session(session.id, listeners[PROXY_PORT], self._credentials)
         self._network.keep_bodies(session.id, is_on=session.keep_bodies)
         for port, kind in _FOR_THOSE_WITHOUT_PROXY.items():
             if port in listeners:
                 await self._network.open_session(session.id, listeners[port], kind=kind)
-        parts.stop_door = await self._serve_agent(session.id, listeners[AGENT_PORT])
-        if self.containment is not None and self._gate.rulings.runs_contained(session.id):
-            check = self.containment.checked(session.id)
+        assert self._serve_agent is not None
+        opened.stop_door = await self._serve_agent(session.id, listeners[AGENT_PORT])
+        if self._gate.rulings.runs_contained(session.id):
+            check = self._containment.checked(session.id)
             self._gate.handlers.run(_to_end(check), f"containment-{session.id}")
-
-    async def lend_proxy(
-        self, session_id: str, listeners: Mapping[int, socket.socket]
-    ) -> Callable[[], Awaitable[None]]:
-        """Serve a tool sandbox's sockets as its session's, until the returned function is
-        called."""
-        lent: list[socket.socket] = []
-
-        async def take_back() -> None:
-            for ours in lent:
-                await self._network.close_listener(session_id, ours)
-                ours.close()
-
-        try:
-            for port, listener in listeners.items():
-                ours = (
-                    listener.dup()
-                )  # the sandbox closes its own before we can name it to egress again
-                lent.append(ours)
-                await self._network.open_session(
-                    session_id, ours, kind=_FOR_THOSE_WITHOUT_PROXY.get(port, "proxy")
-                )
-        except BaseException:
-            await take_back()
-            raise
-        return take_back
 
     async def final_pass(self, session: Session, why: str) -> None:
         """Compare the whole copy with the host; nothing where no copy was made."""
-        await self.quarantined.take_answer(session)
-        if self.exec_broker is not None:
-            await self.exec_broker.until_stopped(session.id)
+        await self._quarantined.take_answer(session)
+        await self._exec_broker.until_stopped(session.id)
         is_copied = (self._settings.sessions_dir / session.id / "merged").is_dir()
         if is_copied and not self._stays_in_copy(session):
-            await self._parts[session.id].channel.final_pass(why)
+            await self._opened[session.id].channel.final_pass(why)
 
     def waits_for_person(self, session_id: str) -> bool:
         """Return whether a change of a file waits for an answer, or an approved one for being
@@ -332,23 +315,22 @@ class SessionSetup:
                 await self._queue.next_change_in_session(session_id)
 
     async def finish_job(self, session: Session) -> JobResult | None:
-        """See `SessionSupport.finish_job`."""
-        if session.job is None or self.job_results is None:
+        """Return what came of a job's work; None for every other session."""
+        if session.job is None:
             return None
         await self.final_pass(session, "the agent has exited")
-        return await self.job_results.of(session, session.job)
+        return await self._job_results.of(session, session.job)
 
     def close_requests(self, session_id: str, why: str) -> None:
         """Deny what can't wait for an answer without the agent, and end the commands that run."""
-        if self.exec_broker is not None:
-            self.exec_broker.stop_session(session_id)
+        self._exec_broker.stop_session(session_id)
         self._gate.answers.close_session(session_id, why, keep=can_wait)
 
     async def detach(self, session: Session) -> None:
         """Close the doors and stop watching. What is left to answer stays answerable; without
         anything left, nothing of it is judged any more."""
         self._spending.close_session(session.id)
-        await self.quarantined.close(session)
+        await self._quarantined.close(session)
         async with self._undo_turns[session.id]:
             try:
                 await self._detach(session)
@@ -357,21 +339,19 @@ class SessionSetup:
         await self.tidy_left()
 
     async def _detach(self, session: Session) -> None:
-        parts = self._parts.get(session.id)
+        opened = self._opened.get(session.id)
         await self._network.close_session(session.id)
-        if self.exec_broker is not None:
-            self.exec_broker.forget_session(session.id)
-        if self.containment is not None:
-            self.containment.forget(session.id)
-        if parts is not None:
-            if parts.stop_door is not None:
-                await parts.stop_door()
-                parts.stop_door = None
-            parts.channel.has_ended = True
-            await parts.channel.stop()
-            for listener in parts.listeners:
+        self._exec_broker.forget_session(session.id)
+        self._containment.forget(session.id)
+        if opened is not None:
+            if opened.stop_door is not None:
+                await opened.stop_door()
+                opened.stop_door = None
+            opened.channel.has_ended = True
+            await opened.channel.stop()
+            for listener in opened.listeners:
                 listener.close()
-            parts.listeners = ()
+            opened.listeners = ()
             folder = self._settings.sessions_dir / session.id
             await asyncio.to_thread(shared_copy.take_back, folder)
 
@@ -381,9 +361,9 @@ class SessionSetup:
         """At start-up: what ended sessions left may be answered from now on."""
         waiting = [*self._queue.get_all(self._queue.pending_ids()), *self._queue.ready()]
         for session in map(find, dict.fromkeys(one.session_id for one in waiting)):
-            if session.ended_at is not None and session.id not in self._parts:
+            if session.ended_at is not None and session.id not in self._opened:
                 self.open(session)
-                self._parts[session.id].channel.has_ended = True
+                self._opened[session.id].channel.has_ended = True
                 self._spending.close_session(session.id)
                 self.left.add(session.id, session.ended_at)
 
@@ -393,8 +373,8 @@ class SessionSetup:
         self.left.close_over()
         for session_id in self.left:
             requests = self.left.requests(session_id)
-            if not requests and session_id in self._parts:
-                await self._parts[session_id].channel.until_idle()
+            if not requests and session_id in self._opened:
+                await self._opened[session_id].channel.until_idle()
                 requests = self.left.requests(session_id)  # what came to nothing waits again
             if not requests:
                 self._gate.rulings.close_session(session_id)
@@ -402,11 +382,11 @@ class SessionSetup:
             if all(status(one) == "pending" for one in requests):
                 self._spending.close_session(session_id)
                 async with self._undo_turns[session_id]:
-                    parts = self._parts.get(session_id)
-                    if parts is not None:
-                        await parts.channel.stop()
+                    opened = self._opened.get(session_id)
+                    if opened is not None:
+                        await opened.channel.stop()
                     if not requests:
-                        self._parts.pop(session_id, None)
+                        self._opened.pop(session_id, None)
 
     async def _take_over(self, session: Session, resumed: str) -> None:
         """Go on with the copy of a session that has ended. What it left of changes and installs is
@@ -414,9 +394,9 @@ class SessionSetup:
         folder = self._settings.sessions_dir
         must_have_copy(folder / resumed)
         async with self._undo_turns[resumed]:
-            parts = self._parts.get(resumed)
-            if parts is not None:
-                await parts.channel.stop()
+            opened = self._opened.get(resumed)
+            if opened is not None:
+                await opened.channel.stop()
             left = [
                 one.id
                 for one in self.left.requests(resumed)
@@ -427,10 +407,10 @@ class SessionSetup:
             if self._settings.backend == "compose":
                 await self._lend(folder / session.id)
         await self.tidy_left()
-        await self._parts[session.id].channel.reopen()
+        await self._opened[session.id].channel.reopen()
 
     async def _lend(self, folder: Path) -> None:
-        running = {one for one in self._parts if one not in self.left}
+        running = {one for one in self._opened if one not in self.left}
         await asyncio.to_thread(
             shared_copy.lend, folder, self._settings.shared_copy, running.__contains__
         )
@@ -438,21 +418,21 @@ class SessionSetup:
     async def reopen(self, session_id: str) -> None:
         """Mount the copy of a session that has ended, where it is an overlay. What is carried out
         over it counts in the session's own budget."""
-        if session_id in self.left and session_id in self._parts:
-            self._spending.open_session(self._parts[session_id].session)
-            await self._parts[session_id].channel.reopen()
+        if session_id in self.left and session_id in self._opened:
+            self._spending.open_session(self._opened[session_id].session)
+            await self._opened[session_id].channel.reopen()
 
     async def compare_left(self, session_id: str) -> None:
         """Ask about what changed in the copy of a session that has ended: nothing watches it any
         more."""
-        if session_id in self.left and session_id in self._parts:
+        if session_id in self.left and session_id in self._opened:
             self._spending.close_session(session_id)
-            await self._parts[session_id].channel.final_pass("an install was carried out")
+            await self._opened[session_id].channel.final_pass("an install was carried out")
 
     def credentials_changed(self) -> None:
         """Tell egress for every session. A running sandbox keeps its variables: it has no
         placeholder of a new name."""
-        for session_id in self._parts:
+        for session_id in self._opened:
             self._network.put_credentials(session_id, self._credentials)
 
     # -- inside -----------------------------------------------------------------------------------
@@ -474,12 +454,39 @@ class SessionSetup:
         return is_pull or is_empty or (session.job is not None and session.job.branch)
 
     def _caller(self, session: Session) -> StartingShell:
-        parts = self._parts.get(session.id)
-        return parts.caller if parts is not None else self._started_in(None)
+        opened = self._opened.get(session.id)
+        return opened.caller if opened is not None else self._started_in(None)
 
     def _within(self, session: Session) -> Within:
-        parts = self._parts.get(session.id)
-        return parts.channel.within if parts is not None else None
+        opened = self._opened.get(session.id)
+        return opened.channel.within if opened is not None else None
+
+
+async def lend_proxy(
+    network: NetworkBroker, session_id: str, listeners: Mapping[int, socket.socket]
+) -> Callable[[], Awaitable[None]]:
+    """Serve a tool sandbox's sockets as its session's, until the returned function is
+    called."""
+    lent: list[socket.socket] = []
+
+    async def take_back() -> None:
+        for ours in lent:
+            await network.close_listener(session_id, ours)
+            ours.close()
+
+    try:
+        for port, listener in listeners.items():
+            ours = (
+                listener.dup()
+            )  # the sandbox closes its own before we can name it to egress again
+            lent.append(ours)
+            await network.open_session(
+                session_id, ours, kind=_FOR_THOSE_WITHOUT_PROXY.get(port, "proxy")
+            )
+    except BaseException:
+        await take_back()
+        raise
+    return take_back
 
 
 async def _to_end(check: Awaitable[object]) -> None:

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from supervisor.app import file_watch
-from supervisor.app.file_watch import FileWatch, WatchedFiles
+from supervisor.base import file_watch
+from supervisor.base.file_watch import FileWatch, WatchedFiles
 from supervisor.errors import UserError
 from tests.fakes.waiting import PATIENCE_S
 

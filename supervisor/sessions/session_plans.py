@@ -1,7 +1,6 @@
 """What a session is started with: the facts that its kind brings, checked before it is on record.
 
-Separate from `session_parts`, which opens and closes the parts around a session. It starts and asks
-nothing.
+It starts and asks nothing: `surroundings` opens and closes what stands around a session.
 """
 
 from collections.abc import Mapping, Sequence
