@@ -306,7 +306,8 @@ class Parts:
         runs = InstallSandbox(self.sandbox, self._tool_spec, *reach, PROXY_PORT)
         plans = PackagePlans(self.gate, runs, RegistryClient(*reach, ca_bundle), self.clock.now)
         return PackageBroker(
-            *(self.gate, plans, runs, self.surroundings),
+            *(self.gate, plans, runs),
+            *(self.surroundings.reopen, self.surroundings.compare_left),
             is_offered=self.settings.backend == "bubblewrap",
         )
 

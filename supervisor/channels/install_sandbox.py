@@ -20,7 +20,6 @@ import tempfile
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from pathlib import Path
 from types import MappingProxyType
-from typing import Protocol
 
 import msgspec
 
@@ -42,16 +41,8 @@ _INSTALLED = "*/*venv/lib/python3*/site-packages/*.dist-info/METADATA"
 _LIST = "list"
 
 type Hosts = frozenset[tuple[str, int]]
+type OpenReach = Callable[[str, socket.socket, Hosts, Hosts | None], Awaitable[str]]
 type CloseReach = Callable[[str], Awaitable[None]]
-
-
-class OpenReach(Protocol):
-    """Egress's (`NetworkBroker.open_reach`)."""
-
-    async def __call__(
-        self, session_id: str, listener: socket.socket, hosts: Hosts, *, own: Hosts | None
-    ) -> str: ...
-
 
 PLAN_S = 180.0
 READ_S = 30.0
@@ -156,7 +147,7 @@ class InstallSandbox:
 
         async def lend(listeners: Mapping[int, socket.socket]) -> None:
             for listener in listeners.values():
-                stand_in = await self._open_reach(session_id, listener, hosts, own=own)
+                stand_in = await self._open_reach(session_id, listener, hosts, own)
                 opened.append(stand_in)
 
         try:

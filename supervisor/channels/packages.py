@@ -11,7 +11,7 @@ changed files.
 
 import asyncio
 from collections import defaultdict
-from typing import Protocol
+from collections.abc import Awaitable, Callable
 
 from supervisor.base import log
 from supervisor.channels.install_sandbox import InstallSandbox
@@ -36,28 +36,25 @@ INSTALL_S = 900.0
 KEPT_BYTES = 16 * 1024
 
 
-class EndedCopies(Protocol):
-    """The private copies of sessions that have ended; nothing happens of one that runs."""
-
-    async def reopen(self, session_id: str) -> None: ...
-    async def compare_left(self, session_id: str) -> None: ...
-
-
 class PackageBroker:
-    """One per supervisor. `is_offered`: installs can be carried out at all."""
+    """One per supervisor. `reopen` and `compare_left` are about the private copy of a session that
+    has ended; nothing happens of one that runs. `is_offered`: installs can be carried out at all.
+    """
 
     def __init__(
         self,
         gate: Gate,
         plans: PackagePlans,
         sandbox: InstallSandbox,
-        copies: EndedCopies,
+        reopen: Callable[[str], Awaitable[None]],
+        compare_left: Callable[[str], Awaitable[None]],
         *,
         is_offered: bool,
     ) -> None:
         self._is_offered = is_offered
         self._gate = gate
-        self._copies = copies
+        self._reopen = reopen
+        self._compare_left = compare_left
         self._plans = plans
         self._sandbox = sandbox
         self._turns: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
@@ -98,9 +95,9 @@ class PackageBroker:
         facts: dict[str, object] = {"error": "the install was stopped"}
         try:
             async with self._turns[request.session_id]:
-                await self._copies.reopen(request.session_id)
+                await self._reopen(request.session_id)
                 facts = await self._install(grant, action, request)
-                await self._copies.compare_left(request.session_id)
+                await self._compare_left(request.session_id)
         except GatehouseError as error:
             facts = {"error": str(error)}
         except Exception as error:

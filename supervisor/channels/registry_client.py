@@ -75,7 +75,7 @@ class RegistryClient:
             with socket.socket(socket.AF_UNIX) as listener:
                 listener.bind(str(door))
                 listener.listen(AT_ONCE)
-                stand_in = await self._open_reach(session_id, listener, hosts, own=own)
+                stand_in = await self._open_reach(session_id, listener, hosts, own)
                 try:
                     return await self._fetch_all(wanted, door, read)
                 finally:

@@ -21,7 +21,7 @@ import re
 import socket
 import struct
 from collections.abc import Awaitable, Callable, Iterable
-from typing import Literal, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 import h11
 
@@ -49,6 +49,9 @@ from supervisor.egress.loop.relay import MOST_HELD_BYTES, GoneError, HeldEnd, in
 from supervisor.egress.protocols import checks, connect_head
 from supervisor.egress.tunnels import ESTABLISHED, Tunnels
 
+if TYPE_CHECKING:
+    from supervisor.egress.mitm.inspector import Inspector
+
 # How long a client may take for its first head.
 HEAD_TIMEOUT_S = 60.0
 _HTTP_PORT = 80
@@ -71,14 +74,6 @@ _HTTP_START = re.compile(rb"[A-Z][A-Z-]{0,31} ")
 _HTTP_PERHAPS = re.compile(rb"[A-Z][A-Z-]{0,31}|")
 
 
-class Inspecting(Protocol):
-    """The inspector of connections: `inspector.Inspector`."""
-
-    async def serve(self, connection: ClientConnection, client: HeldEnd) -> None:
-        """Serve a client, what it said so far first, to its end; inside of `connection.target`
-        where that is set."""
-
-
 class Front:
     """One per process. `inspector` gives what looks into connections, started where it isn't
     yet; `model_hosts` serve models."""
@@ -88,7 +83,7 @@ class Front:
         sessions: Sessions,
         admission: Admission,
         likely: Likely,
-        inspector: Callable[[], Awaitable[Inspecting]],
+        inspector: Callable[[], Awaitable["Inspector"]],
         clock: Clock,
         model_hosts: Iterable[str] = (),
     ) -> None:

@@ -291,7 +291,6 @@ class NetworkBroker:
         session_id: str,
         listener: socket.socket,
         hosts: frozenset[tuple[str, int]],
-        *,
         own: frozenset[tuple[str, int]] | None,
     ) -> str:
         """Serve a socket for one command of a session, which reads at these hosts and no others.

@@ -140,6 +140,10 @@ class Running(Protocol):
     def truncated(self) -> bool:
         """Return whether output was dropped."""
 
+    @property
+    def paused_s(self) -> float:
+        """Return how long it was paused so far, in seconds."""
+
     async def wait(self) -> int:
         """Wait until every process in it is gone and all output was passed on; the command's
         exit code (128 + signal)."""

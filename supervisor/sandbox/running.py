@@ -18,7 +18,6 @@ import termios
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Protocol
 
 from supervisor.base.process import Child, descendants
 from supervisor.sandbox.base import OnOutput, Running, Stats, ToolResult
@@ -295,14 +294,7 @@ def _signal_batch(watched: Watched, pids: Iterable[int], number: signal.Signals)
             os.close(descriptor)
 
 
-class ToolRun(Running, Protocol):
-    """A command that runs, and how long of that it stood still."""
-
-    @property
-    def paused_s(self) -> float: ...
-
-
-async def result_of(running: ToolRun, out: Capture, err: Capture, timeout_s: float) -> ToolResult:
+async def result_of(running: Running, out: Capture, err: Capture, timeout_s: float) -> ToolResult:
     """Run a command to its end, at `timeout_s` with a kill, and return what it wrote."""
     timed_out = False
     try:
@@ -328,7 +320,7 @@ async def result_of(running: ToolRun, out: Capture, err: Capture, timeout_s: flo
     )
 
 
-async def _within(running: ToolRun, timeout_s: float) -> int:
+async def _within(running: Running, timeout_s: float) -> int:
     """Wait for the end, for so many seconds in which it wasn't paused. `TimeoutError` then."""
     now = asyncio.get_running_loop().time
     begun = now()

@@ -70,7 +70,7 @@ async def test_answers_are_bounded_and_nobody_else_may_ask_so(
     network = running.parts.network
     doors: list[tuple[int, int]] = []
 
-    async def opening(session_id: str, listener: object, hosts: Hosts, *, own: Hosts | None) -> str:
+    async def opening(session_id: str, listener: object, hosts: Hosts, own: Hosts | None) -> str:
         door = Path(listener.getsockname())  # type: ignore[attr-defined]
         facts = door.parent.stat()
         doors.append((facts.st_mode, facts.st_uid))

@@ -7,7 +7,6 @@ nothing.
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Protocol
 
 from mitmproxy import flow as mitm_flow
 from mitmproxy import http
@@ -20,12 +19,6 @@ from supervisor.egress.mitm.body_inspection import Direction
 
 _KEY = "gatehouse_exchange"
 _NO_VERDICT = RefusalBody()
-
-
-class Passes(Protocol):
-    """Says whether what isn't a message of a WebSocket may go on."""
-
-    def __call__(self, data: bytes, *, from_client: bool) -> bool: ...
 
 
 @dataclass(eq=False, slots=True, repr=False)
@@ -59,8 +52,8 @@ class LiveExchange:
                         read by `guard`
         is_cut          whether it was cut off half-way: set by `leaks` and `layers`, read by
                         `layers`
-        passes          for a WebSocket's frames beside its messages: set by `leaks`, read by
-                        `websockets`
+        passes          whether a WebSocket's frame beside its messages may go on, by whether it is
+                        the client's: set by `leaks`, read by `websockets`
         up, down        see `body_inspection.Direction`. Its look: set by `leaks` and `meter`, read
                         by `leaks`, `layers` and `websockets`; its room: set by `guard`, read by
                         `layers` and `websockets`
@@ -80,7 +73,7 @@ class LiveExchange:
     model_error: ModelError | None = None
     must_be_whole: bool = False
     is_cut: bool = False
-    passes: Passes | None = None
+    passes: Callable[[bool, bytes], bool] | None = None
     up: Direction = field(default_factory=Direction)
     down: Direction = field(default_factory=Direction)
 

@@ -312,7 +312,7 @@ class Leaks:
         state.up.look.add(watch.up.see)
         state.down.look.add(watch.down.see)
 
-        def passes(data: bytes, *, from_client: bool) -> bool:
+        def passes(from_client: bool, data: bytes) -> bool:
             beside[from_client].see(data)
             if beside[from_client].found:
                 self._cut(flow, watch, secrets.FOUND_IN_BODY if from_client else secrets.ECHOED)

@@ -166,9 +166,7 @@ class BoundedWebsocket(_websocket.WebsocketLayer):
             if isinstance(one, BoundedConnection) and session is not None:
                 one.session = session
                 one.passes = (
-                    None
-                    if passes is None
-                    else functools.partial(passes, from_client=one is self.client_ws)
+                    None if passes is None else functools.partial(passes, one is self.client_ws)
                 )
 
     _handle_event = start

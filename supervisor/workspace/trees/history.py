@@ -12,7 +12,7 @@ import os
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Protocol
+from typing import BinaryIO
 
 import zstandard
 
@@ -53,10 +53,6 @@ class NotKeptError(GatehouseError):
     """The content isn't here (any more), or is damaged."""
 
     http_status = 409
-
-
-class _Reads(Protocol):
-    def read(self, size: int, /) -> bytes: ...
 
 
 class KeptContents(ContentFolder):
@@ -170,7 +166,7 @@ class KeptContents(ContentFolder):
             self._forget(self._names.pop(digest))
 
     @contextlib.contextmanager
-    def _opened(self, digest: str) -> Iterator[_Reads]:
+    def _opened(self, digest: str) -> Iterator[BinaryIO | zstandard.ZstdDecompressionReader]:
         with os.fdopen(self._open(digest), "rb") as file:
             is_packed = self._names[digest] != digest
             yield zstandard.ZstdDecompressor().stream_reader(file) if is_packed else file
