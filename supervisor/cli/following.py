@@ -119,8 +119,9 @@ def follow(client: Client, wanted: dict[str, Any], *, open_from: Path | None) ->
         path = f"/api/sessions/{session['id']}"
         try:
             interrupts.begin()
+            interrupts.check()
             say_url(client.post("/api/login-token")["url"], open_from)
-            session = _until_ended(client, path, wanted)
+            session = _until_ended(client, path, wanted, interrupts)
         except KeyboardInterrupt:
             say("stopping the session")
             is_stopped = True
@@ -142,8 +143,12 @@ class _Interrupts:
         self._before: dict[signal.Signals, Any] = {}
 
     def begin(self) -> None:
-        """Raise from now on, and now where one came before."""
+        """Raise from now on."""
         self._is_on = True
+
+    def check(self) -> None:
+        """Raise where one came: before `begin`, or while the interpreter ran what drops every
+        exception, as a finalizer."""
         if self._came:
             raise KeyboardInterrupt
 
@@ -172,12 +177,15 @@ def _end_signals() -> list[signal.Signals]:
     return [signal.SIGINT, signal.SIGTERM, *([] if ignored else [signal.SIGHUP])]
 
 
-def _until_ended(client: Client, path: str, wanted: dict[str, Any]) -> dict[str, Any]:
+def _until_ended(
+    client: Client, path: str, wanted: dict[str, Any], interrupts: _Interrupts
+) -> dict[str, Any]:
     from supervisor.cli import own_terminal
 
     offset, told, copying, output = 0, set[str](), CopyTeller(RealClock()), ShownOutput()
     has_terminal = not wanted["tty"]
     while True:
+        interrupts.check()
         session: dict[str, Any] = client.get(path)
         is_shown = not wanted["tty"] and session["kind"] != "quarantine"
         copying.tell(session["progress"])

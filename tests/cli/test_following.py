@@ -1,5 +1,7 @@
 """What `run` asks of a supervisor that runs already: all that the person said, and nothing else."""
 
+import signal
+import sys
 from pathlib import Path
 
 import msgspec
@@ -120,3 +122,23 @@ def test_a_program_beside_the_person_is_named_whole(
     assert asked(from_environment(), "./agent", "x").command == (str(tmp_path / "agent"), "x")
     assert asked(from_environment(), "./in-the-workspace").command == ("./in-the-workspace",)
     assert asked(from_environment(), "agent").command == ("agent",)
+
+
+def test_an_interrupt_that_comes_in_a_finalizer_is_taken_afterwards(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Python drops what is raised there."""
+    dropped: list[object] = []
+    monkeypatch.setattr(sys, "unraisablehook", dropped.append)
+
+    class Ends:
+        def __del__(self) -> None:
+            signal.raise_signal(signal.SIGTERM)
+
+    with following._Interrupts() as interrupts:
+        interrupts.begin()
+        interrupts.check()
+        Ends()
+        assert dropped
+        with pytest.raises(KeyboardInterrupt):
+            interrupts.check()

@@ -39,7 +39,10 @@ class Started:
 
     def ended(self) -> int:
         """Wait for its end; its exit code."""
-        return self.process.wait(PATIENCE_S)
+        try:
+            return self.process.wait(PATIENCE_S)
+        except subprocess.TimeoutExpired:
+            raise AssertionError(f"it doesn't end; it printed:\n{self.printed}") from None
 
 
 class Door(Gatehouse):

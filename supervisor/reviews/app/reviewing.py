@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 from cryptography.exceptions import UnsupportedAlgorithm
+from cryptography.hazmat.primitives.asymmetric.rsa import RSAPrivateKey
 from cryptography.hazmat.primitives.serialization import load_pem_private_key
 
 from supervisor.core.models.model_calls import is_model_host
@@ -220,7 +221,7 @@ class GitHubApp(NamedTuple):
     """The App's id, its private key, and the secret of its webhook."""
 
     id: str
-    key: str
+    key: RSAPrivateKey
     secret: bytes
 
 
@@ -255,17 +256,20 @@ def _made_app(file: Path) -> str:
         ) from error
 
 
-def _private_key(file: Path | None) -> str:
-    """Return the App's key as text; `UserError` where it is none that can sign."""
+def _private_key(file: Path | None) -> RSAPrivateKey:
+    """Return the App's key; `UserError` where it is none that can sign. Read once: each reading
+    checks it, which takes longer than a call."""
     data = _read(file, "GATEHOUSE_GITHUB_KEY_FILE")
     try:
-        load_pem_private_key(data, None)
+        key = load_pem_private_key(data, None)
+        if not isinstance(key, RSAPrivateKey):
+            raise TypeError
     except (ValueError, TypeError, UnsupportedAlgorithm) as error:
         raise UserError(
             f"GATEHOUSE_GITHUB_KEY_FILE: {file} holds no private key as PEM, or not all of one",
             "name the file that GitHub gave (`-----BEGIN RSA PRIVATE KEY-----` at its start)",
         ) from error
-    return data.decode(errors="replace")
+    return key
 
 
 def _read(file: Path | None, name: str) -> bytes:

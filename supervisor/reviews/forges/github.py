@@ -9,6 +9,8 @@ from functools import partial
 from typing import Any
 from urllib.parse import quote
 
+from cryptography.hazmat.primitives.asymmetric.rsa import RSAPrivateKey
+
 from supervisor.base import log
 from supervisor.core.forge_acts import Act
 from supervisor.reviews.forges.base import (
@@ -62,10 +64,10 @@ mutation($thread: ID!) {
 
 
 class GitHub:
-    """Implements `base.Forge`. `api` is the base of the REST API, `private_key` the App's, PEM."""
+    """Implements `base.Forge`. `api` is the base of the REST API, `private_key` the App's."""
 
     def __init__(
-        self, *, api: str, app_id: str, private_key: str, now: Callable[[], float]
+        self, *, api: str, app_id: str, private_key: RSAPrivateKey, now: Callable[[], float]
     ) -> None:
         self._calls = GitHubCalls(api=api, app_id=app_id, private_key=private_key, now=now)
         self._login = ""

@@ -11,7 +11,7 @@ from urllib.parse import quote
 import gidgethub
 import httpx2
 import msgspec
-from cryptography.hazmat.primitives.serialization import load_pem_private_key
+from cryptography.hazmat.primitives.asymmetric.rsa import RSAPrivateKey
 from gidgethub import apps
 from gidgethub.abc import GitHubAPI
 
@@ -82,17 +82,16 @@ def _new_app(made: dict[str, Any]) -> NewApp:
 
 
 class GitHubCalls:
-    """Calls as one App. `api` is the base of the REST API, `private_key` the App's, PEM."""
+    """Calls as one App. `api` is the base of the REST API, `private_key` the App's."""
 
     def __init__(
-        self, *, api: str, app_id: str, private_key: str, now: Callable[[], float]
+        self, *, api: str, app_id: str, private_key: RSAPrivateKey, now: Callable[[], float]
     ) -> None:
         self._client = httpx2.AsyncClient(timeout=ANSWER_S, follow_redirects=False)
         self._api = _Api(self._client, api.rstrip("/"))
         self._graphql_url = f"{api.rstrip('/').removesuffix('/v3')}/graphql"
         self._app_id = app_id
-        # Read once: each reading of an RSA key checks it, which takes longer than the call.
-        self._private_key = load_pem_private_key(private_key.encode(), None)
+        self._private_key = private_key
         self._now = now
         self._throttle = Throttle(now)
 

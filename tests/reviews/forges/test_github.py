@@ -8,7 +8,7 @@ import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import jwt
 import pytest
@@ -32,9 +32,6 @@ FACTS = RepositoryFacts(
     may_resolve=True,
 )
 KEY = rsa.generate_private_key(public_exponent=65537, key_size=2048)
-PEM = KEY.private_bytes(
-    serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
-).decode()
 
 
 # -- against the forge on loopback ----------------------------------------------------------------
@@ -47,10 +44,11 @@ async def on_stage(folder: Path) -> AsyncIterator[tuple[Stage, DemoPull, GitHub]
         stage.forge.permissions["contents"] = "write"
         stage.forge.commit(NAME, "x", {"a.py": "1\n2\n3\n"}, "x", base="main")
         pull = stage.forge.open_pull(NAME, "x", title="X")
+        key = serialization.load_pem_private_key(stage.key_file.read_bytes(), None)
         client = GitHub(
             api=stage.api,
             app_id=stage.app_id,
-            private_key=stage.key_file.read_text(),
+            private_key=cast("rsa.RSAPrivateKey", key),
             now=time.time,
         )
         try:
@@ -242,7 +240,7 @@ def scripted() -> Iterator[Scripted]:
 
 @contextlib.asynccontextmanager
 async def client_of(told: Scripted, base: str = "") -> AsyncIterator[GitHub]:
-    client = GitHub(api=told.url + base, app_id="42", private_key=PEM, now=lambda: 1000.0)
+    client = GitHub(api=told.url + base, app_id="42", private_key=KEY, now=lambda: 1000.0)
     try:
         yield client
     finally:
