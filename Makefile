@@ -6,9 +6,9 @@ WORKERS ?= $(shell n=$$(nproc 2>/dev/null || echo 2); [ "$$n" -le 4 ] && echo "$
 # What `make test` runs: a folder, a file or a test, e.g. TESTS=tests/core
 TESTS ?= tests
 # Whose outcome depends on what the kernel lets one do, and what a person does: as root `make test` runs everything without root's rights, and these as root, too.
-ROOT_TOO := tests/escape tests/sandbox tests/scenarios/test_overlay.py tests/workspace tests/git/test_host_repository.py tests/records/test_audit_place.py tests/sessions/test_credentials.py tests/doors
+ROOT_TOO := tests/escape tests/sandbox tests/scenarios/test_overlay.py tests/workspace tests/git/test_host_repository.py tests/records/test_audit_place.py tests/sessions/test_named_secrets.py tests/doors
 # Of those, what `make test` runs as root: walls, mounts, full disks, and what only root can do; `make test-many` runs all.
-ROOT_SHARE := tests/escape tests/sandbox tests/scenarios/test_overlay.py tests/workspace/disk tests/workspace/apply/test_access.py tests/workspace/apply/test_batch.py tests/workspace/apply/test_effects_disk_faults.py tests/workspace/undo/test_undo_again.py tests/git/test_host_repository.py tests/records/test_audit_place.py tests/sessions/test_credentials.py
+ROOT_SHARE := tests/escape tests/sandbox tests/scenarios/test_overlay.py tests/workspace/disk tests/workspace/apply/test_access.py tests/workspace/apply/test_batch.py tests/workspace/apply/test_effects_disk_faults.py tests/workspace/undo/test_undo_again.py tests/git/test_host_repository.py tests/records/test_audit_place.py tests/sessions/test_named_secrets.py
 BIN := .venv/bin
 # Caches are each user's own: what root wrote here, nobody else could write again.
 export CACHES ?= .cache-$(shell id -u)

@@ -14,8 +14,8 @@ import msgspec
 from bench._worth_asking import worth_asking
 from supervisor.core.actions import Action, title
 from supervisor.core.lab.check import action_of
-from supervisor.core.lab.history import Past
 from supervisor.core.lab.learn import Learned, learn
+from supervisor.core.lab.past import Past
 from supervisor.core.policy.evaluate import evaluate
 from supervisor.core.policy.policy_text import merge
 from supervisor.core.policy.rules import Policy, Verdict

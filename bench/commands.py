@@ -15,7 +15,7 @@ from supervisor.app.app import Supervisor
 from supervisor.core.actions import Exec
 from supervisor.core.approvals import is_settled
 from supervisor.core.sessions import state
-from supervisor.sandbox import paths
+from supervisor.sandbox import host_paths
 from supervisor.sandbox.arguments import arguments
 from supervisor.sandbox.host import read_host
 from supervisor.sessions.start_session import StartSession
@@ -31,7 +31,7 @@ def main() -> list[Figure]:
 
 
 async def _measure(folder: Path) -> list[Figure]:
-    options = arguments(paths.resolved(spec_in(folder)), read_host(folder / "etc"))
+    options = arguments(host_paths.resolved(spec_in(folder)), read_host(folder / "etc"))
     policy = folder / "policy.yaml"
     policy.write_text("version: 1\nallow: [exec(true)]\n")
     workspace = folder / "workspace"

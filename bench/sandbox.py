@@ -16,7 +16,7 @@ from pathlib import Path
 
 from bench import Figure
 from supervisor.base.process import spawn
-from supervisor.sandbox import paths, seccomp
+from supervisor.sandbox import host_paths, seccomp
 from supervisor.sandbox.arguments import arguments
 from supervisor.sandbox.base import Spec
 from supervisor.sandbox.bubblewrap import BWRAP, Bubblewrap
@@ -37,7 +37,7 @@ def main() -> list[Figure]:
 async def _measure(folder: Path) -> list[Figure]:
     spec = spec_in(folder)
     listening = spec_in(folder, ports=(3128, 3701))
-    options = arguments(paths.resolved(spec), read_host(folder / "etc"))
+    options = arguments(host_paths.resolved(spec), read_host(folder / "etc"))
     backend = Bubblewrap(folder / "runtime")
     starts: dict[bool, list[float]] = {True: [], False: []}
 

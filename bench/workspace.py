@@ -19,7 +19,7 @@ from typing import NamedTuple
 from bench import Figure, _workspace_loops, _workspace_tree
 from bench._workspace_prober import Prober
 from supervisor.core.actions import FileChange
-from supervisor.core.files.undoing import Selection
+from supervisor.core.files.undo_steps import Selection
 from supervisor.workspace.apply.apply import Applier
 from supervisor.workspace.disk.scan import look
 from supervisor.workspace.disk.watch import LONGEST_BATCH_S, QUIET_S

@@ -50,8 +50,8 @@ from supervisor.sandbox.base import Sandbox, Spec
 from supervisor.sandbox.bubblewrap import Bubblewrap
 from supervisor.sandbox.compose import Compose
 from supervisor.sandbox.containment import PROBE, Containment
-from supervisor.sessions.credentials import NamedSecrets
 from supervisor.sessions.kept_copies import KeptCopies
+from supervisor.sessions.named_secrets import NamedSecrets
 from supervisor.sessions.session_manager import SessionManager
 from supervisor.sessions.session_sandboxes import PROXY_PORT
 from supervisor.sessions.surroundings import ServeAgent, Surroundings, lend_proxy

@@ -92,7 +92,7 @@ RUNS_TEXT = re.compile(
 # needed it.
 EXCEPTIONS: dict[tuple[str, str], str] = {
     (
-        "supervisor.core.text.tables",
+        "supervisor.core.text.data_tables",
         "pure import pathlib.Path",
     ): "reads the tables of data beside it, once, at import",
     (

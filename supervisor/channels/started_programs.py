@@ -16,7 +16,7 @@ from supervisor.core.shell.exec_rules import spelled_commands
 from supervisor.core.verdicts import combine
 from supervisor.errors import RefusedError
 from supervisor.gate.gate import Gate, Refused
-from supervisor.sandbox.started_programs import StartedProgram
+from supervisor.sandbox.program_listener import StartedProgram
 
 # A build starts the same few thousand programs again and again.
 MOST_REMEMBERED = 4096

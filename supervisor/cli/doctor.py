@@ -13,7 +13,7 @@ from pathlib import Path
 from supervisor.core.text.display import visible
 from supervisor.errors import GatehouseError
 from supervisor.sandbox import kernel
-from supervisor.sandbox.findings import CheckResult, bad
+from supervisor.sandbox.check_result import CheckResult, bad
 from supervisor.settings import Settings
 
 

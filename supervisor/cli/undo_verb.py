@@ -106,16 +106,16 @@ async def _alone(settings: Settings, path: str, body: dict[str, Any]) -> dict[st
     """The same calls as the API's, without a server. UserError where another process holds the
     data folder."""
     from supervisor.parts import Parts
-    from supervisor.server.operator import undoing
+    from supervisor.server.operator.routes import undo_api
 
     parts = Parts(settings)
     try:
         if path == "/api/undo":
-            done = await undoing.carry_out(
-                parts, msgspec.convert(body, undoing.UndoNowBody), by="operator (cli)"
+            done = await undo_api.carry_out(
+                parts, msgspec.convert(body, undo_api.UndoNowBody), by="operator (cli)"
             )
         else:
-            done = await undoing.preview(parts, msgspec.convert(body, undoing.UndoBody))
+            done = await undo_api.preview(parts, msgspec.convert(body, undo_api.UndoBody))
         answer: dict[str, Any] = msgspec.to_builtins(done)
         return answer
     except msgspec.ValidationError as error:

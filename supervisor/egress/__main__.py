@@ -23,8 +23,8 @@ from supervisor.egress.loop.failures import OthersLog
 _PR_SET_DUMPABLE = 4
 _PR_SET_NO_NEW_PRIVS = 38
 MOST_FILES = 16384
-# A connection takes three (`sessions`), egress itself some forty. With few it says so, with fewer
-# it doesn't start.
+# A connection takes three (`egress_sessions`), egress itself some forty. With few it says so, with
+# fewer it doesn't start.
 FEW_FILES, LEAST_FILES = 2048, 256
 
 

@@ -28,17 +28,17 @@ from supervisor.core.network.egress_wire import (
     ToEgress,
 )
 from supervisor.egress.admission.admission import Admission
-from supervisor.egress.admission.allowances import Allowances
-from supervisor.egress.admission.link import Link, LinkDownError
-from supervisor.egress.admission.questions import Progress, Questions
-from supervisor.egress.admission.resolver import Resolver
-from supervisor.egress.admission.sessions import (
+from supervisor.egress.admission.egress_sessions import (
     EgressSession,
     Server,
     Sessions,
     Starting,
     own_socket,
 )
+from supervisor.egress.admission.link import Link, LinkDownError
+from supervisor.egress.admission.portions import Allowances
+from supervisor.egress.admission.questions import Progress, Questions
+from supervisor.egress.admission.resolver import Resolver
 from supervisor.egress.early_connect import Likely
 from supervisor.egress.front import Front
 from supervisor.egress.loop.dialler import PinnedLoop

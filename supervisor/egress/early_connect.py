@@ -11,7 +11,7 @@ never what it may do.
 from supervisor.base.clock import Clock
 from supervisor.core.actions import Network
 from supervisor.core.network.egress_wire import Answer
-from supervisor.egress.admission.sessions import EgressSession, Sessions
+from supervisor.egress.admission.egress_sessions import EgressSession, Sessions
 
 # How long a connection that was allowed says something of the next.
 LIKELY_S = 60.0

@@ -32,14 +32,14 @@ from supervisor.core.models.model_calls import is_model_host
 from supervisor.core.text import hosts
 from supervisor.egress.admission import secrets
 from supervisor.egress.admission.admission import NAMES_PORT, Admission
-from supervisor.egress.admission.names import Names, is_given
-from supervisor.egress.admission.sessions import (
+from supervisor.egress.admission.egress_sessions import (
     TOO_MANY,
     ClientConnection,
     EgressSession,
     OpenQuestion,
     Sessions,
 )
+from supervisor.egress.admission.names import Names, is_given
 from supervisor.egress.early_connect import Likely
 from supervisor.egress.loop import refusals
 from supervisor.egress.loop.failures import where

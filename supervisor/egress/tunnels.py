@@ -19,8 +19,8 @@ import msgspec
 from supervisor.core.actions import Network
 from supervisor.core.network.egress_wire import Answer
 from supervisor.egress.admission.admission import Admission
-from supervisor.egress.admission.allowances import BytesOut
-from supervisor.egress.admission.sessions import ClientConnection, Kind
+from supervisor.egress.admission.egress_sessions import ClientConnection, Kind
+from supervisor.egress.admission.portions import BytesOut
 from supervisor.egress.early_connect import Likely
 from supervisor.egress.loop import refusals
 from supervisor.egress.loop.dialler import PIN, PinnedLoop

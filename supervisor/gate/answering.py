@@ -24,7 +24,7 @@ from supervisor.core.policy.rules import Policy
 from supervisor.errors import ChangedError, StorageError
 from supervisor.gate import audit_lines
 from supervisor.gate.handlers import Handlers
-from supervisor.gate.judging import Rulings
+from supervisor.gate.rulings import Rulings
 from supervisor.records.approval_queue import ApprovalQueue
 from supervisor.records.audit import Audit, Event
 

@@ -40,18 +40,18 @@ from supervisor.core.approvals import (
     explanation,
     status,
 )
-from supervisor.core.policy.refusals import INBOX_FULL, SESSION_ENDED
 from supervisor.core.policy.rules import Verdict
 from supervisor.core.secrets import command_secrets
 from supervisor.core.secrets.redact import Redactor, redacted
+from supervisor.core.verdicts import INBOX_FULL, SESSION_ENDED
 from supervisor.errors import ChangedError, StorageError
 from supervisor.gate import audit_lines
 from supervisor.gate.answering import PREPARED, Answering, Answers
 from supervisor.gate.audit_lines import VerdictLines, record_refusal
 from supervisor.gate.grants import Grant, Lease, Refused, refused_by, taken, unanswered
 from supervisor.gate.handlers import Handlers
-from supervisor.gate.judging import Rulings
 from supervisor.gate.repeats import Repeats
+from supervisor.gate.rulings import Rulings
 from supervisor.records.approval_queue import ApprovalQueue
 from supervisor.records.audit import Audit, Encoded
 from supervisor.records.kill_switch import KillSwitch

@@ -34,7 +34,7 @@ from supervisor.core.text.duration import format_duration
 from supervisor.core.verdicts import Verdict
 from supervisor.errors import StorageError
 from supervisor.gate.grants import Refused
-from supervisor.gate.judging import Rulings
+from supervisor.gate.rulings import Rulings
 from supervisor.records.approval_queue import ApprovalQueue
 
 # How many cards there may be that differ in next to nothing, and for connections of one session at

@@ -54,7 +54,7 @@ from supervisor.ledger.spending import Spending
 from supervisor.network import reach
 from supervisor.network.egress_channel import Channel
 from supervisor.network.egress_questions import EgressQuestions, deny
-from supervisor.network.model_calls import ModelCalls
+from supervisor.network.metering import ModelCalls
 from supervisor.network.network_log import NetworkLog
 from supervisor.network.reach import Reach
 

@@ -14,7 +14,7 @@ from supervisor.base import log
 from supervisor.errors import GatehouseError, UserError
 from supervisor.reviews.clones import BranchFiles, Checkout, Clones, WantedBranch
 from supervisor.reviews.core import prompts
-from supervisor.reviews.core.config.layers import ConfigLayer, EffectiveConfig, combine
+from supervisor.reviews.core.config.effective import ConfigLayer, EffectiveConfig, combine
 from supervisor.reviews.core.config.reader import (
     ReadConfig,
     fault_words,

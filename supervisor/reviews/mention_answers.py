@@ -14,7 +14,7 @@ from supervisor.base.clock import Clock
 from supervisor.core.forge_acts import Act
 from supervisor.errors import NotFoundError, UserError
 from supervisor.reviews.core import deliveries, mentions, slots
-from supervisor.reviews.core.config.layers import EffectiveConfig
+from supervisor.reviews.core.config.effective import EffectiveConfig
 from supervisor.reviews.core.config.shapes import MENTIONS
 from supervisor.reviews.core.mentions import Mention
 from supervisor.reviews.core.receipts import CALLED_OFF

@@ -20,7 +20,7 @@ from supervisor.errors import GatehouseError
 from supervisor.reviews.budgets import NoAllowanceError
 from supervisor.reviews.clones import Checkout
 from supervisor.reviews.core import prompts
-from supervisor.reviews.core.config.layers import EffectiveConfig
+from supervisor.reviews.core.config.effective import EffectiveConfig
 from supervisor.reviews.core.mentions import split_words
 from supervisor.reviews.core.prompt_posts import prompt_act, prompt_and_run
 from supervisor.reviews.core.prompts import (

@@ -25,7 +25,7 @@ from supervisor.reviews.budgets import Budgets
 from supervisor.reviews.clones import Checkout, CloneError, Clones, WantedCode
 from supervisor.reviews.configurations import Configurations
 from supervisor.reviews.core import findings, posts, slots
-from supervisor.reviews.core.config.layers import config_digest, review_model
+from supervisor.reviews.core.config.effective import config_digest, review_model
 from supervisor.reviews.core.config.shapes import Strictness
 from supervisor.reviews.core.diffs import skipped_words
 from supervisor.reviews.core.findings import Finding, PlacedFinding

@@ -13,8 +13,8 @@ import msgspec
 
 from supervisor.core.actions import WORKSPACE
 from supervisor.errors import SandboxError
-from supervisor.sandbox.findings import CheckResult
-from supervisor.sandbox.started_programs import ProgramWatch
+from supervisor.sandbox.check_result import CheckResult
+from supervisor.sandbox.program_listener import ProgramWatch
 
 LOWER = "/workspace/lower"
 MERGED = WORKSPACE

@@ -24,7 +24,7 @@ from pathlib import Path
 from supervisor.base.process import Child, children, spawn
 from supervisor.core.text.numbers import whole_number
 from supervisor.errors import SandboxError, UserError
-from supervisor.sandbox import paths, seccomp
+from supervisor.sandbox import host_paths, seccomp
 from supervisor.sandbox.arguments import PATH, arguments
 from supervisor.sandbox.base import (
     DOOR_PORT,
@@ -35,12 +35,12 @@ from supervisor.sandbox.base import (
     ToolResult,
 )
 from supervisor.sandbox.cgroups import Cgroup
-from supervisor.sandbox.findings import CheckResult
+from supervisor.sandbox.check_result import CheckResult
 from supervisor.sandbox.host import HostSystem, read_host
 from supervisor.sandbox.limits import Watchdog, Watched, apply_rlimits
 from supervisor.sandbox.namespaces import NSENTER, Namespaces, PortOpener
+from supervisor.sandbox.program_listener import ProgramListener
 from supervisor.sandbox.running import BubblewrapRunning, Capture, OutputBudget, result_of
-from supervisor.sandbox.started_programs import ProgramListener
 
 BWRAP = "/usr/bin/bwrap"
 # The host's own device files, which bubblewrap binds into /dev.
@@ -84,14 +84,14 @@ class Bubblewrap:
         on_listeners: OnListeners | None = None,
     ) -> BubblewrapRunning:
         """See `base.Sandbox.start`."""
-        spec = paths.resolved(spec)
+        spec = host_paths.resolved(spec)
         host = self._prepared()
         start = _Start(spec, self._opener, self._watchdog)
         try:
             async with asyncio.timeout(START_S):
                 running = await start.go(
                     self.found(),
-                    arguments(spec, host, covers=paths.covers(spec)),
+                    arguments(spec, host, covers=host_paths.covers(spec)),
                     on_output,
                     on_error,
                     on_listeners,
@@ -145,9 +145,9 @@ class Bubblewrap:
 
     async def check(self) -> list[CheckResult]:
         """See `base.Sandbox.check`."""
-        from supervisor.sandbox import doctor  # a sandbox that works never needs it
+        from supervisor.sandbox import machine_checks  # a sandbox that works never needs it
 
-        return await doctor.check(self, self.program)
+        return await machine_checks.check(self, self.program)
 
     async def close(self) -> None:
         """See `base.Sandbox.close`."""

@@ -22,7 +22,7 @@ from typing import Literal
 
 from supervisor.errors import SandboxError
 from supervisor.sandbox.base import OnListeners, OnOutput, SandboxLimits, Spec, Stats, ToolResult
-from supervisor.sandbox.findings import CheckResult
+from supervisor.sandbox.check_result import CheckResult
 from supervisor.sandbox.limits import DISK_INTERVAL_S, disk_is_full, missing_disk_bytes
 from supervisor.sandbox.runner_link import SEE_LOG, RunnerLink, close_all, handed, job_of
 from supervisor.sandbox.running import Capture, OutputBudget, Pump, result_of

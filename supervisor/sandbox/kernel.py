@@ -7,7 +7,7 @@ import os
 import re
 from pathlib import Path
 
-from supervisor.sandbox.findings import CheckResult, bad
+from supervisor.sandbox.check_result import CheckResult, bad
 
 AT_LEAST = (5, 14)  # RLIMIT_NPROC counts by user namespace
 # landlock_create_ruleset(2) has the same number on every architecture; with this flag it gives the

@@ -18,7 +18,7 @@ from typing import Self
 
 from supervisor.base.process import Child, run, spawn
 from supervisor.errors import SandboxError
-from supervisor.sandbox.findings import CheckResult, bad
+from supervisor.sandbox.check_result import CheckResult, bad
 from supervisor.sandbox.namespaces import readable
 from supervisor.settings import for_our_python
 

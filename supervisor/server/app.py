@@ -25,7 +25,7 @@ from supervisor.parts import Parts
 from supervisor.server.agent import agent_api, mcp, quarantine_calls
 from supervisor.server.agent.agent_calls import AgentCalls
 from supervisor.server.common.auth import BadTokens, OperatorAuth
-from supervisor.server.common.errors import HANDLERS, ErrorPage
+from supervisor.server.common.error_bodies import HANDLERS, ErrorPage
 from supervisor.server.common.request_guard import AgentDoor, OperatorDoor, RefusedAttempts
 from supervisor.server.operator.change_sets import ChangeSets
 from supervisor.server.operator.live import Live

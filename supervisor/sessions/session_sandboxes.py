@@ -22,11 +22,11 @@ from supervisor.core.sessions import QUARANTINED, Session, is_quarantined
 from supervisor.errors import UserError
 from supervisor.sandbox.arguments import PATH
 from supervisor.sandbox.base import CA_BUNDLE, HOME, JAVA_STORE, MERGED, SandboxLimits, Spec
+from supervisor.sandbox.program_listener import JudgeProgram, ProgramWatch
 from supervisor.sandbox.programs import find_program
-from supervisor.sandbox.started_programs import JudgeProgram, ProgramWatch
 from supervisor.sandbox.toolchains import ShownTools
 from supervisor.sessions import agent_programs
-from supervisor.sessions.credentials import NamedSecrets
+from supervisor.sessions.named_secrets import NamedSecrets
 from supervisor.settings import ROOT, Settings
 
 PROXY_PORT = 3128

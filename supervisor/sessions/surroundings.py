@@ -34,7 +34,7 @@ from supervisor.sandbox.base import DOOR_PORT, NAMES_PORT, Spec
 from supervisor.sandbox.containment import Containment
 from supervisor.sandbox.toolchains import GIT_IDENTITY, tools_of
 from supervisor.sessions import workspace_git
-from supervisor.sessions.credentials import NamedSecrets
+from supervisor.sessions.named_secrets import NamedSecrets
 from supervisor.sessions.quarantined_sessions import KeepAnswer, QuarantinedSessions
 from supervisor.sessions.session_plans import SessionPlans, must_have_copy
 from supervisor.sessions.session_sandboxes import (

@@ -16,7 +16,7 @@ from supervisor.errors import PolicyError, UserError
 from supervisor.ledger.spending import read_prices
 from supervisor.network.ca import system_bundle, write_bundle
 from supervisor.records.policy_files import PolicyFiles, check_policy
-from supervisor.sessions.credentials import NamedSecrets
+from supervisor.sessions.named_secrets import NamedSecrets
 from supervisor.settings import from_environment
 from tests.fakes.clock import FakeClock
 

@@ -8,7 +8,7 @@ import pytest_asyncio
 from playwright.async_api import Browser, Page, expect
 
 from supervisor.core.sessions import Session
-from supervisor.server.operator import undoing
+from supervisor.server.operator.routes import undo_api
 from tests.browser.conftest import SHOWN
 from tests.browser.session_page import page_of
 from tests.fakes.gated import answer_all
@@ -51,8 +51,8 @@ async def test_one_row_that_opens_and_is_taken_back_as_one(
     await expect(rows).to_have_count(1)
     row = rows.first
     await expect(row.locator("summary")).to_have_text(f"{MANY} paths of part, answered as one")
-    shown = await undoing.preview(
-        running.parts, undoing.UndoBody(id=await row.get_attribute("data-change"))
+    shown = await undo_api.preview(
+        running.parts, undo_api.UndoBody(id=await row.get_attribute("data-change"))
     )
     assert (shown.session_id, shown.what) == (
         session.id,

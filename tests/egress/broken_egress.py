@@ -4,7 +4,7 @@ a function that hooks use."""
 from collections.abc import Callable
 
 from supervisor.egress import app, early_connect, front, tunnels
-from supervisor.egress.admission import admission, allowances, secrets, sessions
+from supervisor.egress.admission import admission, egress_sessions, portions, secrets
 from supervisor.egress.loop import addresses, relay
 from supervisor.egress.mitm import exchange, guard, http1, inspector, layers, leaks, meter
 from supervisor.egress.mitm import tls as egress_tls
@@ -73,12 +73,12 @@ OWNERS = {
     "Client": relay.ClientEnd,
     "Relay": relay._Relay,
     "Counted": relay._Counted,
-    "Allowances": allowances.Allowances,
-    "Session": sessions.EgressSession,
+    "Allowances": portions.Allowances,
+    "Session": egress_sessions.EgressSession,
     "Handler": inspector.Handler,
     "HelloReader": client_hello.HelloReader,
     "Likely": early_connect.Likely,
-    "Sessions": sessions.Sessions,
+    "Sessions": egress_sessions.Sessions,
     "front": front,
     "connect_head": connect_head,
     "tunnels": tunnels,

@@ -7,7 +7,7 @@ import socket
 import pytest
 
 from supervisor.core.network.egress_wire import Answer
-from supervisor.egress.admission.sessions import ClientConnection, OpenQuestion, Sessions
+from supervisor.egress.admission.egress_sessions import ClientConnection, OpenQuestion, Sessions
 from supervisor.egress.loop.dialler import PinnedLoop
 from tests.fakes.waiting import PATIENCE_S
 

@@ -12,7 +12,7 @@ import msgspec
 import pytest
 
 from supervisor.core.network.egress_wire import Answer, Draw, Question
-from supervisor.egress.admission.sessions import Kind
+from supervisor.egress.admission.egress_sessions import Kind
 from tests.egress.egress_harness import (
     PATIENCE_S,
     Origin,

@@ -22,7 +22,7 @@ from supervisor.core.network.egress_wire import (
     RulesChanged,
     ToEgress,
 )
-from supervisor.egress.admission.sessions import EgressSession, Sessions
+from supervisor.egress.admission.egress_sessions import EgressSession, Sessions
 from supervisor.egress.early_connect import LIKELY_S, MOST_KEPT, Likely
 from tests.egress.egress_harness import (
     FakeSupervisor,

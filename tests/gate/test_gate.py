@@ -11,7 +11,7 @@ import pytest
 
 from supervisor.core.actions import Exec, FileChange, Git, Network, Proposal, fingerprint, title
 from supervisor.core.approvals import Request, status
-from supervisor.core.lab.history import read_history
+from supervisor.core.lab.past import read_history
 from supervisor.errors import NotFoundError, RefusedError, StorageError, UserError
 from supervisor.gate.audit_lines import record_refusal
 from supervisor.gate.gate import Grant, Refused

@@ -7,7 +7,7 @@ import pytest
 
 from supervisor.core.actions import fingerprint
 from supervisor.core.approvals import status
-from supervisor.core.policy.refusals import SESSION_ENDED
+from supervisor.core.verdicts import SESSION_ENDED
 from supervisor.errors import RefusedError, StorageError
 from supervisor.gate.gate import Lease
 from tests.fakes.gated import World, connect, granted, refused
@@ -148,9 +148,9 @@ def test_an_exception_in_the_rules_is_a_denial(
     def fails(*_: object, **__: object) -> None:
         raise ZeroDivisionError
 
-    monkeypatch.setattr("supervisor.gate.judging.evaluate_in", fails)
+    monkeypatch.setattr("supervisor.gate.rulings.evaluate_in", fails)
     assert "ZeroDivisionError" in leased(world, "allowed.example.org")
-    monkeypatch.setattr("supervisor.gate.judging.evaluate_reaching", fails)
+    monkeypatch.setattr("supervisor.gate.rulings.evaluate_reaching", fails)
     assert world.gate.decide_by_rules(connect("allowed.example.org"), "s1", reaching=True) is None
 
 

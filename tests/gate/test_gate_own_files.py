@@ -10,7 +10,7 @@ import pytest
 
 from supervisor.core.actions import FileChange
 from supervisor.core.approvals import status
-from supervisor.core.policy.refusals import OWN_FILE
+from supervisor.core.verdicts import OWN_FILE
 from tests.fakes.gated import World, session
 
 

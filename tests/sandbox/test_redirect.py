@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from supervisor.errors import SandboxError
-from supervisor.sandbox import doctor, namespaces
+from supervisor.sandbox import machine_checks, namespaces
 from supervisor.sandbox.base import DOOR_PORT, NAMES_PORT, Spec
 from supervisor.sandbox.bubblewrap import Bubblewrap
 from supervisor.sandbox.redirect import SetupStep, steps
@@ -120,16 +120,16 @@ async def test_where_there_is_ipv6_every_sandbox_has_it(sandbox: Bubblewrap, spe
 async def test_doctor_says_what_is_missing(
     sandbox: Bubblewrap, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr(doctor, "NF_CONNTRACK_MAX", tmp_path / "max")
-    assert (await doctor.redirection(sandbox)).ok
+    monkeypatch.setattr(machine_checks, "NF_CONNTRACK_MAX", tmp_path / "max")
+    assert (await machine_checks.redirection(sandbox)).ok
     (tmp_path / "max").write_text("262144\n")
-    assert (await doctor.redirection(sandbox)).ok
+    assert (await machine_checks.redirection(sandbox)).ok
     (tmp_path / "max").write_text("4096\n")
-    found = await doctor.redirection(sandbox)
+    found = await machine_checks.redirection(sandbox)
     assert (found.ok, found.needed) == (False, False)
     assert "keeps 4096 connections" in found.detail
     assert "nf_conntrack_max" in found.remedy
     monkeypatch.setattr(namespaces, "steps", not_a_message)
-    found = await doctor.redirection(sandbox)
+    found = await machine_checks.redirection(sandbox)
     assert (found.ok, found.needed) == (False, False)
     assert "nf_tables" in found.remedy

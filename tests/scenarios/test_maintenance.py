@@ -10,8 +10,8 @@ import pytest
 
 from supervisor.core.approvals import status
 from supervisor.core.jobs import Job
-from supervisor.core.policy.refusals import OUT_OF_SCOPE
 from supervisor.core.sessions import Session
+from supervisor.core.verdicts import OUT_OF_SCOPE
 from supervisor.errors import UserError
 from supervisor.sessions.session_plans import RECORDED_JOB_NOTICE
 from tests.fakes.supervised import StartSupervisor, Supervised, git

@@ -19,7 +19,7 @@ from supervisor.core.actions import FileChange, content_hash
 from supervisor.core.approvals import Request, status
 from supervisor.core.files.changes import name_of, names_of
 from supervisor.core.files.swaps import single_changes
-from supervisor.core.files.undoing import ANY_MODE, HeldContent
+from supervisor.core.files.undo_steps import ANY_MODE, HeldContent
 from supervisor.gate.gate import Gate
 from supervisor.workspace.trees.journal import Intent, decode_name
 from supervisor.workspace.trees.trees import Sides

@@ -18,7 +18,7 @@ import pytest
 
 from supervisor.core.actions import FileChange
 from supervisor.core.approvals import Request, status
-from supervisor.core.files.undoing import Selection
+from supervisor.core.files.undo_steps import Selection
 from supervisor.records import approval_queue
 from supervisor.workspace.disk import blobs
 from supervisor.workspace.disk.beneath import LONGEST_PATH_BYTES

@@ -15,7 +15,7 @@ import pytest
 from supervisor.core.actions import FileChange, content_hash
 from supervisor.core.approvals import status
 from supervisor.core.files.changes import name_of
-from supervisor.core.files.undoing import HeldContent
+from supervisor.core.files.undo_steps import HeldContent
 from supervisor.errors import GatehouseError, RefusedError
 from supervisor.workspace.apply.apply import Applier
 from supervisor.workspace.apply.restore import Restorer

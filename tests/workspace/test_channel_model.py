@@ -26,7 +26,7 @@ from hypothesis import HealthCheck, given, settings
 from supervisor.core.actions import FileChange
 from supervisor.core.approvals import Request, status
 from supervisor.core.files.changes import names_of
-from supervisor.core.files.undoing import ANY_MODE, Selection
+from supervisor.core.files.undo_steps import ANY_MODE, Selection
 from supervisor.errors import GatehouseError
 from supervisor.records.audit_check import verify
 from supervisor.sandbox.overlay_mount import make_removable, mount_overlay

@@ -9,7 +9,7 @@ import pytest
 from supervisor.core.approvals import Request, status
 from supervisor.core.sessions import Session
 from supervisor.errors import GatehouseError
-from supervisor.server.operator import undoing
+from supervisor.server.operator.routes import undo_api
 from tests.fakes.supervised import Supervised, make_repository, settings_in, supervised
 
 POLICY = """\
@@ -131,7 +131,7 @@ async def test_each_is_taken_back_by_itself_and_never_the_others_work(tmp_path: 
 
 async def take_back(running: Supervised, session: Session) -> None:
     """All that a session applied, as it is shown."""
-    plan = await undoing.preview(running.parts, undoing.UndoBody(session=session.id))
-    await undoing.carry_out(
-        running.parts, undoing.UndoNowBody(session=session.id, token=plan.token), by="tester"
+    plan = await undo_api.preview(running.parts, undo_api.UndoBody(session=session.id))
+    await undo_api.carry_out(
+        running.parts, undo_api.UndoNowBody(session=session.id, token=plan.token), by="tester"
     )

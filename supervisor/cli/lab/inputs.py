@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import BinaryIO
 
-from supervisor.core.lab.history import Past, iterate, read_answers, read_history
+from supervisor.core.lab.past import Past, iterate, read_answers, read_history
 from supervisor.core.policy.policy_text import merge, parse_policy
 from supervisor.core.policy.rules import Policy
 from supervisor.errors import UserError

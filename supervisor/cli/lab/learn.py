@@ -14,8 +14,8 @@ import yaml
 
 from supervisor.base.clock import RealClock
 from supervisor.cli.lab.inputs import chosen_policy, read_record
-from supervisor.core.lab.history import Past, of_session
 from supervisor.core.lab.learn import Learned, LearnedRule, StaysAsked
+from supervisor.core.lab.past import Past, of_session
 from supervisor.core.policy.policy_text import parse_policy
 from supervisor.core.text.display import visible
 from supervisor.errors import UserError

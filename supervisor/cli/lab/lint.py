@@ -7,9 +7,9 @@ import msgspec
 
 from supervisor.base.clock import RealClock
 from supervisor.cli.lab.inputs import chosen_policy, stream_record
-from supervisor.core.lab.history import Past
 from supervisor.core.lab.lint import Report
 from supervisor.core.lab.lint import lint as findings_of
+from supervisor.core.lab.past import Past
 from supervisor.core.text.display import visible
 from supervisor.settings import Settings
 

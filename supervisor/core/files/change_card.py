@@ -14,8 +14,8 @@ from supervisor.core.actions import FileChange, content_hash
 from supervisor.core.files.content_flags import Flags, Layout, flags_of, layout_of
 from supervisor.core.files.new_folders import notes as notes_of_folders
 from supervisor.core.files.text_diff import MOST_TEXT_BYTES, TextDiff, diff
+from supervisor.core.policy.git_folders import WORKSPACE_ITSELF
 from supervisor.core.policy.protected_names import mark_of
-from supervisor.core.policy.repositories import WORKSPACE_ITSELF
 from supervisor.core.secrets.redact import Redactor
 from supervisor.core.text.content_types import Image, image_of, type_of
 

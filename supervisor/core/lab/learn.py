@@ -24,7 +24,7 @@ from supervisor.core.actions import (
     fingerprint,
     title,
 )
-from supervisor.core.lab.history import Past
+from supervisor.core.lab.past import Past
 from supervisor.core.policy.category import Option
 from supervisor.core.policy.command_rules import CommandJudge
 from supervisor.core.policy.evaluate import evaluate, mode_verdict

@@ -13,7 +13,7 @@ from datetime import UTC, datetime
 
 import msgspec
 
-from supervisor.core.lab.history import Past
+from supervisor.core.lab.past import Past
 from supervisor.core.lab.replay import Again, why_not
 from supervisor.core.policy.categories import compiled, wide
 from supervisor.core.policy.file_rules import FileJudge

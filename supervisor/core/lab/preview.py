@@ -1,7 +1,7 @@
 """Preview of a rule before it is saved: past requests that it would answer.
 
 Decides nothing: a person looks at this and saves the rule, or doesn't. Pure, over the record
-(`history`); the caller chooses how much of it. It must never make a rule look more useful than it
+(`past`); the caller chooses how much of it. It must never make a rule look more useful than it
 is: a match counts only where the rules in force and this one together would have answered the whole
 action, and a request that can't be judged any more is counted apart.
 """
@@ -12,7 +12,7 @@ from collections.abc import Iterable
 import msgspec
 
 from supervisor.core.actions import Category, Effect, category_of, title
-from supervisor.core.lab.history import Past
+from supervisor.core.lab.past import Past
 from supervisor.core.lab.replay import Again, why_not
 from supervisor.core.policy.policy_text import entry_of, merge, policy_from_data
 from supervisor.core.policy.rules import Policy, Rule

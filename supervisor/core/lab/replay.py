@@ -22,7 +22,7 @@ import msgspec
 
 from supervisor.core.actions import Action, Category, Effect, category_of, title
 from supervisor.core.approvals import Answer
-from supervisor.core.lab.history import Past
+from supervisor.core.lab.past import Past
 from supervisor.core.policy.evaluate import evaluate
 from supervisor.core.policy.policy_text import EFFECTS, merge, parse_policy
 from supervisor.core.policy.rules import Policy, Verdict

@@ -12,7 +12,7 @@
         variable: TRACKER_TOKEN               # where the sandbox finds the placeholder
 
 It decides what the file may say, and which credentials and variables a session gets by it. The
-values are read by `supervisor.sessions.credentials`. INVARIANT: no value of a
+values are read by `supervisor.sessions.named_secrets`. INVARIANT: no value of a
 secret passes through here but from `credentials_of`'s argument into its result.
 """
 

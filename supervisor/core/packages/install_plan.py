@@ -13,7 +13,7 @@ from supervisor.core.actions import PlannedPackage
 from supervisor.core.packages.lock_files import Locked, Locks
 from supervisor.core.packages.package_commands import fold_name
 from supervisor.core.packages.registry_answers import RegistryFacts
-from supervisor.core.text.tables import table
+from supervisor.core.text.data_tables import table
 
 YOUNG_S = 7 * 86_400.0
 MOST_PACKAGES = 2_000

@@ -14,8 +14,8 @@ from typing import Literal
 import msgspec
 
 from supervisor.core.actions import Packages
+from supervisor.core.text.data_tables import table
 from supervisor.core.text.paths import canonical
-from supervisor.core.text.tables import table
 from supervisor.core.text.words import split_command
 
 SYSTEM_FOLDERS = frozenset({"/bin", "/usr/bin", "/usr/local/bin"})

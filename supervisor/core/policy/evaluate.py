@@ -17,9 +17,15 @@ from supervisor.core.actions import (
     Proposal,
     category_of,
 )
-from supervisor.core.policy.refusals import NOT_EVALUATED, NOTHING_IN_FORCE
 from supervisor.core.policy.rules import Policy
-from supervisor.core.verdicts import Context, Verdict, by_mode, combine
+from supervisor.core.verdicts import (
+    NOT_EVALUATED,
+    NOTHING_IN_FORCE,
+    Context,
+    Verdict,
+    by_mode,
+    combine,
+)
 
 # The default remotes of a host's repository.
 ORIGIN = frozenset({"origin"})

@@ -37,7 +37,7 @@ from supervisor.core.shell.exec_tables import (
 )
 from supervisor.core.shell.exec_wrappers import unwrap
 from supervisor.core.shell.shell_words import ASSIGNMENT, Word
-from supervisor.core.text.tables import table
+from supervisor.core.text.data_tables import table
 from supervisor.core.verdicts import Context, Mode, Rule
 
 MOST_CHARS = 120

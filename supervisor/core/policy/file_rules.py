@@ -13,8 +13,8 @@ from typing import NamedTuple
 from msgspec.structs import replace
 
 from supervisor.core.actions import Action, Effect, FileChange
+from supervisor.core.policy.git_folders import LEAVE_APART, WORKSPACE_ITSELF
 from supervisor.core.policy.protected_names import Protected, Protection, built_in
-from supervisor.core.policy.repositories import LEAVE_APART, WORKSPACE_ITSELF
 from supervisor.core.text.globs import (
     Glob,
     GlobStep,

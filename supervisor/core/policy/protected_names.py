@@ -11,9 +11,9 @@ from typing import Literal, NamedTuple
 import msgspec
 
 from supervisor.core.actions import Effect, FileChange
+from supervisor.core.text.data_tables import table
 from supervisor.core.text.globs import inner_expression
 from supervisor.core.text.paths import fold
-from supervisor.core.text.tables import table
 
 type ProtectionLevel = Literal["deny", "ask", "mark"]
 MARK = "runs when you run tests or a build"

@@ -27,7 +27,7 @@ from supervisor.core.secrets.labelled_secrets import (
 )
 from supervisor.core.secrets.loose_words import HIDDEN, LooseCommand, LooseWord, Run, commands
 from supervisor.core.secrets.url_secrets import mark_for
-from supervisor.core.text.tables import table
+from supervisor.core.text.data_tables import table
 
 # As long as a command may be; behind this only labels are looked for.
 MOST_CHARS = 64 * 1024

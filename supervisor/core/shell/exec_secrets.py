@@ -13,8 +13,8 @@ from functools import cache
 import msgspec
 
 from supervisor.core.shell.shell_words import Word
+from supervisor.core.text.data_tables import table
 from supervisor.core.text.globs import GlobStep, steps_fit
-from supervisor.core.text.tables import table
 
 # A longer word is a message or a program, no name of a file.
 _MAX_NAME_CHARS = 500

@@ -15,7 +15,7 @@ import msgspec
 from supervisor.core.shell.exec_scripts import script_words
 from supervisor.core.shell.exec_secrets import secret_words
 from supervisor.core.shell.shell_words import Word
-from supervisor.core.text.tables import table
+from supervisor.core.text.data_tables import table
 
 SYSTEM_DIRECTORIES = frozenset(
     {"/bin", "/sbin", "/usr/bin", "/usr/sbin", "/usr/local/bin", "/usr/local/sbin"}

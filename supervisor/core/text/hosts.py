@@ -15,7 +15,7 @@ from typing import Literal
 
 import idna
 
-from supervisor.core.text.tables import table
+from supervisor.core.text.data_tables import table
 
 type Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 AddressClass = Literal["public", "loopback", "link-local", "private", "shared", "never", "metadata"]

@@ -10,10 +10,10 @@ import msgspec
 from supervisor.base.clock import Clock
 from supervisor.core.actions import Network
 from supervisor.core.network.egress_wire import Answer, Outcome
-from supervisor.egress.admission.allowances import Allowances
+from supervisor.egress.admission.egress_sessions import ClientConnection
+from supervisor.egress.admission.portions import Allowances
 from supervisor.egress.admission.questions import GONE, Questions, denied
 from supervisor.egress.admission.resolver import Resolver
-from supervisor.egress.admission.sessions import ClientConnection
 from supervisor.egress.loop import addresses
 from supervisor.egress.loop.dialler import Pin
 from supervisor.egress.loop.refusals import BROKEN

@@ -33,8 +33,8 @@ from supervisor.core.network.egress_wire import (
     Spent,
     Used,
 )
+from supervisor.egress.admission.egress_sessions import ClientConnection, Kind, Sessions
 from supervisor.egress.admission.link import Link, LinkDownError
-from supervisor.egress.admission.sessions import ClientConnection, Kind, Sessions
 from supervisor.egress.loop.coarse_timeouts import wait
 from supervisor.egress.loop.refusals import BUSY
 

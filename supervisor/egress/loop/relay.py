@@ -180,7 +180,7 @@ class ClientEnd(HeldEnd):
 
 
 class Allowance(Protocol):
-    """Covers the bytes that go up (`allowances.BytesOut`)."""
+    """Covers the bytes that go up (`portions.BytesOut`)."""
 
     def use(self, count: int) -> bool:
         """Use so much up, where it is covered; whether it is."""

@@ -13,8 +13,8 @@ from mitmproxy import http
 from supervisor.base import log
 from supervisor.core.network.egress_wire import Body
 from supervisor.core.secrets.token_shapes import MARK
+from supervisor.egress.admission.egress_sessions import EgressSession
 from supervisor.egress.admission.questions import Questions
-from supervisor.egress.admission.sessions import EgressSession
 from supervisor.egress.loop.failures import where
 from supervisor.egress.protocols.codings import beginning, readable_only
 

@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from mitmproxy import http
 from mitmproxy.proxy import commands
 
+from supervisor.egress.admission.egress_sessions import EgressSession
 from supervisor.egress.admission.rooms import Room
-from supervisor.egress.admission.sessions import EgressSession
 from supervisor.egress.protocols.codings import STEP_BYTES, TOO_MANY, TOO_MUCH, Decoder
 
 # So many pieces in one go, and so much of them: each is looked at together with the end of those

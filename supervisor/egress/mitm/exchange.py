@@ -13,7 +13,7 @@ from mitmproxy import http
 
 from supervisor.core.actions import Network
 from supervisor.core.models.model_errors import ModelError
-from supervisor.egress.admission.sessions import EgressSession
+from supervisor.egress.admission.egress_sessions import EgressSession
 from supervisor.egress.loop.refusals import RefusalBody
 from supervisor.egress.mitm.body_inspection import Direction
 

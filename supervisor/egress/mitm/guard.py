@@ -28,7 +28,7 @@ from supervisor.core.network.egress_wire import Answer, Outcome
 from supervisor.core.text.numbers import whole_number
 from supervisor.egress.admission import secrets
 from supervisor.egress.admission.admission import Admission
-from supervisor.egress.admission.sessions import ClientConnection, OpenQuestion, Sessions
+from supervisor.egress.admission.egress_sessions import ClientConnection, OpenQuestion, Sessions
 from supervisor.egress.loop import refusals
 from supervisor.egress.loop.dialler import PIN
 from supervisor.egress.loop.failures import where

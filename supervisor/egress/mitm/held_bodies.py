@@ -7,7 +7,7 @@ held body is released once, whichever way its request ends.
 
 from mitmproxy import http
 
-from supervisor.egress.admission.sessions import ClientConnection
+from supervisor.egress.admission.egress_sessions import ClientConnection
 
 # Above this the providers of models refuse a call, too.
 MOST_BODY_BYTES = 32 * 1024 * 1024

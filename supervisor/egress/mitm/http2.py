@@ -51,8 +51,8 @@ from mitmproxy.proxy.layers.http._http2 import (
 )
 from mitmproxy.proxy.layers.http._http_h2 import BufferedH2Connection, SendH2Data
 
+from supervisor.egress.admission.egress_sessions import PIECE_BYTES
 from supervisor.egress.admission.rooms import Room, RoomShare
-from supervisor.egress.admission.sessions import PIECE_BYTES
 from supervisor.egress.loop.fair_turns import Bucket
 from supervisor.egress.protocols.checks import MOST_HEAD_BYTES
 

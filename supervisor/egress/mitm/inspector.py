@@ -31,9 +31,14 @@ from supervisor.base import log
 from supervisor.base.clock import Clock
 from supervisor.core.network.egress_wire import Configure
 from supervisor.egress.admission.admission import Admission
-from supervisor.egress.admission.allowances import Allowances
+from supervisor.egress.admission.egress_sessions import (
+    ORIGINS_EACH,
+    TOO_MANY,
+    ClientConnection,
+    Sessions,
+)
+from supervisor.egress.admission.portions import Allowances
 from supervisor.egress.admission.questions import Questions
-from supervisor.egress.admission.sessions import ORIGINS_EACH, TOO_MANY, ClientConnection, Sessions
 from supervisor.egress.loop.failures import where
 from supervisor.egress.loop.relay import FAREWELL_S, MOST_DROPPED_BYTES, HeldEnd
 from supervisor.egress.mitm import http1, http2, websockets

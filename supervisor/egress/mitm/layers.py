@@ -44,8 +44,8 @@ from mitmproxy.proxy.layers.http._hooks import HttpErrorHook, HttpRequestHook
 from mitmproxy.proxy.layers.tls import ClientTLSLayer, ServerTLSLayer
 
 from supervisor.core.models.model_errors import ModelError
+from supervisor.egress.admission.egress_sessions import PIECE_BYTES, ClientConnection
 from supervisor.egress.admission.rooms import Room
-from supervisor.egress.admission.sessions import PIECE_BYTES, ClientConnection
 from supervisor.egress.loop.refusals import RefusalBody, phrase, status_of
 from supervisor.egress.loop.relay import MOST_DROPPED_BYTES
 from supervisor.egress.mitm import exchange, held_bodies

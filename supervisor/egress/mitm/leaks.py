@@ -26,8 +26,8 @@ from supervisor.core.secrets.secret_forms import SecretForms, in_any_case, with_
 from supervisor.core.text.numbers import whole_number
 from supervisor.egress.admission import secrets
 from supervisor.egress.admission.admission import Admission
+from supervisor.egress.admission.egress_sessions import PIECE_BYTES, ClientConnection, Wait
 from supervisor.egress.admission.secrets import BodyScan, HeaderSwap
-from supervisor.egress.admission.sessions import PIECE_BYTES, ClientConnection, Wait
 from supervisor.egress.mitm import exchange
 from supervisor.egress.mitm.body_inspection import Inspection, look_at
 from supervisor.egress.protocols.codings import Decoder

@@ -26,9 +26,9 @@ from supervisor.core.models.model_errors import (
 from supervisor.core.models.usage import Usage, UsageReader
 from supervisor.core.network.egress_wire import Answer
 from supervisor.core.text.numbers import whole_number
+from supervisor.egress.admission.egress_sessions import ClientConnection
 from supervisor.egress.admission.questions import Questions, denied
 from supervisor.egress.admission.secrets import has_any
-from supervisor.egress.admission.sessions import ClientConnection
 from supervisor.egress.loop.refusals import RefusalBody
 from supervisor.egress.mitm import exchange, held_bodies
 from supervisor.egress.mitm.body_inspection import Inspection, look_at, said_by

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from mitmproxy import http
 
-from supervisor.egress.admission.sessions import ClientConnection
+from supervisor.egress.admission.egress_sessions import ClientConnection
 from supervisor.egress.loop.refusals import RefusalBody
 from supervisor.egress.mitm.held_bodies import HeldBodies
 from supervisor.egress.protocols import sigv4

@@ -17,7 +17,7 @@ from mitmproxy.addons import tlsconfig
 from mitmproxy.net import tls as net_tls
 from OpenSSL import SSL
 
-from supervisor.egress.admission.sessions import EgressSession, Sessions
+from supervisor.egress.admission.egress_sessions import EgressSession, Sessions
 from supervisor.egress.protocols import checks
 
 # Of each session; about 20 kB each.

@@ -19,8 +19,8 @@ from wsproto import events
 from wsproto.extensions import PerMessageDeflate
 from wsproto.frame_protocol import CloseReason
 
+from supervisor.egress.admission.egress_sessions import EgressSession
 from supervisor.egress.admission.rooms import Room
-from supervisor.egress.admission.sessions import EgressSession
 from supervisor.egress.mitm import exchange
 from supervisor.egress.mitm.body_inspection import BodyPiece, BodyPieceHook
 

@@ -16,7 +16,7 @@ from supervisor.errors import GatehouseError
 from supervisor.reviews.app.reviewing import GitHubApp, read_app
 from supervisor.reviews.forges.github import GitHub
 from supervisor.reviews.store.figures import OLDEST_S, backlog
-from supervisor.sandbox.findings import CheckResult, bad
+from supervisor.sandbox.check_result import CheckResult, bad
 from supervisor.settings import Settings
 from supervisor.store.engine import open_read_only
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from supervisor.core.text.display import visible
 from supervisor.errors import UserError
-from supervisor.reviews.core.config.layers import ConfigLayer, combine, config_rows
+from supervisor.reviews.core.config.effective import ConfigLayer, combine, config_rows
 from supervisor.reviews.core.config.reader import fault_words, read_refinery, read_reviewerc
 from supervisor.reviews.core.config.yaml_nodes import MOST_BYTES
 

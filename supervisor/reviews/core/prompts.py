@@ -12,7 +12,7 @@ import msgspec
 from supervisor.core.forge_acts import SEVERITIES, Confidence
 from supervisor.core.orders import Order, PromptOrder, Told
 from supervisor.core.text.globs import Glob
-from supervisor.reviews.core.config.layers import PROVIDERS, PromptPlan, is_offered
+from supervisor.reviews.core.config.effective import PROVIDERS, PromptPlan, is_offered
 from supervisor.reviews.core.config.shapes import (
     GlobSet,
     NameSet,

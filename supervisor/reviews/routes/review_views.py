@@ -11,7 +11,7 @@ from supervisor.core.text.numbers import whole_number
 from supervisor.errors import GatehouseError, NotFoundError, UserError
 from supervisor.parts import Parts
 from supervisor.reviews.configurations import SETTINGS
-from supervisor.reviews.core.config.layers import ConfigRow, config_rows
+from supervisor.reviews.core.config.effective import ConfigRow, config_rows
 from supervisor.reviews.core.receipts import reason_words
 from supervisor.reviews.core.slots import state
 from supervisor.reviews.service import ReviewService

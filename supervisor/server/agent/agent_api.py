@@ -42,7 +42,7 @@ from supervisor.server.agent.agent_calls import (
     SessionFacts,
 )
 from supervisor.server.agent.tool_calls import ToolAnswer, judge_tool
-from supervisor.server.common.errors import ErrorBody
+from supervisor.server.common.error_bodies import ErrorBody
 from supervisor.server.common.views import AgentRequest
 
 LONGEST_WAIT_S = 60

@@ -23,7 +23,7 @@ from supervisor.server.agent.agent_bodies import FILE_BODY_BYTES
 from supervisor.server.agent.agent_calls import AgentCalls
 from supervisor.server.agent.mcp_tools import Tool, reading_tools, tools
 from supervisor.server.agent.quarantine_calls import QuarantineCallView
-from supervisor.server.common.errors import body_of
+from supervisor.server.common.error_bodies import body_of
 from supervisor.server.common.views import AgentRequest
 
 INSTRUCTIONS = (

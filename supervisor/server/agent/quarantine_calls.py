@@ -25,7 +25,7 @@ from supervisor.core.quarantine.quarantine_answers import (
 from supervisor.errors import RefusedError, UserError
 from supervisor.server.agent.agent_bodies import QuarantineBody, ReviewBody
 from supervisor.server.agent.agent_calls import AgentCalls
-from supervisor.server.common.errors import ErrorBody
+from supervisor.server.common.error_bodies import ErrorBody
 
 INSTRUCTIONS = (
     "You are in quarantine: you read files that nobody vouches for. `glob` and `grep` answer with"

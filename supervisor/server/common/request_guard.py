@@ -26,7 +26,7 @@ from supervisor.core.text.numbers import whole_number
 from supervisor.errors import GatehouseError, StorageError
 from supervisor.records.audit import Audit
 from supervisor.server.common.auth import BadTokens, Operator, OperatorAuth, same
-from supervisor.server.common.errors import ErrorBody, ErrorPage
+from supervisor.server.common.error_bodies import ErrorBody, ErrorPage
 
 CSRF_HEADER = "X-Gatehouse-CSRF"
 # A body must have arrived this soon, however slowly it is dripped.

@@ -30,8 +30,8 @@ from supervisor.core.files.content_flags import flags_of
 from supervisor.core.files.text_diff import MOST_TEXT_BYTES, count_lines
 from supervisor.core.files.write_scope import WriteScope
 from supervisor.core.policy.file_rules import FileJudge
-from supervisor.core.policy.refusals import OUT_OF_SCOPE
 from supervisor.core.secrets.redact import Redactor
+from supervisor.core.verdicts import OUT_OF_SCOPE
 from supervisor.errors import ChangedError, GatehouseError, NotFoundError, UserError
 from supervisor.parts import Parts
 from supervisor.server.common.views import shown as made_visible

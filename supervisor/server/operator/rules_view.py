@@ -12,7 +12,7 @@ import msgspec
 
 from supervisor.core.actions import Category, Effect, Proposal, title
 from supervisor.core.approvals import Request, status
-from supervisor.core.lab.history import Past, is_redacted
+from supervisor.core.lab.past import Past, is_redacted
 from supervisor.core.lab.preview import PastGroup, Preview, preview, relevant, sentence
 from supervisor.core.policy.policy_text import merge, parse_rule, policy_from_data
 from supervisor.core.policy.rules import Policy, Rule

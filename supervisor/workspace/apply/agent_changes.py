@@ -27,7 +27,7 @@ from supervisor.core.files.changes import (
     to_action,
 )
 from supervisor.core.files.new_folders import with_way
-from supervisor.core.policy.repositories import has_piece
+from supervisor.core.policy.git_folders import has_piece
 from supervisor.errors import RefusedError, UserError
 from supervisor.gate.audit_lines import record_refusal
 from supervisor.gate.gate import Gate

@@ -25,8 +25,8 @@ from supervisor.core.files.changes import (
 )
 from supervisor.core.files.new_folders import modes_on_way
 from supervisor.core.files.swaps import strays
-from supervisor.core.files.undoing import HeldContent
-from supervisor.core.policy.repositories import MOST_HEAD_BYTES
+from supervisor.core.files.undo_steps import HeldContent
+from supervisor.core.policy.git_folders import MOST_HEAD_BYTES
 from supervisor.errors import GatehouseError
 from supervisor.workspace.apply.moving import Mover
 from supervisor.workspace.apply.placing import Applied, Placer

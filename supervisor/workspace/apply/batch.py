@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 from supervisor.core.actions import FileChange
 from supervisor.core.files.changes import Seen, name_of, names_of
-from supervisor.core.files.undoing import (
+from supervisor.core.files.undo_steps import (
     CHANGES_WITHIN,
     MADE_FOLDER,
     HeldContent,

@@ -24,8 +24,8 @@ from supervisor.core.files.changes import (
     signature_of,
 )
 from supervisor.core.files.new_folders import modes_on_way
-from supervisor.core.files.undoing import held_of
-from supervisor.core.policy.repositories import UNKNOWN
+from supervisor.core.files.undo_steps import held_of
+from supervisor.core.policy.git_folders import UNKNOWN
 from supervisor.errors import GatehouseError
 from supervisor.workspace.apply.placing import Applied, Placer
 from supervisor.workspace.apply.rechecks import check_still, holds, is_identical

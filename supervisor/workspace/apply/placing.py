@@ -20,8 +20,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 from supervisor.core.files.changes import Known, Seen, Signature, signature_of
-from supervisor.core.files.undoing import HeldContent, held_of
-from supervisor.core.policy.repositories import FOLDER, UNKNOWN, RepositoryPiece
+from supervisor.core.files.undo_steps import HeldContent, held_of
+from supervisor.core.policy.git_folders import FOLDER, UNKNOWN, RepositoryPiece
 from supervisor.errors import GatehouseError
 from supervisor.workspace.apply.rechecks import (
     check_still,

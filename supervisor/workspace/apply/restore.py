@@ -17,8 +17,8 @@ from typing import NamedTuple
 import msgspec
 
 from supervisor.core.files.changes import OWNER, PERMISSIONS, SET_ID, Seen
-from supervisor.core.files.undoing import HeldContent, held_of, is_as, is_mode_of_folder, is_same
-from supervisor.core.policy.repositories import FOLDER, MOST_HEAD_BYTES, RepositoryPiece
+from supervisor.core.files.undo_steps import HeldContent, held_of, is_as, is_mode_of_folder, is_same
+from supervisor.core.policy.git_folders import FOLDER, MOST_HEAD_BYTES, RepositoryPiece
 from supervisor.errors import GatehouseError
 from supervisor.workspace.apply.access import keep_access
 from supervisor.workspace.apply.placing import Applied, Placer

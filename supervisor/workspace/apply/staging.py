@@ -14,7 +14,7 @@ from typing import NamedTuple, Protocol
 from supervisor.core.actions import FileChange, content_hash
 from supervisor.core.files.changes import OWNER, PERMISSIONS, Known, Seen, link_token, name_of
 from supervisor.core.files.new_folders import modes_on_way
-from supervisor.core.files.undoing import HeldContent, held_link
+from supervisor.core.files.undo_steps import HeldContent, held_link
 from supervisor.errors import GatehouseError
 from supervisor.workspace.apply.access import keep_access
 from supervisor.workspace.apply.placing import Applied, Placer

@@ -5,8 +5,8 @@ both sides last agreed becomes at most one request, and a path that is again as 
 request. An answered change isn't asked again until its content differs. It only asks:
 nothing here has an effect on the host.
 
-A file that has another name now is one request, not two (`findings`). Git's own folder in the copy
-is never compared, since a single commit changes dozens of its files (`refused_paths`). It must
+A file that has another name now is one request, not two (`path_findings`). Git's own folder in the
+copy is never compared, since a single commit changes dozens of its files (`refused_paths`). It must
 never read a path other than below the copy's descriptor, or judge a change by an event instead of
 by contents.
 """
@@ -34,15 +34,15 @@ from supervisor.core.files.changes import (
     rename_of,
     to_action,
 )
-from supervisor.core.files.incoming import is_known_of
+from supervisor.core.files.host_changes import is_known_of
 from supervisor.core.files.new_folders import FolderModes, holds_for, with_way
 from supervisor.core.files.swaps import made_by
 from supervisor.gate.gate import Gate, Grant
 from supervisor.workspace.compare.copy_side import CopySide
 from supervisor.workspace.compare.examining import Examiner
-from supervisor.workspace.compare.findings import PathFinding, Renames
 from supervisor.workspace.compare.folder_swaps import FolderSwaps
 from supervisor.workspace.compare.large_snapshots import LargeSnapshots
+from supervisor.workspace.compare.path_findings import PathFinding, Renames
 from supervisor.workspace.compare.refused_paths import Refusals, SessionGit
 from supervisor.workspace.disk.scan import readable_entries, signature_at
 from supervisor.workspace.disk.watch import Watcher

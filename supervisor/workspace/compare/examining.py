@@ -18,7 +18,7 @@ from supervisor.core.files.changes import Known, Seen, Signature, Want, want
 from supervisor.core.files.text_diff import MOST_TEXT_BYTES
 from supervisor.core.secrets.redact import Redactor
 from supervisor.errors import GatehouseError, StorageError
-from supervisor.workspace.compare.findings import PathFinding, Renames
+from supervisor.workspace.compare.path_findings import PathFinding, Renames
 from supervisor.workspace.disk.beneath import PathError
 from supervisor.workspace.disk.scan import (
     TooLargeError,

@@ -34,7 +34,7 @@ from supervisor.core.files.swaps import (
 from supervisor.core.secrets.redact import Redactor
 from supervisor.errors import GatehouseError
 from supervisor.workspace.compare.copy_side import CopySide
-from supervisor.workspace.compare.findings import PathFinding
+from supervisor.workspace.compare.path_findings import PathFinding
 from supervisor.workspace.disk.scan import (
     TooLargeError,
     UnsteadyError,

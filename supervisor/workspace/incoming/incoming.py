@@ -32,7 +32,7 @@ from supervisor.core.files.changes import (
     signature_of,
     to_action,
 )
-from supervisor.core.files.incoming import NOTHING, Incoming, incoming, steps
+from supervisor.core.files.host_changes import NOTHING, Incoming, incoming, steps
 from supervisor.errors import GatehouseError, UserError
 from supervisor.workspace.apply.apply import Applier
 from supervisor.workspace.apply.placing import TEMPORARY_PREFIX

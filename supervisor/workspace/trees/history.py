@@ -18,7 +18,7 @@ import zstandard
 
 from supervisor.base.clock import Clock, RealClock
 from supervisor.core.actions import content_hash
-from supervisor.core.files.undoing import MADE_FOLDER, Effect, HeldContent
+from supervisor.core.files.undo_steps import MADE_FOLDER, Effect, HeldContent
 from supervisor.errors import GatehouseError
 from supervisor.workspace.disk.blobs import BlobStore, ContentFolder, write_all
 from supervisor.workspace.disk.scan import BLOCK_BYTES

@@ -17,7 +17,7 @@ from pathlib import Path
 import msgspec
 
 from supervisor.core.files.changes import Known
-from supervisor.core.files.undoing import HeldContent
+from supervisor.core.files.undo_steps import HeldContent
 
 BASELINE = "baseline.msgpack"
 JOURNAL = "workspace.journal"

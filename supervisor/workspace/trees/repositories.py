@@ -1,6 +1,6 @@
 """Find repository folders around a change, when judging and before acting.
 
-`core.policy.repositories` knows what counts; this looks at the disk. Judging sees the host, the
+`core.policy.git_folders` knows what counts; this looks at the disk. Judging sees the host, the
 agent's copy and all waiting changes together, so that nothing is offered that will be refused,
 whatever came first. The guard sees the host as it is when a name is given, under a lock that all
 sessions share: two of them can't each put half of a repository in place at once.
@@ -19,7 +19,7 @@ import msgspec
 from supervisor.core.actions import FileChange
 from supervisor.core.files.changes import name_fields, name_of, names_of
 from supervisor.core.files.swaps import single_changes
-from supervisor.core.policy.repositories import (
+from supervisor.core.policy.git_folders import (
     FOLDER,
     HEAD,
     LEAVE_APART,

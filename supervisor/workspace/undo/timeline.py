@@ -11,7 +11,7 @@ import msgspec
 
 from supervisor.core.files.changes import name_fields
 from supervisor.core.files.text_diff import MOST_TEXT_BYTES, diff
-from supervisor.core.files.undoing import Effect, HeldContent, in_force
+from supervisor.core.files.undo_steps import Effect, HeldContent, in_force
 from supervisor.workspace.trees.history import History
 from supervisor.workspace.trees.trees import Sides
 

@@ -26,7 +26,7 @@ from supervisor.base import log
 from supervisor.base.event_loop import to_end
 from supervisor.core.files.change_card import ChangeCard
 from supervisor.core.files.changes import name_fields
-from supervisor.core.files.undoing import (
+from supervisor.core.files.undo_steps import (
     Effect,
     HeldContent,
     Restoration,

@@ -16,7 +16,7 @@ from supervisor.core.actions import content_hash
 from supervisor.core.files.change_card import ChangeCard, Side, make_card
 from supervisor.core.files.changes import SPECIAL, Seen, Want, to_action
 from supervisor.core.files.text_diff import MOST_TEXT_BYTES
-from supervisor.core.files.undoing import (
+from supervisor.core.files.undo_steps import (
     Effect,
     HeldContent,
     Restoration,

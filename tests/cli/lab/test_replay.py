@@ -13,7 +13,7 @@ import pytest
 from supervisor.cli import cli
 from supervisor.core.actions import Action, Exec, FileChange, fingerprint
 from supervisor.core.approvals import Request
-from supervisor.core.lab.history import read_history
+from supervisor.core.lab.past import read_history
 from supervisor.records.audit_check import verify
 from tests.fakes.sandboxed_agent import agent_command
 from tests.fakes.supervised import Answer, make_repository, settings_in, supervised

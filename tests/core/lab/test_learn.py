@@ -9,8 +9,8 @@ import pytest
 from supervisor.core.actions import Action, Exec, FileChange, Git, Network, Packages, Proposal
 from supervisor.core.approvals import Answer
 from supervisor.core.lab import learn as learning
-from supervisor.core.lab.history import Past
 from supervisor.core.lab.learn import is_fit, learn
+from supervisor.core.lab.past import Past
 from supervisor.core.packages.package_commands import parse_command as package
 from supervisor.core.policy.evaluate import evaluate
 from supervisor.core.policy.git_refs import parse_command as git

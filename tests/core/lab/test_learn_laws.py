@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from supervisor.core.actions import Action
-from supervisor.core.lab.history import Past
 from supervisor.core.lab.learn import Learned, learn
+from supervisor.core.lab.past import Past
 from supervisor.core.packages.package_commands import parse_command as package
 from supervisor.core.policy.evaluate import evaluate
 from supervisor.core.policy.git_refs import parse_command as git

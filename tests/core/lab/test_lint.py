@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from supervisor.core.actions import Exec
-from supervisor.core.lab.history import Past
 from supervisor.core.lab.lint import RuleFinding, lint
+from supervisor.core.lab.past import Past
 from supervisor.core.policy.categories import compiled, contains, keys_above, own_key
 from supervisor.core.policy.evaluate import evaluate
 from supervisor.core.policy.policy_text import merge, parse_policy, policy_from_data

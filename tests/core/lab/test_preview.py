@@ -7,12 +7,11 @@ import pytest
 
 from supervisor.core.actions import Action, Effect, Exec, FileChange, Git, Network, Packages
 from supervisor.core.approvals import Answer
-from supervisor.core.lab.history import Past
+from supervisor.core.lab.past import Past
 from supervisor.core.lab.preview import MOST_TITLES, PastGroup, Preview, preview, sentence
 from supervisor.core.policy.policy_text import parse_rule, policy_from_data
-from supervisor.core.policy.refusals import OWN_FILE
 from supervisor.core.secrets.token_shapes import MARK
-from supervisor.core.verdicts import Rule
+from supervisor.core.verdicts import OWN_FILE, Rule
 from supervisor.errors import PolicyError
 from tests.tables import each_row
 

@@ -8,14 +8,13 @@ from hypothesis import strategies as st
 
 from supervisor.core.actions import Action, Effect, Exec, FileChange, Git, Network, Proposal, title
 from supervisor.core.approvals import Answer
-from supervisor.core.lab.history import Past
+from supervisor.core.lab.past import Past
 from supervisor.core.lab.replay import MOST_KNOWN, Again, ChangedVerdict, Replay, replay
 from supervisor.core.policy.evaluate import evaluate
 from supervisor.core.policy.policy_text import DENY_ALL, policy_from_data
-from supervisor.core.policy.refusals import OWN_FILE
 from supervisor.core.policy.rules import Policy
 from supervisor.core.secrets.token_shapes import MARK
-from supervisor.core.verdicts import STRICTNESS
+from supervisor.core.verdicts import OWN_FILE, STRICTNESS
 from supervisor.errors import PolicyError
 from tests.examples import examples
 

@@ -7,7 +7,7 @@ from supervisor.core.lab.lint import lint
 from supervisor.core.policy.categories import compiled, never, wide
 from supervisor.core.policy.evaluate import evaluate
 from supervisor.core.policy.policy_text import policy_from_data
-from supervisor.core.text.tables import table
+from supervisor.core.text.data_tables import table
 from tests.tables import each_row
 
 WIDE = [

@@ -6,7 +6,7 @@ import pytest
 
 from supervisor.core.shell.exec_secrets import names_a_secret, secret_words
 from supervisor.core.shell.shell import parse
-from supervisor.core.text.tables import table
+from supervisor.core.text.data_tables import table
 from tests.tables import each_row
 
 SECRETS = [

@@ -12,9 +12,9 @@ from supervisor.core.network.egress_wire import (
     decode_from_egress,
     encode,
 )
+from supervisor.egress.admission.egress_sessions import ClientConnection, EgressSession
 from supervisor.egress.admission.link import Link
 from supervisor.egress.admission.questions import Questions
-from supervisor.egress.admission.sessions import ClientConnection, EgressSession
 from tests.fakes.waiting import PATIENCE_S
 
 ACTION = Network(operation="connect", host="a.test", port=443)

@@ -6,17 +6,17 @@ from typing import Any, cast
 from hypothesis import given
 from hypothesis import strategies as st
 
+from supervisor.egress.admission.egress_sessions import (
+    MANY_CONNECTIONS,
+    MOST_CONNECTIONS_PER_SESSION,
+    ClientConnection,
+    Sessions,
+)
 from supervisor.egress.admission.rooms import (
     LEAST_BYTES,
     MOST_OF_SESSION_BYTES,
     HeldBySession,
     Room,
-)
-from supervisor.egress.admission.sessions import (
-    MANY_CONNECTIONS,
-    MOST_CONNECTIONS_PER_SESSION,
-    ClientConnection,
-    Sessions,
 )
 from supervisor.egress.loop.relay import MOST_WAITING_BYTES
 from supervisor.egress.mitm.http2 import MOST_WAITING_OF_ALL_BYTES

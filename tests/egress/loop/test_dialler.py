@@ -14,7 +14,7 @@ import pytest
 from mitmproxy import connection as mitm_connection
 from mitmproxy.proxy.server_hooks import ServerConnectionHookData
 
-from supervisor.egress.admission.sessions import ClientConnection, Sessions
+from supervisor.egress.admission.egress_sessions import ClientConnection, Sessions
 from supervisor.egress.loop import addresses, dialler
 from supervisor.egress.loop.dialler import PIN, Pin, PinnedLoop
 from supervisor.egress.mitm.guard import Guard

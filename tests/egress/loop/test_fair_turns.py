@@ -10,10 +10,10 @@ import h2.connection
 import pytest
 import pytest_asyncio
 
-from supervisor.egress.admission.sessions import Sessions
+from supervisor.egress.admission.egress_sessions import Sessions
 from supervisor.egress.loop import fair_turns
 from supervisor.egress.loop.fair_turns import LONG_S, QUANTUM_S, SHORT_BYTES, VERY_LONG_S, Share
-from tests.egress.admission.test_sessions_floods import request_to
+from tests.egress.admission.test_egress_sessions_floods import request_to
 from tests.egress.egress_harness import (
     FakeSupervisor,
     Origin,

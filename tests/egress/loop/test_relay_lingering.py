@@ -12,10 +12,10 @@ import dns.message
 import pytest
 
 from supervisor.core.network.egress_wire import CloseListener, CloseSession, OpenListener, Settled
+from supervisor.egress.admission import egress_sessions as sessions_module
 from supervisor.egress.admission import names as names_module
-from supervisor.egress.admission import sessions as sessions_module
+from supervisor.egress.admission.egress_sessions import ORIGINS_EACH, Sessions
 from supervisor.egress.admission.names import Names
-from supervisor.egress.admission.sessions import ORIGINS_EACH, Sessions
 from supervisor.egress.loop.fair_turns import Share
 from supervisor.egress.loop.relay import GoneError, HeldEnd
 from supervisor.egress.name_server import serve_stream

@@ -13,7 +13,7 @@ from mitmproxy.proxy.context import Context
 from mitmproxy.proxy.layers.http import HTTPMode, ResponseData, SendHttp
 from mitmproxy.test import tflow
 
-from supervisor.egress.admission.sessions import ClientConnection, EgressSession
+from supervisor.egress.admission.egress_sessions import ClientConnection, EgressSession
 from supervisor.egress.mitm import held_bodies
 from supervisor.egress.mitm.body_inspection import said_by
 from supervisor.egress.mitm.held_bodies import MOST_BODY_BYTES, HeldBodies, HeldBody

@@ -13,7 +13,7 @@ from supervisor.egress.mitm import inspector
 from supervisor.egress.mitm.http1 import MOST_ANSWER_FIELDS, MOST_ANSWER_HEAD_BYTES
 from supervisor.egress.protocols import checks
 from supervisor.egress.protocols.checks import MOST_HEAD_BYTES, MOST_HEADERS
-from tests.egress.admission.test_sessions_floods import (
+from tests.egress.admission.test_egress_sessions_floods import (
     FEW_BYTES,
     MUCH_BYTES,
     memory_bytes,

@@ -17,8 +17,8 @@ from mitmproxy import connection
 from mitmproxy.proxy.context import Context
 
 from supervisor.core.network.egress_wire import EgressRefused
+from supervisor.egress.admission.egress_sessions import PIECE_BYTES
 from supervisor.egress.admission.rooms import Room
-from supervisor.egress.admission.sessions import PIECE_BYTES
 from supervisor.egress.mitm.http2 import (
     MOST_REMEMBERED_BYTES,
     BoundedHttp2Client,

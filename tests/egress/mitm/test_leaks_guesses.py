@@ -11,8 +11,8 @@ import pytest
 import pytest_asyncio
 
 from supervisor.core.network.egress_wire import Credential, EgressRefused
+from supervisor.egress.admission.egress_sessions import MOST_BEGINNINGS, MOST_ECHOES
 from supervisor.egress.admission.secrets import ECHOED, ECHOED_OFTEN, GUESSED
-from supervisor.egress.admission.sessions import MOST_BEGINNINGS, MOST_ECHOES
 from tests.egress.egress_harness import Origin, Proxy, status_of
 from tests.egress.mitm.test_leaks import all_of, answering, unchunked
 from tests.egress.mitm.test_leaks_given_back import in_pieces

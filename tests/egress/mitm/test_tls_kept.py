@@ -21,7 +21,7 @@ from mitmproxy.options import CONF_BASENAME, Options
 from mitmproxy.proxy.context import Context
 
 from supervisor.base.clock import RealClock
-from supervisor.egress.admission.sessions import EgressSession, Sessions
+from supervisor.egress.admission.egress_sessions import EgressSession, Sessions
 from supervisor.egress.mitm import tls as egress_tls
 from supervisor.network import ca
 from tests.egress.egress_harness import (

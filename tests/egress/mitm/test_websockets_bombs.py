@@ -20,7 +20,7 @@ from wsproto.extensions import PerMessageDeflate
 from wsproto.frame_protocol import Opcode
 
 from supervisor.core.network.egress_wire import Credential
-from supervisor.egress.admission.sessions import EgressSession
+from supervisor.egress.admission.egress_sessions import EgressSession
 from supervisor.egress.mitm import websockets
 from supervisor.egress.mitm.body_inspection import MOST_AT_ONCE_BYTES
 from supervisor.egress.mitm.websockets import MOST_MESSAGE_BYTES, BoundedConnection

@@ -10,7 +10,7 @@ import brotli
 import pytest
 import zstandard
 
-from supervisor.egress.admission.sessions import EgressSession
+from supervisor.egress.admission.egress_sessions import EgressSession
 from supervisor.egress.protocols.codings import (
     BROKEN,
     MOST_UNPACKED_BYTES,

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from supervisor.core.forge_acts import Act
-from supervisor.reviews.core.config.layers import PromptPlan
+from supervisor.reviews.core.config.effective import PromptPlan
 from supervisor.reviews.core.diffs import ChangedFile, ShownLines
 from supervisor.reviews.core.posts import MOST_BODY_CHARS, PullTarget, run_of
 from supervisor.reviews.core.prompt_posts import (

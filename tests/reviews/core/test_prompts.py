@@ -8,7 +8,7 @@ import pytest
 
 from supervisor.core.orders import Order, Told
 from supervisor.reviews.core.config import shapes
-from supervisor.reviews.core.config.layers import ModelChoice, PromptPlan
+from supervisor.reviews.core.config.effective import ModelChoice, PromptPlan
 from supervisor.reviews.core.diffs import ChangedFile, ShownLines
 from supervisor.reviews.core.prompts import (
     ChosenPrompt,

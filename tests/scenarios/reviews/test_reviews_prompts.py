@@ -14,7 +14,7 @@ import pytest
 from supervisor.core.approvals import Request
 from supervisor.core.forge_acts import Act
 from supervisor.errors import UserError
-from supervisor.reviews.core.config.layers import config_rows
+from supervisor.reviews.core.config.effective import config_rows
 from supervisor.reviews.demo.forge import DemoPull
 from supervisor.reviews.store import queries
 from tests.fakes.messages_server import MessagesServer, Turn, text

@@ -9,7 +9,7 @@ import pytest
 from supervisor.cli import terminal
 from supervisor.core.actions import Exec, FileChange, Git, Network, Packages, Proposal
 from supervisor.core.approvals import Request
-from supervisor.core.lab.history import read_history
+from supervisor.core.lab.past import read_history
 from supervisor.core.lab.preview import PastGroup, preview
 from supervisor.core.policy.policy_text import parse_rule
 from supervisor.errors import PolicyError

@@ -10,7 +10,7 @@ import pytest
 from supervisor.core.actions import FileChange, content_hash
 from supervisor.core.approvals import Request, explanation, status
 from supervisor.core.files.changes import MOST_EDITED_CHARS
-from supervisor.core.files.undoing import Selection
+from supervisor.core.files.undo_steps import Selection
 from supervisor.errors import GatehouseError, RefusedError, UserError
 from supervisor.workspace.apply.agent_changes import MOVED
 from tests.workspace.conftest import Desk

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from supervisor.core.approvals import status
-from supervisor.core.files.undoing import Selection
+from supervisor.core.files.undo_steps import Selection
 from supervisor.workspace.disk import swap
 from tests.fakes.own_process import KILLED, KilledAt, exit_code
 from tests.workspace.conftest import Desk

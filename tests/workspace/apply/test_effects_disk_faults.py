@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from supervisor.core.approvals import status
-from supervisor.core.files.undoing import Selection
+from supervisor.core.files.undo_steps import Selection
 from supervisor.errors import GatehouseError
 from tests.fakes.gated import answer_all
 from tests.fakes.own_process import exit_code

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from supervisor.core.approvals import Request
-from supervisor.core.files.undoing import Selection
+from supervisor.core.files.undo_steps import Selection
 from supervisor.workspace.apply import placing
 from tests.fakes.own_process import KILLED, KilledAt, exit_code
 from tests.workspace.apply.test_batch import approve_together

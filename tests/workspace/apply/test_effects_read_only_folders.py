@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from supervisor.core.approvals import Request
-from supervisor.core.files.undoing import Selection
+from supervisor.core.files.undo_steps import Selection
 from tests.fakes.gated import answer_all
 from tests.fakes.nobody import as_before, become_nobody
 from tests.fakes.own_process import KILLED, KilledAt, exit_code

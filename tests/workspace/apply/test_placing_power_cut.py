@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 import pytest
 
-from supervisor.core.files.undoing import Selection
+from supervisor.core.files.undo_steps import Selection
 from supervisor.workspace.apply.placing import TEMPORARY_PREFIX
 from supervisor.workspace.disk import syncing
 from supervisor.workspace.trees.history import BEFORE

@@ -10,7 +10,7 @@ import pytest
 
 from supervisor.core.actions import FileChange
 from supervisor.core.approvals import Request, status
-from supervisor.core.files.undoing import Selection
+from supervisor.core.files.undo_steps import Selection
 from supervisor.workspace.undo.undo import UndoRefusedError
 from tests.fakes.gated import answer_all
 from tests.workspace.conftest import Desk

@@ -12,7 +12,7 @@ from supervisor.core.actions import FileChange, fingerprint
 from supervisor.core.approvals import Request, status
 from supervisor.core.files.change_tree import Waiting
 from supervisor.core.files.changes import names_of
-from supervisor.core.files.undoing import Selection
+from supervisor.core.files.undo_steps import Selection
 from supervisor.errors import UserError
 from supervisor.workspace.compare import compare
 from tests.fakes.gated import answer_all

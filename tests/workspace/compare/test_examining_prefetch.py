@@ -9,7 +9,7 @@ import pytest
 
 from supervisor.workspace import channel
 from supervisor.workspace.compare.examining import LARGEST_BYTES, LookedAhead
-from supervisor.workspace.compare.findings import PathFinding
+from supervisor.workspace.compare.path_findings import PathFinding
 from supervisor.workspace.disk import watch
 from supervisor.workspace.disk.beneath import Root
 from supervisor.workspace.disk.watch import Watcher

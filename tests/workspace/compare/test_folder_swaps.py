@@ -11,7 +11,7 @@ import pytest
 
 from supervisor.core.actions import FileChange
 from supervisor.core.approvals import Request, status
-from supervisor.core.files.undoing import Selection
+from supervisor.core.files.undo_steps import Selection
 from tests.fakes.own_process import KILLED, KilledAt, exit_code
 from tests.workspace.conftest import Desk
 from tests.workspace.model_tree import read_tree

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from supervisor.core.actions import FileChange, content_hash
-from supervisor.core.files.undoing import Selection
+from supervisor.core.files.undo_steps import Selection
 from supervisor.workspace.disk.blobs import SMALL_BYTES
 from supervisor.workspace.disk.merging import MOST_MERGED_BYTES
 from tests.fakes.own_process import KILLED, exit_code

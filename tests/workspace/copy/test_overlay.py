@@ -375,7 +375,7 @@ async def test_a_crash_before_the_first_walk(desk: Desk, monkeypatch: pytest.Mon
 
 
 async def test_undo_after_the_end_needs_no_mount(desk: Desk) -> None:
-    from supervisor.core.files.undoing import Selection
+    from supervisor.core.files.undo_steps import Selection
     from supervisor.workspace.undo.undo import reopened
 
     async with desk.running():

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from supervisor.core.approvals import explanation
-from supervisor.core.files.undoing import Selection
+from supervisor.core.files.undo_steps import Selection
 from supervisor.errors import GatehouseError, SandboxError
 from supervisor.workspace.copy.snapshot import make_copy
 from tests.fakes import folding_files

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from supervisor.core.approvals import Request
-from supervisor.core.files.undoing import Selection
+from supervisor.core.files.undo_steps import Selection
 from supervisor.workspace.disk import swap
 from tests.fakes.no_exchange import in_such_a_process
 from tests.fakes.own_process import KILLED

@@ -13,7 +13,7 @@ import pytest
 
 from supervisor.core.approvals import Request
 from supervisor.core.files.changes import Known, Seen, Signature, want
-from supervisor.core.files.incoming import incoming
+from supervisor.core.files.host_changes import incoming
 from supervisor.workspace.disk import scan
 from supervisor.workspace.disk.beneath import Root
 from supervisor.workspace.disk.watch import Watcher

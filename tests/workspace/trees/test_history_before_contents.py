@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from supervisor.core.actions import FileChange, content_hash
-from supervisor.core.files.undoing import held_of, is_as
+from supervisor.core.files.undo_steps import held_of, is_as
 from supervisor.workspace.apply.apply import Applier
 from supervisor.workspace.apply.restore import Restorer
 from supervisor.workspace.disk.scan import look

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from supervisor.core.approvals import explanation, status
-from supervisor.core.files.undoing import Selection
+from supervisor.core.files.undo_steps import Selection
 from supervisor.core.policy.file_rules import OF_REPOSITORY
-from supervisor.core.policy.repositories import FOLDER, RepositoryPiece
+from supervisor.core.policy.git_folders import FOLDER, RepositoryPiece
 from supervisor.errors import RefusedError
 from supervisor.workspace.disk.beneath import Root
 from supervisor.workspace.trees.repositories import RepositoryGuard

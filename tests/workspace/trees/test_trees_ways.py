@@ -9,7 +9,7 @@ import pytest
 
 from supervisor.core.actions import NewFolder
 from supervisor.core.approvals import status
-from supervisor.core.files.undoing import Selection
+from supervisor.core.files.undo_steps import Selection
 from tests.workspace.compare.test_compare_folder_modes import action, brought, mode
 from tests.workspace.conftest import Desk
 

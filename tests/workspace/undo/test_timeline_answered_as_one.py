@@ -3,7 +3,7 @@ one, also after a restart."""
 
 import pytest
 
-from supervisor.core.files.undoing import Selection
+from supervisor.core.files.undo_steps import Selection
 from supervisor.errors import NotFoundError
 from supervisor.workspace.undo.timeline import Row
 from supervisor.workspace.undo.undo_plan import UndoPlan

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from supervisor.core.approvals import explanation, status
-from supervisor.core.files.undoing import Selection
+from supervisor.core.files.undo_steps import Selection
 from supervisor.errors import GatehouseError, NotFoundError, StorageError, UserError
 from supervisor.workspace.disk.host_errors import StaleError
 from supervisor.workspace.undo.undo import MARK, UndoRefusedError

@@ -11,7 +11,7 @@ import msgspec
 import pytest
 
 from supervisor.core.actions import FileChange
-from supervisor.core.files.undoing import Selection
+from supervisor.core.files.undo_steps import Selection
 from supervisor.workspace.apply.apply import Applier
 from supervisor.workspace.disk import scan, swap
 from supervisor.workspace.disk.scan import look

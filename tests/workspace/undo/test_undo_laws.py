@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from supervisor.core.actions import FileChange
 from supervisor.core.files.changes import link_token
-from supervisor.core.files.undoing import Selection
+from supervisor.core.files.undo_steps import Selection
 from supervisor.errors import GatehouseError
 from supervisor.workspace.apply.apply import Applier
 from supervisor.workspace.disk.scan import look

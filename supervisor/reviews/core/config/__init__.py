@@ -2,5 +2,5 @@
 several files and settings say something.
 
 Start with `reader`, which makes a `.reviewerc` of bytes or says everything that is wrong with them;
-`layers` says what holds of several.
+`effective` says what holds of several.
 """

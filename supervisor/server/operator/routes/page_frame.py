@@ -8,7 +8,7 @@ from litestar.params import URLEncodedBody
 
 from supervisor.errors import ChangedError, GatehouseError
 from supervisor.parts import Parts
-from supervisor.server.common.errors import ErrorBody
+from supervisor.server.common.error_bodies import ErrorBody
 from supervisor.server.common.render import render
 from supervisor.server.operator.routes.operator_api import AnyRequest, caller, parts_of
 

@@ -1,7 +1,7 @@
 """The operator's pages: the inbox, the banner with the kill switch, and every other page's routes.
 
-What goes wrong is `errors`' to show: a page of its own for a visit, and for htmx the one JSON body,
-whose text the page's script shows.
+What goes wrong is `error_bodies`' to show: a page of its own for a visit, and for htmx the one JSON
+body, whose text the page's script shows.
 """
 
 from litestar import Response, get, post

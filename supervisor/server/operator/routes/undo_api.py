@@ -1,30 +1,121 @@
 """Routes of undo: the timeline, what an undo would do, and doing it; for the CLI as JSON, for the
 session's page as parts.
 
-The operator's alone: the agent's app has none of these. Each handler parses, calls one function
-of `undoing` and renders.
+The operator's alone: the agent's app has none of these. `Undo` decides everything; here it is found
+whose undo is meant, and told.
 """
 
-from typing import Annotated
+from collections.abc import Iterator
+from typing import Annotated, Any
 
+import msgspec
 from litestar import Response, get, post
 from litestar.enums import MediaType
 from litestar.params import FromPath, FromQuery, JSONBody, QueryParameter, URLEncodedBody
 from litestar.types import ControllerRouterHandler
 
+from supervisor.core.files.change_card import ChangeCard
 from supervisor.core.files.changes import name_fields
-from supervisor.core.files.undoing import Selection
+from supervisor.core.files.undo_steps import Selection
+from supervisor.core.sessions import Session
 from supervisor.core.text.numbers import whole_number
-from supervisor.errors import GatehouseError, NotFoundError, UserError
-from supervisor.server.common.views import clock_text
-from supervisor.server.operator import undoing
+from supervisor.errors import ChangedError, GatehouseError, NotFoundError, UserError
+from supervisor.parts import Parts
+from supervisor.server.common.views import clock_text, shown, shown_data
+from supervisor.server.operator.change_views import shown_change
 from supervisor.server.operator.routes import page_frame
 from supervisor.server.operator.routes.operator_api import AnyRequest, caller, parts_of
+from supervisor.workspace.undo.timeline import Row
+from supervisor.workspace.undo.undo import Undo
+from supervisor.workspace.undo.undo_plan import UndoFile, UndoPlan
 
 TIMELINE_ROWS = 200
 _Skip = Annotated[int, QueryParameter(ge=0)]
 # Heard by the page: what is shown of requests and of the timeline is fetched anew.
 _CHANGED = {"HX-Trigger": "gatehouse:requests"}
+# Of one undo: files whose differences are shown, lines of each, and files that are named.
+MOST_DIFFS = 50
+MOST_LINES = 400
+MOST_FILES = 2000
+_ID = Annotated[str, msgspec.Meta(min_length=1, max_length=200)]
+
+
+class UndoBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A request for undo. `id`: a request, an undo or a whole session. `since`: what came after
+    that time, in seconds since the epoch; `after`: after that place of the timeline. `session`
+    is the newest with changes where nothing names it."""
+
+    id: _ID | None = None
+    session: _ID | None = None
+    since: float | None = None
+    after: int | None = None
+    merge: bool = False
+
+
+class UndoNowBody(UndoBody, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """`token` is that of the preview that was seen; without it nothing is undone."""
+
+    token: Annotated[str, msgspec.Meta(max_length=200)] = ""
+
+
+class UndoFileView(msgspec.Struct, frozen=True, kw_only=True):
+    """One path. `diff` are lines of a unified diff, of the first files; `problem` says why
+    nothing at all would be undone."""
+
+    path: str
+    doing: str
+    problem: str
+    added: int
+    removed: int
+    notes: list[str]
+    diff: list[str]
+
+
+class UndoView(msgspec.Struct, frozen=True, kw_only=True):
+    """The effect of `undo`, done or previewed. `count` is of all paths; the first of them are
+    listed, problems before the rest. `forgotten` says that older changes can't be taken back any
+    more."""
+
+    session_id: str
+    workspace: str
+    what: str
+    token: str
+    undo: str
+    count: int
+    problems: int
+    forgotten: str
+    files: list[UndoFileView]
+
+
+class TimelineRow(msgspec.Struct, frozen=True, kw_only=True):
+    """One step of the timeline: a request, several that were answered as one, or an undo.
+    `number` is its place; to rewind to it is to undo what came after. Of `requests` more than
+    one the rows are had one by one with `of`."""
+
+    id: str
+    number: int
+    at: float
+    operation: str
+    paths: list[str]
+    count: int
+    undoes: str
+    by: str
+    in_force: bool
+    requests: int
+    taken_back: int
+    folder: str
+    added: int | None
+    removed: int | None
+
+
+class TimelineView(msgspec.Struct, frozen=True, kw_only=True):
+    """Newest first, `more` older ones follow. `forgotten` older changes can't be undone any
+    more, and why."""
+
+    rows: list[TimelineRow]
+    more: int
+    forgotten: int
+    forgotten_why: str
 
 
 @get("/api/sessions/{session_id:str}/timeline")
@@ -34,22 +125,22 @@ async def get_timeline(
     limit: Annotated[int, QueryParameter(ge=1, le=1000)] = TIMELINE_ROWS,
     skip: _Skip = 0,
     of: FromQuery[str] = "",
-) -> undoing.TimelineView:
+) -> TimelineView:
     """Return what a session applied to the host and can be taken back, newest first, without the
     `skip` newest. `of`: the id of several that were answered as one, to have these one by one."""
-    return await undoing.timeline(parts_of(request), session_id, limit, skip, of)
+    return await timeline(parts_of(request), session_id, limit, skip, of)
 
 
 @post("/api/undo/preview", status_code=200)
-async def preview_undo(request: AnyRequest, data: JSONBody[undoing.UndoBody]) -> undoing.UndoView:
+async def preview_undo(request: AnyRequest, data: JSONBody[UndoBody]) -> UndoView:
     """Return what taking it back would do. Nothing is done."""
-    return await undoing.preview(parts_of(request), data)
+    return await preview(parts_of(request), data)
 
 
 @post("/api/undo", status_code=200)
-async def undo(request: AnyRequest, data: JSONBody[undoing.UndoNowBody]) -> undoing.UndoView:
+async def undo(request: AnyRequest, data: JSONBody[UndoNowBody]) -> UndoView:
     """Take it back: all of it as it was shown, or nothing."""
-    return await undoing.carry_out(parts_of(request), data, by=caller(request).name)
+    return await carry_out(parts_of(request), data, by=caller(request).name)
 
 
 # -- parts of the session's page ------------------------------------------------------------------
@@ -61,7 +152,7 @@ async def timeline_part(
 ) -> Response[str]:
     """Return what was applied, newest first; a page of it, or of what was answered as one."""
     try:
-        found = await undoing.timeline(parts_of(request), session_id, TIMELINE_ROWS, skip, of)
+        found = await timeline(parts_of(request), session_id, TIMELINE_ROWS, skip, of)
     except NotFoundError as error:
         return page_frame.html(
             "parts/timeline.html", session_id=session_id, timeline=None, gone=str(error)
@@ -118,7 +209,7 @@ async def _undo_part(
     request: AnyRequest, session_id: str, *, of: str, after: str, merge: str, error: str = ""
 ) -> Response[str]:
     try:
-        plan, files = await undoing.for_page(
+        plan, files = await for_page(
             parts_of(request), session_id, _selection(of, after), merge=bool(merge)
         )
     except GatehouseError as failure:
@@ -148,3 +239,182 @@ def _selection(of: str, after: str) -> Selection:
 def handlers() -> list[ControllerRouterHandler]:
     """Every route of this module."""
     return [get_timeline, preview_undo, undo, timeline_part, undo_part, undo_now]
+
+
+async def preview(parts: Parts, body: UndoBody) -> UndoView:
+    """Return what taking it back would do now."""
+    session, selection = await _meant(parts, body)
+    async with parts.undoing(session.id) as undo:
+        plan = await undo.plan(selection, merge=body.merge)
+        return _view(parts, session, plan, undo)
+
+
+async def carry_out(parts: Parts, body: UndoNowBody, *, by: str) -> UndoView:
+    """Take it back, as it was shown."""
+    session, selection = await _meant(parts, body)
+    if not body.token:
+        raise ChangedError.unsaid("send the `token` that `POST /api/undo/preview` gives")
+    async with parts.undoing(session.id) as undo:
+        plan = await undo.carry_out(selection, token=body.token, by=by, merge=body.merge)
+    return _view(parts, session, plan, None)
+
+
+async def for_page(
+    parts: Parts, session_id: str, selection: Selection, *, merge: bool
+) -> tuple[UndoPlan, list[tuple[UndoFile, dict[str, Any] | None]]]:
+    """The plan, and its first files each with its change for `parts/change.html`."""
+    async with parts.undoing(session_id) as undo:
+        plan = await undo.plan(selection, merge=merge)
+        files = _in_order(plan)
+        return plan, [
+            (
+                file,
+                shown_change(parts, f"undo-{number}", card, most_rows=MOST_LINES) if card else None,
+            )
+            for number, (file, card) in enumerate(_with_cards(files[:MOST_FILES], undo))
+        ]
+
+
+async def timeline(
+    parts: Parts, session_id: str, limit: int, skip: int = 0, of: str = ""
+) -> TimelineView:
+    """Return what a session applied, with the lines that each change added and removed, without the
+    `skip` newest; with `of` one by one what was answered as one."""
+    async with parts.undoing(session_id) as undo:
+        found = undo.timeline(of)
+        shown_rows = found.rows[::-1][skip : skip + limit]
+        rows = [_row(parts, row, undo.line_counts(row.id)) for row in shown_rows]
+    return TimelineView(
+        rows=rows,
+        more=max(0, len(found.rows) - skip - len(rows)),
+        forgotten=found.forgotten,
+        forgotten_why=found.forgotten_why,
+    )
+
+
+# -- inside ---------------------------------------------------------------------------------------
+
+
+async def _meant(parts: Parts, body: UndoBody) -> tuple[Session, Selection]:
+    """The session and what of it is to be taken back."""
+    if sum(one is not None for one in (body.id, body.since, body.after)) > 1:
+        raise UserError(
+            "more than one thing to undo is named", "give an id, a time, or a place of the timeline"
+        )
+    selection = Selection(since=body.since, after=body.after)
+    if body.id is None:
+        return (
+            parts.sessions.get(body.session) if body.session else await _newest(parts)
+        ), selection
+    session = _session_of(parts, body.id)
+    if body.session is not None and body.session != session.id:
+        raise NotFoundError(f"`{body.id[:64]}` is not of that session", "leave the session out")
+    return session, selection if session.id == body.id else Selection(ids=(body.id,))
+
+
+def _session_of(parts: Parts, any_id: str) -> Session:
+    """Whose a session's, an undo's or a request's id is."""
+    if any_id.startswith(("undo-", "batch-")):
+        return parts.sessions.get(any_id.partition("-")[2].rpartition("-")[0])
+    request = parts.queue.find(any_id)
+    try:
+        return parts.sessions.get(request.session_id if request is not None else any_id)
+    except NotFoundError:
+        raise NotFoundError(
+            f"no request, undo or session has the id `{any_id[:64]}`",
+            "copy it from the session's timeline",
+        ) from None
+
+
+async def _newest(parts: Parts) -> Session:
+    """The newest session that applied anything which can be undone."""
+    for session in parts.sessions.recent():
+        try:
+            async with parts.undoing(session.id) as undo:
+                if undo.timeline().rows:
+                    return session
+        except NotFoundError:
+            if session.started_at is not None and session.ended_at is None:
+                raise  # a crash left it: an older one isn't what is meant
+    raise UserError(
+        "no session applied anything that could be undone", "`gatehouse sessions` lists them"
+    )
+
+
+def _view(parts: Parts, session: Session, plan: UndoPlan, undo: Undo | None) -> UndoView:
+    files = _in_order(plan)[:MOST_FILES]
+    return UndoView(
+        session_id=session.id,
+        workspace=shown(session.workspace, parts.redactor),
+        what=plan.what,
+        token=plan.token,
+        undo=plan.undo,
+        count=len(plan.effective),
+        problems=len(plan.problems),
+        forgotten=plan.forgotten,
+        files=[_file(parts, file, card) for file, card in _with_cards(files, undo)],
+    )
+
+
+def _in_order(plan: UndoPlan) -> list[UndoFile]:
+    """Problems first, then files, then folders; what stays as it is isn't shown."""
+    told = [file for file in plan.files if file.doing != "nothing"]
+    return sorted(told, key=lambda file: (not file.problem, _is_folder(file)))
+
+
+def _is_folder(file: UndoFile) -> bool:
+    return any(held is not None and held.kind == "dir" for held in (file.to, file.now))
+
+
+def _with_cards(
+    files: list[UndoFile], undo: Undo | None
+) -> Iterator[tuple[UndoFile, ChangeCard | None]]:
+    left = MOST_DIFFS if undo is not None else 0
+    for file in files:
+        card = None
+        if left and undo is not None and not file.problem and not _is_folder(file):
+            card = undo.card(file)
+            left -= 1
+        yield file, card
+
+
+def _file(parts: Parts, file: UndoFile, card: ChangeCard | None) -> UndoFileView:
+    facts = shown_change(parts, "", card, most_rows=MOST_LINES) if card is not None else None
+    diff: list[str] = []
+    for hunk in facts["hunks"] if facts else ():
+        diff.append(hunk["header"])
+        marks = {"added": "+", "removed": "-", "context": " "}
+        diff += [
+            f"{marks.get(line['kind'], '')}{''.join(text for text, _ in line['spans'])}"
+            for line in hunk["lines"]
+        ]
+    if facts and facts["hidden"]:
+        diff.append(f"... {facts['hidden']} more lines")
+    return UndoFileView(
+        path=shown(name_fields(file.name)[0], parts.redactor),
+        doing=file.doing,
+        problem=shown(file.problem, parts.redactor),
+        added=facts["added"] if facts else 0,
+        removed=facts["removed"] if facts else 0,
+        notes=shown_data(facts["notes"], parts.redactor) if facts else [],
+        diff=shown_data(diff, parts.redactor),
+    )
+
+
+def _row(parts: Parts, row: Row, counts: tuple[int, int] | None) -> TimelineRow:
+    return TimelineRow(
+        id=row.id,
+        number=row.number,
+        at=row.at,
+        operation=row.operation,
+        paths=[shown(path, parts.redactor) for path in row.paths],
+        count=row.count,
+        undoes=row.undoes,
+        by=row.by,
+        in_force=row.in_force,
+        requests=row.requests,
+        taken_back=row.taken_back,
+        folder=shown(row.folder, parts.redactor),
+        added=counts[0] if counts else None,
+        removed=counts[1] if counts else None,
+    )

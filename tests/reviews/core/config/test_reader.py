@@ -7,7 +7,7 @@ import pytest
 
 from supervisor.errors import UserError
 from supervisor.reviews.core.config import shapes
-from supervisor.reviews.core.config.layers import ConfigLayer, combine
+from supervisor.reviews.core.config.effective import ConfigLayer, combine
 from supervisor.reviews.core.config.reader import (
     fault_words,
     glob_problem,

@@ -18,7 +18,7 @@ from msgspec import inspect
 
 from supervisor.core.orders import Order
 from supervisor.reviews.core.config import shapes
-from supervisor.reviews.core.config.layers import ConfigLayer, PromptPlan, combine
+from supervisor.reviews.core.config.effective import ConfigLayer, PromptPlan, combine
 from supervisor.reviews.core.config.reader import read_refinery, read_reviewerc
 from supervisor.reviews.core.diffs import ChangedFile, ShownLines
 from supervisor.reviews.core.posts import PullTarget

@@ -7,7 +7,7 @@ import httpx
 import pytest
 
 from supervisor.reviews.app import review_checks
-from supervisor.sandbox.findings import CheckResult
+from supervisor.sandbox.check_result import CheckResult
 from tests.fakes.clock import FakeClock
 from tests.fakes.reviewed import Reviewed, forge_with_people, reviewing_at
 

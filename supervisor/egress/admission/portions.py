@@ -17,8 +17,8 @@ import msgspec
 from supervisor.base.clock import Clock
 from supervisor.core.budget import PORTIONS, UNLIMITED
 from supervisor.core.network.egress_wire import Answer
+from supervisor.egress.admission.egress_sessions import EgressSession, Kind, Sessions
 from supervisor.egress.admission.questions import GONE, Questions, denied, given_back
-from supervisor.egress.admission.sessions import EgressSession, Kind, Sessions
 
 REPORT_S = 2.0
 # After a denial the next draw waits so long: who goes on trying asks the supervisor once in that

@@ -8,7 +8,7 @@ import pytest
 
 from supervisor.errors import SandboxError
 from supervisor.sandbox.base import Spec
-from supervisor.sandbox.paths import covers, resolved
+from supervisor.sandbox.host_paths import covers, resolved
 
 
 def spec(base: Path, **more: object) -> Spec:

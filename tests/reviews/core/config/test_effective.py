@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from supervisor.reviews.core.config import shapes
-from supervisor.reviews.core.config.layers import (
+from supervisor.reviews.core.config.effective import (
     DEFAULT_TOOLS,
     ConfigLayer,
     EffectiveConfig,

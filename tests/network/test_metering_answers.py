@@ -13,7 +13,7 @@ from supervisor.core.money import PICOUSD
 from tests.egress.egress_harness import Proxy, status_of
 from tests.fakes.model_api import AWS_STREAM, MODEL, TABLE, aws_frame, wrapped
 from tests.network.conftest import Setting
-from tests.network.test_model_calls import HAIKU_4, settled
+from tests.network.test_metering import HAIKU_4, settled
 
 USED = {"input_tokens": 11, "output_tokens": 7}
 WHOLE = json.dumps({"type": "message", "model": MODEL, "usage": USED}).encode()

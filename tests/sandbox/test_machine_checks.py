@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from supervisor.cli.doctor import interpreter
-from supervisor.sandbox import doctor, kernel
+from supervisor.sandbox import kernel, machine_checks
 from supervisor.sandbox.bubblewrap import Bubblewrap
 
 
@@ -59,9 +59,9 @@ async def test_bubblewrap_version(tmp_path: Path, says: str, ok: bool) -> None:
     fake = tmp_path / "bwrap"
     fake.write_text(f"#!/bin/sh\necho {says}\n")
     fake.chmod(0o755)
-    assert (await doctor.bubblewrap(str(fake))).ok is ok
+    assert (await machine_checks.bubblewrap(str(fake))).ok is ok
     fake.chmod(0o4755)
-    assert not (await doctor.bubblewrap(str(fake))).ok
+    assert not (await machine_checks.bubblewrap(str(fake))).ok
 
 
 @pytest.mark.parametrize(

@@ -36,11 +36,11 @@ from supervisor.core.network.egress_wire import (
     decode_to_egress,
     encode,
 )
-from supervisor.egress.admission.allowances import REPORT_S, Allowances
+from supervisor.egress.admission.egress_sessions import ClientConnection, EgressSession, Sessions
+from supervisor.egress.admission.portions import REPORT_S, Allowances
 from supervisor.egress.admission.questions import GRACE_S, Questions
-from supervisor.egress.admission.sessions import ClientConnection, EgressSession, Sessions
 from supervisor.ledger.spending import Spending
-from supervisor.network.model_calls import ModelCalls
+from supervisor.network.metering import ModelCalls
 from supervisor.network.reach import meant
 from tests.examples import examples
 from tests.fakes.gated import World

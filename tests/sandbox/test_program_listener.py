@@ -8,7 +8,7 @@ import pytest
 
 from supervisor.sandbox.base import HOME, Spec, ToolResult
 from supervisor.sandbox.bubblewrap import Bubblewrap
-from supervisor.sandbox.started_programs import JudgeProgram, StartedProgram
+from supervisor.sandbox.program_listener import JudgeProgram, StartedProgram
 from supervisor.sessions.session_sandboxes import watched
 
 

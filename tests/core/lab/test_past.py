@@ -15,7 +15,7 @@ from supervisor.core.actions import (
     Packages,
     Proposal,
 )
-from supervisor.core.lab.history import (
+from supervisor.core.lab.past import (
     Past,
     is_by_person,
     is_redacted,

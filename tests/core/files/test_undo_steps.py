@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from supervisor.core.files.changes import Seen
-from supervisor.core.files.undoing import (
+from supervisor.core.files.undo_steps import (
     MADE_FOLDER,
     Effect,
     HeldContent,

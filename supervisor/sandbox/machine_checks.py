@@ -18,7 +18,7 @@ from supervisor.git.run_git import run_git
 from supervisor.sandbox import seccomp
 from supervisor.sandbox.base import Sandbox, SandboxLimits, Spec
 from supervisor.sandbox.cgroups import Cgroup
-from supervisor.sandbox.findings import CheckResult, bad
+from supervisor.sandbox.check_result import CheckResult, bad
 
 BWRAP_AT_LEAST = (0, 8, 0)  # Debian 12: --disable-userns, --size, --add-seccomp-fd
 TIMEOUT_S = 10.0

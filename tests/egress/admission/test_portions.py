@@ -7,8 +7,8 @@ import pytest
 
 from supervisor.base.clock import RealClock
 from supervisor.core.network.egress_wire import Answer, Used
-from supervisor.egress.admission.allowances import Allowances, BytesOut
-from supervisor.egress.admission.sessions import EgressSession, Kind, Sessions
+from supervisor.egress.admission.egress_sessions import EgressSession, Kind, Sessions
+from supervisor.egress.admission.portions import Allowances, BytesOut
 
 LEFT = 500_000
 

@@ -9,7 +9,7 @@ import pytest
 
 from supervisor.base.process import run
 from supervisor.core.actions import FileChange, FileOperation
-from supervisor.core.policy.refusals import OWN_FILE
+from supervisor.core.verdicts import OWN_FILE
 from supervisor.network.network import EGRESS
 from supervisor.parts import Parts
 from supervisor.settings import ROOT, from_environment

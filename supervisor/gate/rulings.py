@@ -18,17 +18,18 @@ from supervisor.core.policy.evaluate import (
     evaluate_program,
     evaluate_reaching,
 )
-from supervisor.core.policy.refusals import (
+from supervisor.core.policy.rules import InForce, Policy, Verdict, allowing_near, open_near
+from supervisor.core.sessions import Session
+from supervisor.core.text.paths import canonical, fold
+from supervisor.core.verdicts import (
     NOT_EVALUATED,
     OUT_OF_SCOPE,
     OWN_FILE,
     SESSION_ENDED,
     STOPPED,
+    Context,
+    Passing,
 )
-from supervisor.core.policy.rules import InForce, Policy, Verdict, allowing_near, open_near
-from supervisor.core.sessions import Session
-from supervisor.core.text.paths import canonical, fold
-from supervisor.core.verdicts import Context, Passing
 from supervisor.records.kill_switch import KillSwitch
 from supervisor.records.policy_files import PolicyFiles, PolicySets
 

@@ -11,8 +11,8 @@ from supervisor.core.network.credentials import parse_credentials
 from supervisor.core.network.egress_wire import PutCredentials, encode
 from supervisor.core.secrets.redact import Redactor
 from supervisor.errors import UserError
-from supervisor.sessions import credentials
-from supervisor.sessions.credentials import Named, NamedSecrets
+from supervisor.sessions import named_secrets
+from supervisor.sessions.named_secrets import Named, NamedSecrets
 from supervisor.sessions.session_sandboxes import _CA_VARIABLES
 from supervisor.settings import ROOT
 
@@ -84,17 +84,17 @@ async def test_the_file_that_says_it_is_ours_or_roots(
     us = os.geteuid() + 1
     if is_roots:
         monkeypatch.setattr(os, "geteuid", lambda: us)
-        assert credentials._bindings(file)
+        assert named_secrets._bindings(file)
         os.chown(file, us + 1, -1)
     elif os.geteuid() == 0:
         os.chown(file, us, -1)
         monkeypatch.setattr(os, "geteuid", lambda: us)
-        assert credentials._bindings(file)
+        assert named_secrets._bindings(file)
         monkeypatch.setattr(os, "geteuid", lambda: us + 1)
     else:
         monkeypatch.setattr(os, "geteuid", lambda: us)
     with pytest.raises(UserError, match="belongs to somebody else"):
-        credentials._bindings(file)
+        named_secrets._bindings(file)
 
 
 async def test_a_link_or_no_file_is_refused(tmp_path: Path) -> None:
@@ -203,7 +203,7 @@ async def test_a_command_that_is_not_installed_is_named_with_its_credential(tmp_
 async def test_a_command_that_does_not_end_is_said_to(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(credentials, "COMMAND_S", 0.05)
+    monkeypatch.setattr(named_secrets, "COMMAND_S", 0.05)
     with pytest.raises(UserError, match=r"credential `it`: `sleep` took more than 0.05 s"):
         await load(tmp_path, "{preset: openai, cmd: sleep 1000}")
 

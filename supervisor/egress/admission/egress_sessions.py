@@ -53,7 +53,7 @@ MOST_UNREAD_BYTES = 8 * 1024 * 1024
 PIECE_BYTES = 64
 # Who closes with it says nothing more, and that it wasn't all: socket(7), SO_LINGER.
 _RESETS = struct.pack("ii", 1, 0)
-# What of traffic is counted (`allowances`).
+# What of traffic is counted (`portions`).
 Kind = Literal["requests", "bytes_out"]
 
 

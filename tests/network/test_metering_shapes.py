@@ -21,7 +21,7 @@ from tests.egress.h2_client import h2_client
 from tests.fakes.model_api import MODEL, ModelApi
 from tests.fakes.waiting import PATIENCE_S
 from tests.network.conftest import VENDORS, Setting, really_started
-from tests.network.test_model_calls import HAIKU_4, budget, post, settled
+from tests.network.test_metering import HAIKU_4, budget, post, settled
 
 BEDROCK = f"/model/us.anthropic.{MODEL}-20251001-v1%3A0"
 CACHES = {"cached": 5, "write": 31, "write_long": 17}

@@ -11,14 +11,14 @@ import pytest
 from supervisor.core.actions import (
     fingerprint,
 )
-from supervisor.core.lab.history import (
+from supervisor.core.lab.past import (
     iterate,
     of_session,
     read_history,
 )
 from supervisor.errors import UserError
 from supervisor.records.audit import EVENTS
-from tests.core.lab.test_history import BY, run
+from tests.core.lab.test_past import BY, run
 from tests.tables import each_row
 
 

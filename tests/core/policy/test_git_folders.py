@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from supervisor.core.policy.repositories import (
+from supervisor.core.policy.git_folders import (
     FOLDER,
     UNKNOWN,
     Pieces,

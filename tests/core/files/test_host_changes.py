@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from supervisor.core.actions import content_hash
 from supervisor.core.files.changes import ANY_MODE, Kind, Known, Seen, Want, agree, link_token, want
-from supervisor.core.files.incoming import AGREED, CONFLICT, NEVER, NOTHING, Incoming, incoming
+from supervisor.core.files.host_changes import AGREED, CONFLICT, NEVER, NOTHING, Incoming, incoming
 from tests.tables import each_row
 
 A, B, C = (content_hash(text) for text in (b"a", b"b", b"c"))

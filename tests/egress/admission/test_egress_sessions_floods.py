@@ -23,7 +23,7 @@ from websockets.exceptions import ConnectionClosed
 from wsproto import ConnectionType
 
 from supervisor.core.network.egress_wire import Answer, Question
-from supervisor.egress.admission.sessions import (
+from supervisor.egress.admission.egress_sessions import (
     MOST_CONNECTIONS_PER_SESSION,
     EgressSession,
     Sessions,
