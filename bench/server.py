@@ -244,7 +244,7 @@ async def slowest_while_answered(folder: Path) -> tuple[float, float]:
         )
         agent.close()
         operator.close()
-    assert not parts.queue.waiting()
+    assert not parts.queue.count_waiting()
     parts.close()
     return alone, beside
 

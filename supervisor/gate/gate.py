@@ -78,7 +78,7 @@ class PendingWrites:
         self._clock = clock
         self._hits: Counter[str] = Counter()
         self._owed: dict[str, dict[str, Any]] = {}
-        self.uses = {rule: hits for rule, (hits, _) in queue.rule_hits().items()}
+        self.uses = {rule: hits for rule, (hits, _) in queue.read_rule_hits().items()}
 
     def count(self, rule_id: str) -> None:
         """A rule matched."""
@@ -252,7 +252,9 @@ class Gate:
             for at, verdict in enumerate(verdicts)
             if verdict.decision == "ask"
         }
-        earlier = self.queue.earlier_all(session_id, list(marks.values())) if marks else {}
+        earlier = (
+            self.queue.latest_for_fingerprints(session_id, list(marks.values())) if marks else {}
+        )
         room = self.queue.room(session_id, terms.origin) if marks else 0
         for at, (action, verdict) in enumerate(zip(actions, verdicts, strict=True)):
             if at in marks:

@@ -9,13 +9,14 @@ after a restart finds the same answer.
 
 import asyncio
 import contextlib
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+import functools
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Concatenate, NamedTuple
 
 from sqlalchemy import Connection, Engine
 
-from supervisor.core.actions import Action, Category, targets
-from supervisor.core.approval_states import FINAL
+from supervisor.core.actions import Action, targets
+from supervisor.core.approval_states import FINAL, Answer
 from supervisor.core.approvals import SUPERSEDED, Origin, Request, status
 from supervisor.core.files.change_tree import Waiting
 from supervisor.errors import NotFoundError
@@ -33,9 +34,35 @@ class _Joint(NamedTuple):
     changed: list[Request]
 
 
+def _query[**P, T](
+    query: Callable[Concatenate[Connection, P], T],
+) -> Callable[Concatenate["ApprovalQueue", P], T]:
+    """Return a query of the store as a method of the queue."""
+
+    @functools.wraps(query)
+    def asked(queue: "ApprovalQueue", /, *given: P.args, **named: P.kwargs) -> T:
+        return queue.read(lambda connection: query(connection, *given, **named))
+
+    return asked
+
+
+def _change[**P](
+    change: Callable[Concatenate[Connection, P], list[Request]],
+) -> Callable[Concatenate["ApprovalQueue", P], list[Request]]:
+    """The same of a change, which watchers hear of."""
+
+    @functools.wraps(change)
+    def made(queue: "ApprovalQueue", /, *given: P.args, **named: P.kwargs) -> list[Request]:
+        return queue.change(lambda connection: change(connection, *given, **named))
+
+    return made
+
+
 class ApprovalQueue:
-    """The requests of all sessions. `on_change` callbacks get each request after any of its
-    facts changed."""
+    """The requests of all sessions. A method that is a query has its docstring in `store.requests`.
+
+    `on_change` callbacks get each request after any of its facts changed.
+    """
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
@@ -50,7 +77,7 @@ class ApprovalQueue:
         raise."""
         self._watchers.append(callback)
 
-    # -- facts: each is one transaction, and a compare-and-swap: None where another was first
+    # -- changes: each is one transaction, and a compare-and-swap: nothing where another was first
 
     @contextlib.contextmanager
     def together(self) -> Iterator[None]:
@@ -97,17 +124,18 @@ class ApprovalQueue:
                 changed.extend([*denied, *part])
         return superseded
 
+    hold_until = _change(store.hold_until)
+    answer_all = _change(store.answer_all)
+    close_all = _change(store.close_all)
+    lift_all = _change(store.lift_all)
+    use_all = _change(store.use_all)
+    settle_all = _change(store.settle_all)
+    note_taken_back = _change(store.note_taken_back)
+
     def ask_again(self, request_id: str, hold_until: float | None) -> Request | None:
         """The same ask came once more."""
-        return self._change(lambda c: store.ask_again(c, request_id, hold_until))
-
-    def hold_until(self, request_id: str, until: float) -> Request | None:
-        """Whoever waits for it is gone sooner than was said."""
-        return self._change(lambda c: store.hold_until(c, request_id, until))
-
-    def answer_all(self, answered: Sequence[Request]) -> list[Request]:
-        """Record the answers that these requests carry, for those that are pending; these."""
-        return self._change_all(lambda c: store.answer_all(c, answered))
+        changed = self.change(lambda c: store.ask_again(c, request_id, hold_until))
+        return changed[0] if changed else None
 
     def answer_untold(self, answered: Sequence[Request], *, all_of_them: bool) -> set[str]:
         """The same for so many that the caller announces them in turns, later: the ids of those
@@ -118,30 +146,39 @@ class ApprovalQueue:
                 return {one.id for one in answered}
             return {one.id for one in store.answer_all(connection, answered)}
 
-    def close_all(self, request_ids: Sequence[str], why: str, at: float) -> list[Request]:
-        """End those of the requests that are pending or ready."""
-        return self._change_all(lambda c: store.close_all(c, request_ids, why, at))
+    # -- queries ----------------------------------------------------------------------------------
 
-    def lift_all(self, request_ids: Sequence[str], why: str, at: float) -> list[Request]:
-        """End what the denials of these requests mean for later ones."""
-        return self._change_all(lambda c: store.lift_all(c, request_ids, why, at))
+    find = _query(store.get)
+    get_all = _query(store.get_all)
+    pending = _query(store.pending)
+    pending_about = _query(store.pending_about)
+    pending_in = _query(store.pending_in)
+    pending_ids = _query(store.pending_ids)
+    pending_but = _query(store.pending_but)
+    pending_ids_but = _query(store.pending_ids_but)
+    count_waiting = _query(store.count_waiting)
+    waiting_changes = _query(store.waiting_changes)
+    open_changes = _query(store.open_changes)
+    ready = _query(store.ready)
+    denied = _query(store.denied)
+    unsettled = _query(store.unsettled)
+    ended_since = _query(store.ended_since)
+    of_session = _query(store.of_session)
+    newest = _query(store.newest)
+    latest_for_fingerprints = _query(store.latest_for_fingerprints)
+    read_rule_hits = _query(store.read_rule_hits)
 
-    def use_all(self, requests: Sequence[Request], at: float) -> list[Request]:
-        """Give those of the requests out that are ready, once."""
-        return self._change_all(lambda c: store.use_all(c, requests, at))
+    def changes_of(self, session_id: str) -> list[Waiting]:
+        """`store.changes_of`; may be called in a thread, for there can be thousands."""
+        with self._engine.connect() as connection:
+            return store.changes_of(connection, session_id)
 
-    def settle_all(self, outcomes: Mapping[str, dict[str, object]], at: float) -> list[Request]:
-        """Record by id what carrying out gave, once."""
-        return self._change_all(lambda c: store.settle_all(c, outcomes, at))
-
-    def note_taken_back(self, whys: Mapping[str, str | None]) -> list[Request]:
-        """Say by id that the person took back what requests did, or with None that it is in
-        force again."""
-        return self._change_all(lambda c: store.note_taken_back(c, whys))
-
-    def find(self, request_id: str) -> Request | None:
-        """Return the request with all its facts, or None."""
-        return self.read(lambda c: store.get(c, request_id))
+    def last_answered_changes(
+        self, session_id: str
+    ) -> list[tuple[Answer, dict[str, object] | None]]:
+        """`store.last_answered_changes`; may be called in a thread."""
+        with self._engine.connect() as connection:
+            return store.last_answered_changes(connection, session_id)
 
     def get(self, request_id: str) -> Request:
         """Return the request with all its facts, or raise `NotFoundError`."""
@@ -152,10 +189,6 @@ class ApprovalQueue:
                 "see the inbox or `gatehouse approvals`",
             )
         return request
-
-    def get_all(self, request_ids: Collection[str]) -> list[Request]:
-        """Return those of the requests that there are, in the order of their ids."""
-        return self.read(lambda c: store.get_all(c, list(request_ids)))
 
     def keep_as_asked(self, request_id: str, action: Action) -> None:
         """Keep the action, secrets and all, until its request is over."""
@@ -170,95 +203,6 @@ class ApprovalQueue:
         redacted, and no grant fits it."""
         return self._as_asked.get(request.id, request.action)
 
-    def pending_about(self, session_id: str, subjects: Collection[str]) -> list[Request]:
-        """Those of a session that wait and are about any of these: what a new request about them
-        supersedes."""
-        return self.read(lambda c: store.pending_about(c, session_id, subjects))
-
-    def pending(self, session_id: str | None = None) -> list[Request]:
-        """Those that wait for an answer, oldest first."""
-        return self.read(lambda c: store.pending(c, session_id))
-
-    def pending_in(self, category: Category, limit: int) -> list[Request]:
-        """The first of a category that wait, oldest first."""
-        return self.read(lambda c: store.pending_in(c, category, limit))
-
-    def pending_ids(self) -> list[str]:
-        """The ids of all that wait, oldest first."""
-        return self.read(store.pending_ids)
-
-    def waiting(self) -> int:
-        """Return how many wait for an answer."""
-        return self.read(store.count_waiting)
-
-    def waiting_changes(self) -> dict[str, int]:
-        """Return how many changed files wait, by session."""
-        return self.read(store.waiting_changes)
-
-    def pending_but(
-        self,
-        without_changes_of: Sequence[str],
-        session_id: str | None = None,
-        *,
-        limit: int,
-        now: float,
-    ) -> list[Request]:
-        """The first that wait, without the changed files of these sessions, which are shown as
-        one: those that somebody waits for still, then those that were left; each oldest first."""
-        return self.read(lambda c: store.pending_but(c, without_changes_of, session_id, limit, now))
-
-    def pending_ids_but(
-        self, without_changes_of: Sequence[str], session_id: str | None = None, *, now: float
-    ) -> list[str]:
-        """The ids of all of these, in the same order."""
-        return self.read(lambda c: store.pending_ids_but(c, without_changes_of, session_id, now))
-
-    def changes_of(self, session_id: str) -> list[Waiting]:
-        """The changed files of a session that wait, oldest first. May be called in a thread, for
-        there can be thousands."""
-        with self._engine.connect() as connection:
-            return store.changes_of(connection, session_id)
-
-    def open_changes(self, session_id: str) -> list[str]:
-        """The stored actions of those changes of a session's files that are not over: one may
-        still be carried out."""
-        return self.read(lambda c: store.open_changes(c, session_id))
-
-    def last_answered_changes(self, session_id: str) -> list[tuple[Any, dict[str, Any] | None]]:
-        """Answer and outcome of those changed files of a session that were answered last, at
-        once. May be called in a thread."""
-        with self._engine.connect() as connection:
-            return store.last_answered_changes(connection, session_id)
-
-    def ready(self, session_id: str | None = None) -> list[Request]:
-        """Those that may be carried out and weren't, oldest first."""
-        return self.read(lambda c: store.ready(c, session_id))
-
-    def denied(self, session_id: str) -> list[Request]:
-        """Those of a session that a person denied, oldest first, but for changed files and for
-        denials that were lifted."""
-        return self.read(lambda c: store.denied(c, session_id))
-
-    def unsettled(self) -> list[Request]:
-        """Those that were begun and whose outcome isn't known."""
-        return self.read(store.unsettled)
-
-    def ended_since(self, at: float) -> list[Request]:
-        """Those that were answered or closed since then, oldest first."""
-        return self.read(lambda c: store.ended_since(c, at))
-
-    def of_session(self, session_id: str, limit: int = 1000, offset: int = 0) -> list[Request]:
-        """A session's requests, newest first, from the one at `offset` on."""
-        return self.read(lambda c: store.of_session(c, session_id, limit, offset))
-
-    def newest(self, limit: int = 100, category: Category | None = None) -> list[Request]:
-        """The last requests of all sessions, newest first; of one category where it is given."""
-        return self.read(lambda c: store.newest(c, limit, category))
-
-    def earlier_all(self, session_id: str, fingerprints: Sequence[str]) -> dict[str, Request]:
-        """By fingerprint, the newest asked request of the session for exactly this action."""
-        return self.read(lambda c: store.latest_for_fingerprints(c, session_id, fingerprints))
-
     def room(self, session_id: str, origin: Origin) -> int:
         """Return how many further requests of the session may wait. Changed files have room of
         their own: they are shown as one."""
@@ -270,10 +214,6 @@ class ApprovalQueue:
         """Add to how often rules matched, by their id."""
         with self._engine.begin() as connection:
             store.add_rule_hits(connection, counts, at)
-
-    def rule_hits(self) -> dict[str, tuple[int, float]]:
-        """Rule id -> (matches, the last one in seconds since the epoch)."""
-        return self.read(store.read_rule_hits)
 
     def read[T](self, operation: Callable[[Connection], T]) -> T:
         """Run a query; in a `together` block it sees what the block changed."""
@@ -317,11 +257,8 @@ class ApprovalQueue:
         for watcher in self._watchers:
             watcher(request)
 
-    def _change(self, operation: Callable[[Connection], Request | None]) -> Request | None:
-        changed = self._change_all(lambda c: [one for one in [operation(c)] if one is not None])
-        return changed[0] if changed else None
-
-    def _change_all(self, operation: Callable[[Connection], list[Request]]) -> list[Request]:
+    def change(self, operation: Callable[[Connection], list[Request]]) -> list[Request]:
+        """Make a change; whoever waits or watches is told of the requests that it gives."""
         with self._transaction() as (connection, changed):
             requests = operation(connection)
             changed.extend(requests)

@@ -21,6 +21,7 @@ from sqlalchemy import (
     not_,
     or_,
     select,
+    true,
     update,
 )
 from sqlalchemy.dialects.sqlite import insert
@@ -36,7 +37,7 @@ from supervisor.core.approval_states import (
     cases_for,
     cases_of,
 )
-from supervisor.core.approvals import Request
+from supervisor.core.approvals import Answer, Request
 from supervisor.core.files.change_tree import Waiting
 from supervisor.errors import ChangedError
 from supervisor.store.tables import requests as table
@@ -108,10 +109,10 @@ def get(connection: Connection, request_id: str) -> Request | None:
     return _request(row) if row else None
 
 
-def get_all(connection: Connection, request_ids: Sequence[str]) -> list[Request]:
+def get_all(connection: Connection, request_ids: Collection[str]) -> list[Request]:
     """Those of the requests that there are, in the order of the ids given."""
     found: dict[str, Request] = {}
-    for part in _parts(request_ids):
+    for part in _parts(list(request_ids)):
         for row in connection.execute(select(table).where(table.c.id.in_(part))):
             found[row.id] = _request(row)
     return [found[one] for one in request_ids if one in found]
@@ -207,7 +208,8 @@ def waiting_changes(connection: Connection) -> dict[str, int]:
 def pending_but(
     connection: Connection,
     without_changes_of: Sequence[str],
-    session_id: str | None,
+    session_id: str | None = None,
+    *,
     limit: int,
     now: float,
 ) -> list[Request]:
@@ -218,7 +220,11 @@ def pending_but(
 
 
 def pending_ids_but(
-    connection: Connection, without_changes_of: Sequence[str], session_id: str | None, now: float
+    connection: Connection,
+    without_changes_of: Sequence[str],
+    session_id: str | None = None,
+    *,
+    now: float,
 ) -> list[str]:
     """Return the ids of all of these, in the same order."""
     condition = and_(_PENDING, not_(and_(_IS_CHANGE, table.c.session_id.in_(without_changes_of))))
@@ -280,7 +286,7 @@ def lift_all(
 
 def last_answered_changes(
     connection: Connection, session_id: str
-) -> list[tuple[str, dict[str, object] | None]]:
+) -> list[tuple[Answer, dict[str, object] | None]]:
     """Return answer and outcome of the changed files of a session that a person last answered at
     once."""
     answered = and_(
@@ -338,21 +344,18 @@ def latest_for_fingerprints(
     return found
 
 
-def ask_again(connection: Connection, request_id: str, hold_until: float | None) -> Request | None:
+def ask_again(connection: Connection, request_id: str, hold_until: float | None) -> list[Request]:
     """Count a repetition of the same ask, and show the later of the two limits."""
     values: dict[str, object] = {"asked_times": table.c.asked_times + 1}
     if hold_until is not None:
         values["hold_until"] = hold_until
-    return _change(connection, table.c.id == request_id, values)
+    return _change_all(connection, true(), [request_id], values)
 
 
-def hold_until(connection: Connection, request_id: str, until: float) -> Request | None:
+def hold_until(connection: Connection, request_id: str, until: float) -> list[Request]:
     """Record when its caller stops waiting, where it waits still."""
-    return _change(
-        connection,
-        and_(_PENDING, table.c.id == request_id, table.c.hold_until > until),
-        {"hold_until": until},
-    )
+    waits_longer = and_(_PENDING, table.c.hold_until > until)
+    return _change_all(connection, waits_longer, [request_id], {"hold_until": until})
 
 
 def answer_all(connection: Connection, answered: Sequence[Request]) -> list[Request]:
@@ -477,15 +480,6 @@ def _select(
 def _parts(values: Sequence[str]) -> Iterator[Sequence[str]]:
     """In pieces that a statement may have as parameters, whatever the database's limit."""
     return (values[at : at + MOST_PARAMETERS] for at in range(0, len(values), MOST_PARAMETERS))
-
-
-def _change(
-    connection: Connection, condition: ColumnElement[bool], values: dict[str, object]
-) -> Request | None:
-    row = connection.execute(
-        update(table).where(condition).values(values).returning(table)
-    ).one_or_none()
-    return _request(row) if row else None
 
 
 def _change_all(

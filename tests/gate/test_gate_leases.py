@@ -76,7 +76,7 @@ def test_a_lease_on_what_runs_takes_no_use_of_its_rule(world: World) -> None:
     for is_use, hits in ((False, []), (True, [1])):
         world.gate.lease(action, "s1", is_use=is_use)
         world.gate.pending_writes.write()
-        assert [count for count, _ in world.queue.rule_hits().values()] == hits
+        assert [count for count, _ in world.queue.read_rule_hits().values()] == hits
 
 
 # -- failing closed -------------------------------------------------------------------------------

@@ -309,7 +309,7 @@ async def test_a_flood_of_files_in_one_folder_made_by_the_agent(
         await desk.compared()
         assert not (desk.host / "many").exists()
         opened = desk.channel._now
-        waiting = desk.queue.waiting()
+        waiting = desk.queue.count_waiting()
         assert 1_000 <= waiting <= 1_500
         assert opened.comparison.holds_back
         # The flood taken back, nothing is left to answer, and an ordinary change is asked as ever.

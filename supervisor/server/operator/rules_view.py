@@ -59,7 +59,7 @@ class RuleView(msgspec.Struct, frozen=True, kw_only=True):
 def rules(parts: Parts) -> list[RuleView]:
     """Every rule in force, the supervisor's first: denials, then asks, then allowances, each in
     the order of their files."""
-    hits = parts.queue.rule_hits()
+    hits = parts.queue.read_rule_hits()
     found: dict[tuple[str, int, str], RuleView] = {}
     for policies in parts.gate.rulings.policy_sets.all():
         for rule in sorted(policies.current().rules, key=lambda rule: _ORDER.index(rule.effect)):

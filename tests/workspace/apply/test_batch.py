@@ -238,7 +238,7 @@ async def test_a_real_formatter_over_2_000_files(tmp_path: Path) -> None:
             check=True,
         )
         await desk.compared()
-        assert desk.queue.waiting() == 2_000
+        assert desk.queue.count_waiting() == 2_000
         answered = approve_together(desk)
         last = await settled(desk.queue, answered[-1].id, 550)
         assert last.outcome is not None

@@ -28,7 +28,7 @@ def frame(request: AnyRequest, name: str) -> dict[str, Any]:
         "page": name,
         "csrf": caller(request).csrf,
         "now": parts.clock.now(),
-        "pending_count": parts.queue.waiting(),
+        "pending_count": parts.queue.count_waiting(),
         "has_reviews": parts.reviews is not None,
         **banner(parts),
     }
