@@ -1,12 +1,13 @@
 """Every setting, in one frozen struct: the only module that reads the environment.
 
-`SETTINGS` is the table of docs/settings.md (a test compares them): name in the environment,
-default, what it means.
+A field of `Settings` is a setting, with all that there is to say of it but its meaning: that is the
+table of docs/settings.md, which a test holds equal to `SETTINGS` in names and defaults.
 """
 
 import os
+from collections.abc import Callable
 from pathlib import Path
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, cast
 
 from supervisor.base.search_path import absolute_entries
 from supervisor.core.text.duration import parse_duration
@@ -27,168 +28,101 @@ ROOT = Path(__file__).resolve().parent.parent
 DEFAULT_POLICY = ROOT / "policy/default.yaml"
 
 
+type Reader[Value] = Callable[[str, str], Value]
+
+
 class Setting(NamedTuple):
-    """One row of the table of settings."""
+    """A setting: its name in the environment, its default there, and what makes a value of a text
+    and the name. `is_shared`: one supervisor has it for all its sessions."""
 
     name: str
     default: str
-    help: str
+    read: Reader[Any]
+    is_shared: bool = False
 
 
-SETTINGS = (
-    Setting(
-        "MAX_UPTIME",
-        "4h",
-        "how long a session may last: 7d, 4h, 30m, 1h30m, 2h15m30s, 500ms, or bare"
-        " milliseconds from 1000 on",
-    ),
-    Setting(
-        "MAX_COST",
-        "",
-        "how much a session may use: dollars and tokens of models (5usd, 2M-tokens), requests and"
-        " bytes out of all its traffic (1000-requests, 50MB), several with commas; no limit where"
-        " empty",
-    ),
-    Setting("MAX_COST_PER_DAY", "", "the same for all sessions together on one day"),
-    Setting("MAX_COST_TOTAL", "", "the same for all sessions that are in the database"),
-    Setting(
-        "GATEHOUSE_AT_LIMIT",
-        "ask",
-        "what happens to a call or request that would pass such a limit: ask (it is held, and you"
-        " may add to the budget) or deny",
-    ),
-    Setting("GATEHOUSE_PRICES", "policy/prices.yaml", "what model calls cost"),
-    Setting(
-        "GATEHOUSE_CREDENTIALS",
-        "data/credentials.yaml",
-        "which named secrets the agent may use without holding them, and where; none where there is"
-        " no such file",
-    ),
-    Setting(
-        "GATEHOUSE_DATA",
-        "data",
-        "the folder for the database, the audit log, saved rules, the CA and sessions",
-    ),
-    Setting("GATEHOUSE_PORT", "3700", "the port of the operator's page, on 127.0.0.1"),
-    Setting(
-        "GATEHOUSE_BIND",
-        "",
-        "tools of your home that sandboxes show read-only: nvm, pyenv, cargo, a folder of programs,"
-        " or gitconfig for name and e-mail; several with commas",
-    ),
-    Setting(
-        "GATEHOUSE_EXEC_RULES",
-        "asked",
-        "which commands the deny and ask rules for exec are about: asked (what agents and their"
-        " tools ask for), or enforce (every program that starts in a sandbox, too)",
-    ),
-    Setting(
-        "GATEHOUSE_AGENT_IMAGE",
-        "",
-        "which agent the containers' image has: claude, codex or opencode (set by compose.yaml)",
-    ),
-    Setting(
-        "GATEHOUSE_SANDBOX",
-        "bubblewrap",
-        "what agents and commands run in: bubblewrap, or compose (set by compose.yaml alone)",
-    ),
-    Setting("GATEHOUSE_POLICY", "policy/default.yaml", "the policy that sessions start with"),
-    Setting(
-        "GATEHOUSE_KEEP_BODIES",
-        "no",
-        "yes: of sessions that don't say, the Network page shows what the bodies of decrypted"
-        " requests and responses begin with (64 kB of each, 16 MB in all, in memory only, secrets"
-        " redacted)",
-    ),
-    Setting(
-        "GATEHOUSE_KEEP_LEFT",
-        "7d",
-        "how long what a session left unanswered (changes, pushes, installs) stays answerable after"
-        " its end",
-    ),
-    Setting(
-        "GATEHOUSE_KEPT_COPIES_GB",
-        "20",
-        "how much disk the private copies of ended sessions may use, in GB: above it the oldest go,"
-        " but none that something is left to answer of",
-    ),
-    Setting("GATEHOUSE_HOLD", "60s", "how long an asked connection is held open for an answer"),
-    Setting("GATEHOUSE_INCLUDE_IGNORED", "no", "yes: private copies have what git ignores, too"),
-    Setting(
-        "GATEHOUSE_MEMORY_MB",
-        "4096",
-        "the most memory that the processes of one sandbox may use together, in MB",
-    ),
-    Setting(
-        "GATEHOUSE_PROCESSES",
-        "512",
-        "the most processes and threads that one sandbox may have at once",
-    ),
-    Setting(
-        "GATEHOUSE_CPU",
-        "4h",
-        "the most processor time that the processes of one sandbox may use together",
-    ),
-    Setting("GATEHOUSE_OUTPUT_MB", "64", "the most output of a session that is kept, in MB"),
-    Setting(
-        "GATEHOUSE_COPY",
-        "auto",
-        "how the private copy is made: copy, overlay (at once, whatever the size), or auto: overlay"
-        " from 5,000 files on",
-    ),
-    Setting(
-        "GATEHOUSE_NETWORK",
-        "proxy",
-        "how programs in a sandbox get out: proxy (those that go by HTTP_PROXY), or transparent"
-        " (every TCP connection is judged)",
-    ),
-    Setting("GATEHOUSE_UPSTREAM_CA", "", "a PEM file of authorities that egress trusts, too"),
-    Setting("GATEHOUSE_REVIEW_MODEL", "", "the review agent's model; its own default where empty"),
-    Setting(
-        "ANTHROPIC_API_KEY",
-        "",
-        "the key of the review agent's model; it stays with egress, the sandbox has a placeholder",
-    ),
-    Setting("ANTHROPIC_BASE_URL", "", "another address of the Messages API"),
-    Setting(
-        "CLAUDE_CODE_OAUTH_TOKEN",
-        "",
-        "a long-lived token of Claude Code's (`claude setup-token`), in place of a key; it stays"
-        " with egress, too",
-    ),
-    Setting("OPENAI_API_KEY", "", "the key of Codex's and OpenCode's models; it stays with egress"),
-    Setting("OPENAI_BASE_URL", "", "another address of the Responses API, with its `/v1`"),
-    Setting("GATEHOUSE_FORGE_PORT", "3702", "the port where webhooks of forges come in"),
-    Setting("GATEHOUSE_GITHUB_APP_ID", "", "the id of the App that reviews (docs/reviews.md)"),
-    Setting("GATEHOUSE_GITHUB_KEY_FILE", "", "the file with the App's private key, PEM"),
-    Setting("GATEHOUSE_GITHUB_SECRET_FILE", "", "the file with the secret of the App's webhook"),
-    Setting(
-        "GATEHOUSE_GITHUB_API",
-        "https://api.github.com",
-        "the address of GitHub's REST API; of an Enterprise Server, `https://HOST/api/v3`",
-    ),
-    Setting(
-        "GATEHOUSE_REVIEW_DEBOUNCE",
-        "15s/120s",
-        "how long a review waits after the last push, and after the first at most",
-    ),
-    Setting("GATEHOUSE_REVIEW_POLL", "5m", "how often the forge is asked for what no webhook told"),
-    Setting("GATEHOUSE_CHECK", "neutral", "a check without yes or no: neutral or action_required"),
-    Setting("GATEHOUSE_REVIEW_CONCURRENCY", "2", "how many reviews run at once"),
-    Setting("GATEHOUSE_REVIEW_COST", "2usd", "how much one review may use, as MAX_COST"),
-    Setting("GATEHOUSE_PR_COST", "10usd", "how many dollars all reviews of a pull request may use"),
-    Setting("GATEHOUSE_REPO_DAY_COST", "5usd", "those of a repository on one day, UTC"),
-    Setting("GATEHOUSE_OWNER_MONTH_COST", "", "those of an owner's repositories in a month, UTC"),
-    Setting("GATEHOUSE_ALL_DAY_COST", "", "all reviews together on one day, UTC"),
-    Setting(
-        "GATEHOUSE_MODEL_HOSTS",
-        "",
-        "other hosts that serve models, so that their calls are metered: a gateway's,"
-        " `*.openai.azure.com`; several with commas",
-    ),
-)
-_CHECKS: tuple[Literal["neutral", "action_required"], ...] = ("neutral", "action_required")
-_DEFAULTS = {setting.name: setting.default for setting in SETTINGS}
+def _setting[Value](
+    name: str, default: str, read: Reader[Value], *, is_shared: bool = False
+) -> Value:
+    """The default of a field, for `SETTINGS` and `from_environment` to find."""
+    return cast("Value", Setting(name, default, read, is_shared))
+
+
+def _one_of[Word: str](noun: str, *words: Word) -> Reader[Word]:
+    def read(text: str, what: str) -> Word:
+        for word in words:
+            if word == text:
+                return word
+        first = ", ".join(words[:-1])
+        raise UserError(f"{what}: `{text}` is no {noun}", f"choose {first} or {words[-1]}")
+
+    return read
+
+
+def _whole(least: int, most: int, unit: int = 1) -> Reader[int]:
+    def read(text: str, name: str) -> int:
+        number = whole_number(text)
+        if number is None or not least <= number <= most:
+            raise UserError(
+                f"{name}: `{text}` is not a whole number from {least} to {most}",
+                f"the default is {_DEFAULTS[name]}",
+            )
+        return number * unit
+
+    return read
+
+
+def _text(text: str, _name: str) -> str:
+    return text
+
+
+def _uptime(text: str, name: str) -> float:
+    return parse_duration(text, name, may_be_bare=True)
+
+
+def _asks(text: str, name: str) -> bool:
+    return _one_of("answer at a limit", "ask", "deny")(text, name) == "ask"
+
+
+def _yes(text: str, name: str) -> bool:
+    if text not in ("yes", "no"):
+        raise UserError(
+            f"{name}: `{text}` is neither `yes` nor `no`", f"the default is {_DEFAULTS[name]}"
+        )
+    return text == "yes"
+
+
+def _absolute(text: str, _name: str) -> Path:
+    """A path that users give is relative to where they are, a default to the installation."""
+    path = Path(text).expanduser()
+    if path.is_absolute():
+        return path
+    return (ROOT if text in _DEFAULTS.values() else Path.cwd()) / path
+
+
+def _plain_path(text: str, _name: str) -> Path | None:
+    return Path(text) if text else None
+
+
+def _file(text: str, _name: str) -> Path | None:
+    return Path(text).expanduser() if text else None
+
+
+def _several(text: str, _name: str) -> tuple[str, ...]:
+    return tuple(filter(None, (one.strip() for one in text.split(","))))
+
+
+def _debounce(text: str, name: str) -> tuple[float, float]:
+    quiet, slash, longest = text.partition("/")
+    if not slash:
+        raise UserError(f"{name}: `{text}` is not two times", "write 15s/120s")
+    return parse_duration(quiet, name), parse_duration(longest, name)
+
+
+# These three are read from options and forms, too.
+copy_mode_of: Reader[CopyMode] = _one_of("way to make a copy", "auto", "copy", "overlay")
+network_mode_of: Reader[NetworkMode] = _one_of("way out of a sandbox", "proxy", "transparent")
+exec_rules_of: Reader[ExecRules] = _one_of("way to hold exec rules", "asked", "enforce")
 
 
 class Settings(NamedTuple):
@@ -198,57 +132,72 @@ class Settings(NamedTuple):
     long to import as Python to start.
     """
 
-    data_dir: Path
-    port: int
-    policy_file: Path
-    max_uptime_s: float
-    hold_s: float
-    keep_left_s: float
-    kept_copies_bytes: int
-    include_ignored: bool
-    memory_bytes: int
-    processes: int
-    cpu_s: float
-    output_bytes: int
-    copy_mode: CopyMode
-    upstream_ca: Path | None
-    review_model: str
-    anthropic_api_key: str
-    anthropic_base_url: str
-    claude_oauth_token: str = ""
-    openai_api_key: str = ""
-    openai_base_url: str = ""
-    model_hosts: str = ""
-    max_cost: str = ""
-    max_cost_per_day: str = ""
-    max_cost_total: str = ""
-    ask_at_limit: bool = True
-    prices_file: Path = ROOT / "policy/prices.yaml"
-    credentials_file: Path | None = None
-    keep_bodies: bool = False
-    network_mode: NetworkMode = "proxy"
-    binds: tuple[str, ...] = ()
-    exec_rules: ExecRules = "asked"
-    backend: Backend = "bubblewrap"
-    agent_image: str = ""
+    max_uptime_s: float = _setting("MAX_UPTIME", "4h", _uptime)
+    max_cost: str = _setting("MAX_COST", "", _text)
+    max_cost_per_day: str = _setting("MAX_COST_PER_DAY", "", _text, is_shared=True)
+    max_cost_total: str = _setting("MAX_COST_TOTAL", "", _text, is_shared=True)
+    ask_at_limit: bool = _setting("GATEHOUSE_AT_LIMIT", "ask", _asks, is_shared=True)
+    prices_file: Path = _setting(
+        "GATEHOUSE_PRICES", "policy/prices.yaml", _absolute, is_shared=True
+    )
+    # None where nobody said: it lies in `data_dir` then.
+    credentials_file: Path | None = _setting(
+        "GATEHOUSE_CREDENTIALS", "data/credentials.yaml", _absolute, is_shared=True
+    )
+    data_dir: Path = _setting("GATEHOUSE_DATA", "data", _absolute)
+    port: int = _setting("GATEHOUSE_PORT", "3700", _whole(0, 65535))
+    binds: tuple[str, ...] = _setting("GATEHOUSE_BIND", "", _several)
+    exec_rules: ExecRules = _setting("GATEHOUSE_EXEC_RULES", "asked", exec_rules_of)
+    agent_image: str = _setting("GATEHOUSE_AGENT_IMAGE", "", _text, is_shared=True)
+    backend: Backend = _setting(
+        "GATEHOUSE_SANDBOX", "bubblewrap", _one_of("sandbox", "bubblewrap", "compose"),
+        is_shared=True,
+    )  # fmt: skip
+    policy_file: Path = _setting("GATEHOUSE_POLICY", "policy/default.yaml", _absolute)
+    keep_bodies: bool = _setting("GATEHOUSE_KEEP_BODIES", "no", _yes)
+    keep_left_s: float = _setting("GATEHOUSE_KEEP_LEFT", "7d", parse_duration, is_shared=True)
+    kept_copies_bytes: int = _setting(
+        "GATEHOUSE_KEPT_COPIES_GB", "20", _whole(0, 1 << 20, 10**9), is_shared=True
+    )
+    hold_s: float = _setting("GATEHOUSE_HOLD", "60s", parse_duration)
+    include_ignored: bool = _setting("GATEHOUSE_INCLUDE_IGNORED", "no", _yes)
+    memory_bytes: int = _setting("GATEHOUSE_MEMORY_MB", "4096", _whole(64, 1 << 30, 1 << 20))
+    processes: int = _setting("GATEHOUSE_PROCESSES", "512", _whole(8, 1 << 20))
+    cpu_s: float = _setting("GATEHOUSE_CPU", "4h", parse_duration)
+    output_bytes: int = _setting("GATEHOUSE_OUTPUT_MB", "64", _whole(1, 1 << 20, 1 << 20))
+    copy_mode: CopyMode = _setting("GATEHOUSE_COPY", "auto", copy_mode_of)
+    network_mode: NetworkMode = _setting("GATEHOUSE_NETWORK", "proxy", network_mode_of)
+    upstream_ca: Path | None = _setting("GATEHOUSE_UPSTREAM_CA", "", _plain_path, is_shared=True)
+    review_model: str = _setting("GATEHOUSE_REVIEW_MODEL", "", _text)
+    # Keys are compared by their hashes: see `for_all_sessions`.
+    anthropic_api_key: str = _setting("ANTHROPIC_API_KEY", "", _text)
+    anthropic_base_url: str = _setting("ANTHROPIC_BASE_URL", "", _text, is_shared=True)
+    claude_oauth_token: str = _setting("CLAUDE_CODE_OAUTH_TOKEN", "", _text)
+    openai_api_key: str = _setting("OPENAI_API_KEY", "", _text)
+    openai_base_url: str = _setting("OPENAI_BASE_URL", "", _text, is_shared=True)
+    forge_port: int = _setting("GATEHOUSE_FORGE_PORT", "3702", _whole(0, 65535))
+    github_app_id: str = _setting("GATEHOUSE_GITHUB_APP_ID", "", _text)
+    github_key_file: Path | None = _setting("GATEHOUSE_GITHUB_KEY_FILE", "", _file)
+    github_secret_file: Path | None = _setting("GATEHOUSE_GITHUB_SECRET_FILE", "", _file)
+    github_api: str = _setting("GATEHOUSE_GITHUB_API", "https://api.github.com", _text)
+    # After the last push, and after the first at most.
+    review_debounce_s: tuple[float, float] = _setting(
+        "GATEHOUSE_REVIEW_DEBOUNCE", "15s/120s", _debounce
+    )
+    review_poll_s: float = _setting("GATEHOUSE_REVIEW_POLL", "5m", parse_duration)
+    check: Literal["neutral", "action_required"] = _setting(
+        "GATEHOUSE_CHECK", "neutral", _one_of("kind of check", "neutral", "action_required")
+    )
+    review_concurrency: int = _setting("GATEHOUSE_REVIEW_CONCURRENCY", "2", _whole(1, 64))
+    review_cost: str = _setting("GATEHOUSE_REVIEW_COST", "2usd", _text)
+    pr_cost: str = _setting("GATEHOUSE_PR_COST", "10usd", _text)
+    repo_day_cost: str = _setting("GATEHOUSE_REPO_DAY_COST", "5usd", _text)
+    owner_month_cost: str = _setting("GATEHOUSE_OWNER_MONTH_COST", "", _text)
+    all_day_cost: str = _setting("GATEHOUSE_ALL_DAY_COST", "", _text)
+    model_hosts: str = _setting("GATEHOUSE_MODEL_HOSTS", "", _text, is_shared=True)
     # Where compose.yaml mounts what the containers share: their sockets, and the private copy.
     control_dir: Path = Path("/run/gatehouse/control")
     shared_copy: Path = Path("/workspace/merged")
-    forge_port: int = 3702
-    github_app_id: str = ""
-    github_key_file: Path | None = None
-    github_secret_file: Path | None = None
-    github_api: str = "https://api.github.com"
-    # After the last push, and after the first at most.
-    review_debounce_s: tuple[float, float] = (15.0, 120.0)
-    review_poll_s: float = 300.0
-    check: Literal["neutral", "action_required"] = "neutral"
-    review_concurrency: int = 2
-    review_cost: str = "2usd"
-    pr_cost: str = "10usd"
-    repo_day_cost: str = "5usd"
-    owner_month_cost: str = ""
-    all_day_cost: str = ""
     # The names of those that the environment or the command line said: the others are defaults.
     given: frozenset[str] = frozenset()
 
@@ -322,114 +271,36 @@ class Settings(NamedTuple):
             name: hashlib.sha256(key.encode()).hexdigest() if key else ""
             for name, key in self.model_keys.items()
         }
+        own = self._replace(
+            credentials_file=self.bindings_file,
+            upstream_ca=self.upstream_ca.absolute() if self.upstream_ca else None,
+        )
         return keys | {
-            "MAX_COST_PER_DAY": self.max_cost_per_day,
-            "MAX_COST_TOTAL": self.max_cost_total,
-            "GATEHOUSE_AT_LIMIT": "ask" if self.ask_at_limit else "deny",
-            "GATEHOUSE_PRICES": str(self.prices_file),
-            "GATEHOUSE_CREDENTIALS": str(
-                self.credentials_file or self.data_dir / "credentials.yaml"
-            ),
-            "GATEHOUSE_UPSTREAM_CA": str(self.upstream_ca.absolute()) if self.upstream_ca else "",
-            "ANTHROPIC_BASE_URL": self.anthropic_base_url,
-            "OPENAI_BASE_URL": self.openai_base_url,
-            "GATEHOUSE_MODEL_HOSTS": self.model_hosts,
-            "GATEHOUSE_AGENT_IMAGE": self.agent_image,
-            "GATEHOUSE_SANDBOX": self.backend,
-            "GATEHOUSE_KEEP_LEFT": f"{self.keep_left_s:g}s",
-            "GATEHOUSE_KEPT_COPIES_GB": str(self.kept_copies_bytes // 10**9),
+            one.name: str(getattr(own, field)) for field, one in _FIELDS.items() if one.is_shared
         }
+
+
+_FIELDS: dict[str, Setting] = {
+    field: one for field, one in Settings._field_defaults.items() if isinstance(one, Setting)
+}
+SETTINGS = tuple(_FIELDS.values())
+_DEFAULTS = {one.name: one.default for one in SETTINGS}
 
 
 def from_environment() -> Settings:
     """The settings as the environment gives them; `UserError` names the variable that can't be
     used."""
-    read = {name: os.environ.get(name) or default for name, default in _DEFAULTS.items()}
-    for name, text in read.items():
+    given = {name: text for name in _DEFAULTS if (text := os.environ.get(name))}
+    for name, text in given.items():
         if not is_text(text):
             raise UserError(f"{name}: `{text}` is not UTF-8 text", "give it another name or text")
-    return Settings(
-        data_dir=_absolute(read["GATEHOUSE_DATA"]),
-        port=_whole(read, "GATEHOUSE_PORT", 0, 65535),
-        policy_file=_absolute(read["GATEHOUSE_POLICY"]),
-        max_uptime_s=parse_duration(read["MAX_UPTIME"], "MAX_UPTIME", may_be_bare=True),
-        hold_s=parse_duration(read["GATEHOUSE_HOLD"], "GATEHOUSE_HOLD"),
-        kept_copies_bytes=_whole(read, "GATEHOUSE_KEPT_COPIES_GB", 0, 1 << 20) * 10**9,
-        keep_left_s=parse_duration(read["GATEHOUSE_KEEP_LEFT"], "GATEHOUSE_KEEP_LEFT"),
-        include_ignored=_yes(read, "GATEHOUSE_INCLUDE_IGNORED"),
-        memory_bytes=_whole(read, "GATEHOUSE_MEMORY_MB", 64, 1 << 30) << 20,
-        processes=_whole(read, "GATEHOUSE_PROCESSES", 8, 1 << 20),
-        cpu_s=parse_duration(read["GATEHOUSE_CPU"], "GATEHOUSE_CPU"),
-        output_bytes=_whole(read, "GATEHOUSE_OUTPUT_MB", 1, 1 << 20) << 20,
-        copy_mode=copy_mode(read["GATEHOUSE_COPY"], "GATEHOUSE_COPY"),
-        upstream_ca=Path(read["GATEHOUSE_UPSTREAM_CA"]) if read["GATEHOUSE_UPSTREAM_CA"] else None,
-        review_model=read["GATEHOUSE_REVIEW_MODEL"],
-        anthropic_api_key=read["ANTHROPIC_API_KEY"],
-        anthropic_base_url=read["ANTHROPIC_BASE_URL"],
-        claude_oauth_token=read["CLAUDE_CODE_OAUTH_TOKEN"],
-        openai_api_key=read["OPENAI_API_KEY"],
-        openai_base_url=read["OPENAI_BASE_URL"],
-        model_hosts=read["GATEHOUSE_MODEL_HOSTS"],
-        max_cost=read["MAX_COST"],
-        max_cost_per_day=read["MAX_COST_PER_DAY"],
-        max_cost_total=read["MAX_COST_TOTAL"],
-        ask_at_limit=_choice(
-            read["GATEHOUSE_AT_LIMIT"], "GATEHOUSE_AT_LIMIT", ("ask", "deny"), "answer at a limit"
-        )
-        == "ask",
-        prices_file=_absolute(read["GATEHOUSE_PRICES"]),
-        keep_bodies=_yes(read, "GATEHOUSE_KEEP_BODIES"),
-        credentials_file=(
-            _absolute(read["GATEHOUSE_CREDENTIALS"])
-            if "GATEHOUSE_CREDENTIALS" in os.environ
-            else None
-        ),
-        network_mode=network_mode(read["GATEHOUSE_NETWORK"], "GATEHOUSE_NETWORK"),
-        binds=tuple(filter(None, (one.strip() for one in read["GATEHOUSE_BIND"].split(",")))),
-        forge_port=_whole(read, "GATEHOUSE_FORGE_PORT", 0, 65535),
-        github_app_id=read["GATEHOUSE_GITHUB_APP_ID"],
-        github_key_file=_file(read, "GATEHOUSE_GITHUB_KEY_FILE"),
-        github_secret_file=_file(read, "GATEHOUSE_GITHUB_SECRET_FILE"),
-        github_api=read["GATEHOUSE_GITHUB_API"],
-        review_debounce_s=_debounce(read),
-        review_poll_s=parse_duration(read["GATEHOUSE_REVIEW_POLL"], "GATEHOUSE_REVIEW_POLL"),
-        check=_choice(read["GATEHOUSE_CHECK"], "GATEHOUSE_CHECK", _CHECKS, "kind of check"),
-        review_concurrency=_whole(read, "GATEHOUSE_REVIEW_CONCURRENCY", 1, 64),
-        review_cost=read["GATEHOUSE_REVIEW_COST"],
-        pr_cost=read["GATEHOUSE_PR_COST"],
-        repo_day_cost=read["GATEHOUSE_REPO_DAY_COST"],
-        owner_month_cost=read["GATEHOUSE_OWNER_MONTH_COST"],
-        all_day_cost=read["GATEHOUSE_ALL_DAY_COST"],
-        exec_rules=exec_rules(read["GATEHOUSE_EXEC_RULES"], "GATEHOUSE_EXEC_RULES"),
-        agent_image=read["GATEHOUSE_AGENT_IMAGE"],
-        backend=_choice(
-            read["GATEHOUSE_SANDBOX"], "GATEHOUSE_SANDBOX", ("bubblewrap", "compose"), "sandbox"
-        ),
-        given=frozenset(name for name in _DEFAULTS if os.environ.get(name)),
-    )
-
-
-def copy_mode(text: str, what: str) -> CopyMode:
-    """How the private copy is to be made, as `what` says it."""
-    return _choice(text, what, ("auto", "copy", "overlay"), "way to make a copy")
-
-
-def network_mode(text: str, what: str) -> NetworkMode:
-    """How programs in a sandbox are to get out, as `what` says it."""
-    return _choice(text, what, ("proxy", "transparent"), "way out of a sandbox")
-
-
-def exec_rules(text: str, what: str) -> ExecRules:
-    """Which commands the rules for exec are about, as `what` says it."""
-    return _choice(text, what, ("asked", "enforce"), "way to hold exec rules")
-
-
-def _choice[Word: str](text: str, what: str, words: tuple[Word, ...], noun: str) -> Word:
-    for word in words:
-        if word == text:
-            return word
-    first = ", ".join(words[:-1])
-    raise UserError(f"{what}: `{text}` is no {noun}", f"choose {first} or {words[-1]}")
+    values = {
+        field: one.read(given.get(one.name, one.default), one.name)
+        for field, one in _FIELDS.items()
+    }
+    if "GATEHOUSE_CREDENTIALS" not in given:
+        values["credentials_file"] = None
+    return Settings(**values, given=frozenset(given))
 
 
 def port_number(text: str, what: str) -> int:
@@ -491,41 +362,3 @@ def search_path() -> str:
 def keep_absolute_path() -> None:
     """Have libraries that start programs (a browser) look in absolute folders alone."""
     os.environ["PATH"] = search_path()
-
-
-def _absolute(text: str) -> Path:
-    """A path that users give is relative to where they are, a default to the installation."""
-    path = Path(text).expanduser()
-    if path.is_absolute():
-        return path
-    return (ROOT if text in _DEFAULTS.values() else Path.cwd()) / path
-
-
-def _file(read: dict[str, str], name: str) -> Path | None:
-    return Path(read[name]).expanduser() if read[name] else None
-
-
-def _debounce(read: dict[str, str]) -> tuple[float, float]:
-    name = "GATEHOUSE_REVIEW_DEBOUNCE"
-    quiet, slash, longest = read[name].partition("/")
-    if not slash:
-        raise UserError(f"{name}: `{read[name]}` is not two times", "write 15s/120s")
-    return parse_duration(quiet, name), parse_duration(longest, name)
-
-
-def _yes(read: dict[str, str], name: str) -> bool:
-    if read[name] not in ("yes", "no"):
-        raise UserError(
-            f"{name}: `{read[name]}` is neither `yes` nor `no`", f"the default is {_DEFAULTS[name]}"
-        )
-    return read[name] == "yes"
-
-
-def _whole(read: dict[str, str], name: str, least: int, most: int) -> int:
-    text, number = read[name], whole_number(read[name])
-    if number is None or not least <= number <= most:
-        raise UserError(
-            f"{name}: `{text}` is not a whole number from {least} to {most}",
-            f"the default is {_DEFAULTS[name]}",
-        )
-    return number

@@ -21,22 +21,22 @@ def settings_of(options: argparse.Namespace, *, policy: bool = True) -> Settings
 
     from supervisor.core.text.duration import parse_duration
     from supervisor.settings import (
-        copy_mode,
-        exec_rules,
+        copy_mode_of,
+        exec_rules_of,
         from_environment,
-        network_mode,
+        network_mode_of,
         port_number,
     )
 
     settings, said = from_environment(), dict[str, dict[str, object]]()
     if getattr(options, "copy", None):
-        said["GATEHOUSE_COPY"] = {"copy_mode": copy_mode(options.copy, "--copy")}
+        said["GATEHOUSE_COPY"] = {"copy_mode": copy_mode_of(options.copy, "--copy")}
     if getattr(options, "network", None):
-        said["GATEHOUSE_NETWORK"] = {"network_mode": network_mode(options.network, "--network")}
+        said["GATEHOUSE_NETWORK"] = {"network_mode": network_mode_of(options.network, "--network")}
     if getattr(options, "bind", None):
         said["GATEHOUSE_BIND"] = {"binds": tuple(options.bind)}
     if getattr(options, "exec_rules", None):
-        how = exec_rules(options.exec_rules, "--exec-rules")
+        how = exec_rules_of(options.exec_rules, "--exec-rules")
         said["GATEHOUSE_EXEC_RULES"] = {"exec_rules": how}
     if options.data_dir:
         said["GATEHOUSE_DATA"] = {"data_dir": Path(options.data_dir).expanduser().absolute()}

@@ -45,7 +45,7 @@ from supervisor.server.operator.routes.request_cards import session_name
 from supervisor.sessions import agent_programs
 from supervisor.sessions.scheduled_jobs import read_jobs
 from supervisor.sessions.start_session import StartSession
-from supervisor.settings import WORKSPACE_IN_COMPOSE, copy_mode, network_mode
+from supervisor.settings import WORKSPACE_IN_COMPOSE, copy_mode_of, network_mode_of
 
 # Of an agent's output, what a page starts with.
 OUTPUT_TAIL_BYTES = 256 * 1024
@@ -230,8 +230,8 @@ def _wanted(data: dict[str, str]) -> StartSession:
         max_uptime_s=parse_duration(uptime, "the time") if uptime else None,
         budget=data.get("budget", "").strip() or None,
         include_ignored="include_ignored" in data,
-        copy=copy_mode(data["copy"], "the private copy") if data.get("copy") else None,
-        network=network_mode(data["network"], "the network") if data.get("network") else None,
+        copy=copy_mode_of(data["copy"], "the private copy") if data.get("copy") else None,
+        network=network_mode_of(data["network"], "the network") if data.get("network") else None,
         keep_bodies="keep_bodies" in data,
     )
 
