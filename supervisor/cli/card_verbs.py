@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 import msgspec
 
 from supervisor.core.actions import Packages
-from supervisor.server.common.install_words import install_words
+from supervisor.server.common.action_words import install_words
 
 # What is answered is mostly carried out at once; a command may take longer than anybody waits for.
 PATIENCE_S = 30.0

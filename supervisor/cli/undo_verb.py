@@ -6,7 +6,9 @@ on one; sessions that a crash left are the next supervisor's to take up first.
 """
 
 import asyncio
+import re
 from collections.abc import Callable
+from datetime import datetime, timedelta, tzinfo
 from typing import Any
 
 import msgspec
@@ -14,8 +16,8 @@ import msgspec
 from supervisor.base.clock import RealClock
 from supervisor.cli.terminal import agrees
 from supervisor.core.text.display import visible
+from supervisor.core.text.duration import parse_duration
 from supervisor.core.text.folding import marked
-from supervisor.core.text.moments import parse_moment
 from supervisor.errors import RefusedError, UserError
 from supervisor.settings import Settings
 
@@ -23,6 +25,8 @@ from supervisor.settings import Settings
 type Ask = Callable[[str, dict[str, Any]], dict[str, Any]]
 MOST_SHOWN_LINES = 2000
 _WORDS = {"stays": "stays (holds more)", "mode": "permissions"}
+FORMS = "14:05, 14:05:30, 2026-03-01T14:05 or 5m (ago)"
+_CLOCK = re.compile(r"(\d{1,2}):(\d{2})(?::(\d{2}))?", re.ASCII)
 
 
 def undo(
@@ -122,3 +126,44 @@ async def _alone(settings: Settings, path: str, body: dict[str, Any]) -> dict[st
         raise UserError(str(error), "see `gatehouse undo --help`") from error
     finally:
         parts.close()
+
+
+def parse_moment(text: str, now: float, zone: tzinfo | None = None, name: str = "--to") -> float:
+    """Seconds since the epoch, in the past. A time of the day is the last one that was; `zone`
+    None: this machine's."""
+    given = text.strip()
+    found = _clock_time(given, now, zone) or _iso_time(given, zone)
+    if found is None:
+        try:
+            found = now - parse_duration(re.sub(r"\s*ago$", "", given), name)
+        except UserError:
+            raise UserError(f"{name}: `{text}` is no time", f"write {FORMS}") from None
+    if not 0 < found <= now:
+        raise UserError(f"{name}: `{text}` hasn't come yet, or is no time", f"write {FORMS}")
+    return found
+
+
+def _clock_time(text: str, now: float, zone: tzinfo | None) -> float | None:
+    match = _CLOCK.fullmatch(text)
+    if match is None:
+        return None
+    hour, minute, second = (int(part or 0) for part in match.groups())
+    if hour > 23 or minute > 59 or second > 59:
+        return None
+    today = datetime.fromtimestamp(now, zone).replace(
+        hour=hour, minute=minute, second=second, microsecond=0
+    )
+    moment = today if today.timestamp() <= now else today - timedelta(days=1)
+    return moment.timestamp()
+
+
+def _iso_time(text: str, zone: tzinfo | None) -> float | None:
+    if len(text) < len("2026-03-01"):
+        return None
+    try:
+        moment = datetime.fromisoformat(text)
+        return (
+            moment if moment.tzinfo or zone is None else moment.replace(tzinfo=zone)
+        ).timestamp()
+    except (ValueError, OverflowError, OSError):
+        return None

@@ -1,9 +1,13 @@
-"""A running bubblewrap sandbox: its output, signals and end.
+"""A running bubblewrap sandbox: its output, signals and end; and the end of one left behind.
 
 The end is found by facts: bubblewrap's own end, a pidfd of the sandbox's init (whose end is the
 end of all in it), and the end of every output. Only when all three are there is it over.
 Everything here is driven by the loop's readers, so that an agent's output moves, and its end is
 noticed, whoever is or isn't waiting.
+
+One that outlived its supervisor is named by its init's number and start, so that a later process is
+never mistaken for it. A pidfd holds the process before its start is checked, so a signal can't
+reach whatever took the number in between.
 """
 
 import asyncio
@@ -21,7 +25,6 @@ from pathlib import Path
 
 from supervisor.base.process import Child, descendants
 from supervisor.sandbox.base import OnOutput, Running, Stats, ToolResult
-from supervisor.sandbox.left_behind import started_ticks
 from supervisor.sandbox.limits import Watchdog, Watched, sample
 
 READ_BYTES = 64 * 1024
@@ -329,3 +332,31 @@ async def _within(running: Running, timeout_s: float) -> int:
             async with asyncio.timeout(left):
                 return await running.wait()
     raise TimeoutError
+
+
+def started_ticks(pid: int) -> int:
+    """When it was started, in clock ticks since boot (proc_pid_stat(5), fields 3 and 22); 0
+    where it has ended, reaped or not."""
+    try:
+        fields = Path(f"/proc/{pid}/stat").read_text(errors="replace").rpartition(")")[2].split()
+    except OSError:
+        return 0
+    return 0 if fields[0] in "ZX" else int(fields[19])
+
+
+def kill(pid: int | None, started: int | None) -> bool:
+    """Kill the sandbox whose init had this number and this start. Whether there was one."""
+    if not pid or not started:
+        return False
+    try:
+        pidfd = os.pidfd_open(pid)
+    except OSError:
+        return False
+    try:
+        if started_ticks(pid) != started:
+            return False
+        with contextlib.suppress(ProcessLookupError):
+            signal.pidfd_send_signal(pidfd, signal.SIGKILL)
+        return True
+    finally:
+        os.close(pidfd)

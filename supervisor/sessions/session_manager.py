@@ -29,7 +29,7 @@ from supervisor.core.secrets.command_secrets import words_without_secrets
 from supervisor.core.sessions import Session, SessionId, as_started, copy_progress, state
 from supervisor.errors import GatehouseError, NotFoundError, StorageError, UserError
 from supervisor.records.audit import Audit
-from supervisor.sandbox import left_behind
+from supervisor.sandbox import running
 from supervisor.sandbox.base import Running, Sandbox
 from supervisor.sessions import session_output
 from supervisor.sessions.start_session import StartSession, as_before, checked_workspace
@@ -301,7 +301,7 @@ class SessionManager:
         with self._engine.connect() as connection:
             left = store.not_ended(connection)
         for session in left:
-            killed = left_behind.kill(session.pid, session.pid_started)
+            killed = running.kill(session.pid, session.pid_started)
             line = (
                 f"session {session.id} on {session.workspace} had no recorded end: the supervisor"
                 " died; its agent was ended with it"

@@ -70,9 +70,9 @@ def evaluate_in(policy: Policy, action: Action, context: Context) -> Verdict:
         category = category_of(action)
         if isinstance(action, Proposal):
             # Imported here: a proposal is rare, and what judges it imports half of the package.
-            from supervisor.core.policy.proposals import judge
+            from supervisor.core.policy.superfluous import judge_proposal
 
-            return judge(policy, action, context.now)
+            return judge_proposal(policy, action, context.now)
         if category == "budget":
             return Verdict("ask", "a limit of the budget is reached", sticky=True)
         verdict = policy.verdict(category, action, context)

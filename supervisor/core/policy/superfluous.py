@@ -1,8 +1,8 @@
 """Superfluous rules: those that can never match, and those that another covers.
 
-Compares patterns alone; `lint` reports it for every rule of a policy, `proposals` for one rule that
-an agent proposes. It must never call a rule superfluous that some action needs; where it can't
-tell, it says nothing.
+Compares patterns alone; `lint` reports it for every rule of a policy, `judge_proposal` refuses with
+it a rule that an agent proposes and that would change nothing. It must never call a rule
+superfluous that some action needs; where it can't tell, it says nothing.
 
 INVARIANT: taking away every rule that is `never` or `covered` changes no decision.
 """
@@ -13,14 +13,17 @@ from typing import Literal
 
 import msgspec
 
-from supervisor.core.actions import Effect
+from supervisor.core.actions import Effect, Proposal
 from supervisor.core.policy.categories import compiled, contains, keys_above, never, own_key
 from supervisor.core.policy.category import AnyRule, ProtectedBy
 from supervisor.core.policy.file_rules import FileJudge
+from supervisor.core.policy.policy_text import merge, parse_rule, policy_from_data
 from supervisor.core.policy.rules import Policy
-from supervisor.core.verdicts import STRICTNESS, Rule
+from supervisor.core.verdicts import STRICTNESS, Rule, Verdict
+from supervisor.errors import PolicyError
 
 type FindingKind = Literal["never", "covered", "expired", "unused", "wide"]
+_ASKED = Verdict("ask", "a change of the policy is always asked", sticky=True)
 
 
 class RuleFinding(msgspec.Struct, frozen=True, kw_only=True):
@@ -125,3 +128,26 @@ def _where(rule: Rule) -> str:
 def _is_unconditional(rule: Rule) -> bool:
     """Return whether it is in force always, everywhere and any number of times."""
     return not rule.is_limited and not rule.until_session_ends
+
+
+def judge_proposal(policy: Policy, proposal: Proposal, now: float) -> Verdict:
+    """Return the verdict on a proposal beside the rules in force. `now` is in seconds since the
+    epoch."""
+    try:
+        rule = parse_rule(proposal.rule, proposal.effect)
+    except PolicyError as error:
+        return Verdict(
+            "deny", f"the proposed rule can't be used: {error.message}", remedy=error.remedy
+        )
+    proposed = policy_from_data({proposal.effect: [rule.text]}, "the proposal")
+    finding = adds_nothing(merge(policy, proposed), proposed.rules[0], now)
+    if finding is None:
+        return _ASKED
+    # Where a rule in force lies is the operator's affair.
+    why = (
+        f"{finding.by} answers all that {rule.text} is about"
+        if finding.by
+        else f"{rule.text} {finding.what}"
+    )
+    remedy = "propose one that changes something, or do without it"
+    return Verdict("deny", f"the proposed rule would change nothing: {why}", remedy=remedy)

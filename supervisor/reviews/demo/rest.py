@@ -2,21 +2,25 @@
 
 It refuses as the real one does: a remark outside of the diff fails the whole review (422), a diff
 of more than 300 files isn't given (406), a token reaches what it was minted for and no more (403,
-404), and not for longer than it is good for (401).
+404), and not for longer than it is good for (401). Git is served by git's own `git http-backend`
+(git-http-backend(1)), as a CGI program.
 """
 
 import base64
 import contextlib
 import json
+import os
 import re
+import subprocess
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import Any
+from pathlib import Path
+from typing import Any, NamedTuple
 from urllib.parse import unquote, urlsplit
 
-from supervisor.reviews.demo import conversation_routes, git_backend
+from supervisor.reviews.demo import conversation_routes
 from supervisor.reviews.demo.api_call import Call, Refusal, page, pull_of, refuse
 from supervisor.reviews.demo.forge import DemoForge
 
@@ -274,7 +278,7 @@ class _Handler(BaseHTTPRequestHandler):
             self.end_headers()
             return
         headers = {key.lower(): value for key, value in self.headers.items()}
-        found = git_backend.answer(forge.folder, self.command, path, query, headers, self.body)
+        found = answer(forge.folder, self.command, path, query, headers, self.body)
         self.send_response(found.status)
         for key, value in found.headers:
             self.send_header(key, value)
@@ -329,3 +333,44 @@ def serving(forge: DemoForge, port: int = 0) -> Iterator[str]:
             forge.stop()
             server.shutdown()
             thread.join()
+
+
+class CgiAnswer(NamedTuple):
+    """What the program answered."""
+
+    status: int
+    headers: list[tuple[str, str]]
+    body: bytes
+
+
+def answer(
+    root: Path, method: str, path: str, query: str, headers: Mapping[str, str], body: bytes
+) -> CgiAnswer:
+    """Return the answer to a request about the repository at `path` below `root`."""
+    env = {
+        "PATH": os.defpath,
+        "GIT_PROJECT_ROOT": str(root),
+        "GIT_HTTP_EXPORT_ALL": "1",
+        "GIT_CONFIG_NOSYSTEM": "1",
+        "GIT_CONFIG_GLOBAL": "/dev/null",
+        "REQUEST_METHOD": method,
+        "PATH_INFO": path,
+        "QUERY_STRING": query,
+        "CONTENT_TYPE": headers.get("content-type", ""),
+        "CONTENT_LENGTH": str(len(body)),
+        "REMOTE_USER": "",
+        "GIT_PROTOCOL": headers.get("git-protocol", ""),
+        "HTTP_CONTENT_ENCODING": headers.get("content-encoding", ""),
+    }
+    done = subprocess.run(
+        ["git", "http-backend"], env=env, input=body, capture_output=True, check=False
+    )
+    head, _, content = done.stdout.partition(b"\r\n\r\n")
+    status, found = 200, []
+    for line in head.decode("latin-1").split("\r\n"):
+        name, _, value = line.partition(": ")
+        if name.lower() == "status":
+            status = int(value.split()[0])
+        elif name:
+            found.append((name, value))
+    return CgiAnswer(status, found, content)

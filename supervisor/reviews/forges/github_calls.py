@@ -1,10 +1,14 @@
-"""Calls to GitHub's API: tokens for one act each, pages, GraphQL, and what went wrong.
+"""Calls to GitHub's API: tokens for one act each, pages, GraphQL, limits, and what went wrong.
 
 Apart from `github`, which knows the calls themselves. A token is minted for each act, for one
-repository and what the act needs, and is kept nowhere.
+repository and what the act needs, and is kept nowhere. Calls wait for GitHub's limits, and none is
+dropped: docs.github.com/rest, "Rate limits", secondary limits on requests that create content.
 """
 
-from collections.abc import Awaitable, Callable, Mapping
+import asyncio
+import contextlib
+from collections import deque
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from typing import Any, cast
 from urllib.parse import quote
 
@@ -17,7 +21,6 @@ from gidgethub.abc import GitHubAPI
 
 from supervisor.core.text.numbers import whole_number
 from supervisor.reviews.forges.base import ForgeError, RepositoryFacts
-from supervisor.reviews.forges.throttle import Throttle
 
 NAME = "gatehouse"
 ANSWER_S = 30.0
@@ -29,6 +32,44 @@ _JWT_S = 9 * 60
 _API_VERSION = {"X-GitHub-Api-Version": "2022-11-28"}
 # GitHub's GraphQL errors come with 200.
 _STATUS_OF = {"FORBIDDEN": 403, "NOT_FOUND": 404, "RATE_LIMITED": 429}
+AT_ONCE = 20
+# So many in so many seconds.
+POSTS = ((80, 60.0), (500, 3600.0))
+
+
+class Throttle:
+    """One per forge. `now` is monotonic."""
+
+    def __init__(
+        self,
+        now: Callable[[], float],
+        sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
+    ) -> None:
+        self._now = now
+        self._sleep = sleep
+        self._turns = asyncio.Semaphore(AT_ONCE)
+        self._posted: deque[float] = deque(maxlen=max(most for most, _ in POSTS))
+        self._one = asyncio.Lock()
+
+    @contextlib.asynccontextmanager
+    async def turn(self, *, posts: bool) -> AsyncIterator[None]:
+        """Wait until another call may be made; it counts as under way until the block ends."""
+        if posts:
+            # In the order in which they come.
+            async with self._one:
+                while (wait_s := self._wait_s()) > 0:
+                    await self._sleep(wait_s)
+                self._posted.append(self._now())
+        async with self._turns:
+            yield
+
+    def _wait_s(self) -> float:
+        """Return how long until another post is allowed."""
+        now, wait_s = self._now(), 0.0
+        for most, within_s in POSTS:
+            if len(self._posted) >= most:
+                wait_s = max(wait_s, self._posted[-most] + within_s - now)
+        return wait_s
 
 
 class _Api(GitHubAPI):

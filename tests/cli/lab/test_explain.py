@@ -13,8 +13,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from supervisor.cli import cli
-from supervisor.cli.lab.explain import fields_of
-from supervisor.cli.lab.explain_text import WIDTH, as_text
+from supervisor.cli.lab.explain import WIDTH, as_text, fields_of
 from supervisor.core.actions import Action, Exec, FileChange, Proposal
 from supervisor.core.lab.check import action_of
 from supervisor.core.lab.explain import explain as explained

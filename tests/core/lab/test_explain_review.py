@@ -10,7 +10,7 @@ from supervisor.core.lab.check import answer_line
 from supervisor.core.lab.explain import explain
 from supervisor.core.lab.lint import lint
 from supervisor.core.policy.policy_text import policy_from_data
-from supervisor.core.policy.review_rules import OPERATIONS
+from supervisor.core.policy.review_category import OPERATIONS
 from tests.tables import each_row
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from supervisor.reviews.demo import git_backend
+from supervisor.reviews.demo import rest
 from supervisor.reviews.demo.stage import NAME
 from tests.fakes.reviewed import CHANGE, forge_with_people
 from tests.scenarios.process import Gatehouse, start_reviews, until
@@ -58,14 +58,14 @@ def test_sigterm_waits_for_a_review_under_way_and_ctrl_c_does_not(
     is_waited_for: bool,
 ) -> None:
     begun, go = threading.Event(), threading.Event()
-    answer = git_backend.answer
+    answer = rest.answer
 
     def slow(*facts: Any) -> Any:
         begun.set()
         go.wait(30)
         return answer(*facts)
 
-    monkeypatch.setattr(git_backend, "answer", slow)
+    monkeypatch.setattr(rest, "answer", slow)
     product = Gatehouse(gatehouse, tmp_path, POLICY)
     with forge_with_people(tmp_path / "stage") as stage:
         process = start_reviews(product, stage, tmp_path, free_tcp_port)

@@ -19,8 +19,7 @@ from supervisor.parts import Parts
 from supervisor.server.common.views import OperatorRequest, operator_request
 from supervisor.server.operator.decisions import shown_by
 from supervisor.server.operator.routes import page_frame
-from supervisor.server.operator.routes.operator_api import AnyRequest, caller, parts_of
-from supervisor.server.operator.routes.operator_bodies import Seen
+from supervisor.server.operator.routes.operator_api import AnyRequest, Seen, caller, parts_of
 from supervisor.server.operator.routes.request_cards import card
 from supervisor.server.operator.shown_changes import must_be_seen
 from supervisor.workspace.apply.partial import Rest

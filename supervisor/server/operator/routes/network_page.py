@@ -42,8 +42,13 @@ from supervisor.parts import Parts
 from supervisor.server.common.spend_views import CALL_WORDS
 from supervisor.server.common.views import clock_text, duration_text, shown_data
 from supervisor.server.operator.routes import page_frame, spend_page
-from supervisor.server.operator.routes.operator_api import AnyRequest, caller, parts_of
-from supervisor.server.operator.routes.operator_bodies import KeepBodiesBody, Ok
+from supervisor.server.operator.routes.operator_api import (
+    AnyRequest,
+    KeepBodiesBody,
+    Ok,
+    caller,
+    parts_of,
+)
 from supervisor.server.operator.routes.page_frame import Form
 from supervisor.server.operator.routes.request_cards import session_name
 

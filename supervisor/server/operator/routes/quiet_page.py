@@ -17,8 +17,7 @@ from supervisor.parts import Parts
 from supervisor.server.common.views import OperatorRequest, clock_text, operator_request, shown
 from supervisor.server.operator import decisions
 from supervisor.server.operator.routes import page_frame
-from supervisor.server.operator.routes.operator_api import AnyRequest, caller, parts_of
-from supervisor.server.operator.routes.operator_bodies import HeldDenied
+from supervisor.server.operator.routes.operator_api import AnyRequest, HeldDenied, caller, parts_of
 from supervisor.server.operator.routes.request_cards import session_name
 
 

@@ -33,7 +33,7 @@ from supervisor.core.text.duration import format_duration
 from supervisor.errors import ChangedError, GatehouseError, NotFoundError, UserError
 from supervisor.parts import Parts
 from supervisor.server.common import action_words
-from supervisor.server.common.install_words import install_words
+from supervisor.server.common.action_words import install_words
 from supervisor.server.common.views import clock_text, listed, may_always, width_of
 from supervisor.server.operator import decisions, rules_view
 from supervisor.server.operator.change_views import change, further

@@ -4,7 +4,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from supervisor.core.text.moments import parse_moment
+from supervisor.cli.undo_verb import parse_moment
 from supervisor.errors import UserError
 from tests.tables import each_row
 

@@ -8,7 +8,7 @@ import pytest
 from supervisor.core.forge_acts import OPERATION_WORDS, Act, InlineComment, Operation
 from supervisor.core.policy.categories import compiled, contains, width
 from supervisor.core.policy.policy_text import policy_from_data
-from supervisor.core.policy.review_rules import OPERATIONS, compile_pattern, example_act, special
+from supervisor.core.policy.review_category import OPERATIONS, compile_pattern, example_act, special
 from supervisor.core.policy.suggest import suggest
 from supervisor.core.review_markdown import plain
 from supervisor.core.verdicts import Verdict
