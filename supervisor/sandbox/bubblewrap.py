@@ -55,7 +55,7 @@ GATE_TTY = 'echo >&0 && read -r _ && exec setsid -c "$@" <&1'
 
 
 class Bubblewrap:
-    """The backend. One object serves all sandboxes of a supervisor, from one event loop.
+    """Implements `base.Sandbox`. One object serves a supervisor's sandboxes, in one event loop.
 
     `runtime_dir` is where the small /etc is kept (a temporary directory without one). The thread
     of the event loop must be the one that lives longest: the kernel kills a sandbox when the
@@ -73,7 +73,7 @@ class Bubblewrap:
         self._paused: set[Path] = set()
 
     def open(self) -> None:
-        """See `base.Sandbox.open`. There is nothing to be made before the first sandbox."""
+        """There is nothing to be made before the first sandbox."""
 
     async def start(
         self,
@@ -83,7 +83,6 @@ class Bubblewrap:
         on_error: OnOutput | None = None,
         on_listeners: OnListeners | None = None,
     ) -> BubblewrapRunning:
-        """See `base.Sandbox.start`."""
         spec = host_paths.resolved(spec)
         host = self._prepared()
         start = _Start(spec, self._opener, self._watchdog)
@@ -116,12 +115,10 @@ class Bubblewrap:
         return running
 
     def pause(self, copy: Path) -> str:
-        """See `base.Sandbox.pause`."""
         self._paused.add(copy.resolve())
         return next(iter([one.pause() for one in self._over(copy)]), "")
 
     def unpause(self, copy: Path) -> None:
-        """See `base.Sandbox.unpause`."""
         self._paused.discard(copy.resolve())
         for running in self._over(copy):
             running.unpause()
@@ -138,19 +135,16 @@ class Bubblewrap:
         on_listeners: OnListeners | None = None,
         last_bytes: int | None = None,
     ) -> ToolResult:
-        """See `base.Sandbox.run_tool`."""
         out, err = Capture(last_bytes), Capture(last_bytes)
         running = await self.start(spec, on_output=out, on_error=err, on_listeners=on_listeners)
         return await result_of(running, out, err, timeout_s)
 
     async def check(self) -> list[CheckResult]:
-        """See `base.Sandbox.check`."""
         from supervisor.sandbox import machine_checks  # a sandbox that works never needs it
 
         return await machine_checks.check(self, self.program)
 
     async def close(self) -> None:
-        """See `base.Sandbox.close`."""
         for running in self._running:
             if not running.is_over:
                 running.kill("the supervisor stopped")

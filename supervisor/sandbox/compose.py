@@ -39,7 +39,7 @@ MOST_LINKS = 8
 
 
 class ComposeRunning:
-    """See `base.Running`. It has no process number here: that is another container's."""
+    """Implements `base.Running`. It has no process number here: that is another container's."""
 
     def __init__(self, side: Container, link: RunnerLink, budget: OutputBudget) -> None:
         self.pid = 0
@@ -58,12 +58,10 @@ class ComposeRunning:
 
     @property
     def killed_why(self) -> str:
-        """See `base.Running`."""
         return self._killed_why
 
     @property
     def truncated(self) -> bool:
-        """See `base.Running`."""
         return self._budget.truncated
 
     @property
@@ -100,7 +98,6 @@ class ComposeRunning:
             self._output_ended.set()
 
     async def wait(self) -> int:
-        """See `base.Running`."""
         code = await self._link.ended()
         if code is None:
             self._killed_why = self._killed_why or "its container stopped"
@@ -118,42 +115,37 @@ class ComposeRunning:
         self._on_output_end()
 
     def terminate(self) -> None:
-        """See `base.Running`."""
         self._link.signal(signal.SIGTERM)
 
     def kill(self, why: str = "") -> None:
-        """See `base.Running`."""
         self._killed_why = self._killed_why or why
         self._link.signal(signal.SIGKILL)
         asyncio.get_running_loop().call_later(KILL_S, self._link.close)
 
     def pause(self) -> str:
-        """See `base.Running`."""
         if self._paused_at is None:
             self._paused_at = asyncio.get_running_loop().time()
         self._link.signal(signal.SIGSTOP)
         return "signals"
 
     def unpause(self) -> None:
-        """See `base.Running`."""
         if self._paused_at is not None:
             self._paused_s += asyncio.get_running_loop().time() - self._paused_at
             self._paused_at = None
         self._link.signal(signal.SIGCONT)
 
     def resize(self, rows: int, columns: int) -> None:
-        """See `base.Running`."""
         if self.master_fd is not None:
             size = struct.pack("HHHH", rows, columns, 0, 0)
             fcntl.ioctl(self.master_fd, termios.TIOCSWINSZ, size)
 
     def stats(self) -> Stats:
-        """See `base.Running`. The engine knows the rest (`docker stats`)."""
+        """The engine knows the rest (`docker stats`)."""
         return Stats(processes=0, memory_bytes=0, cpu_s=0.0, output_bytes=self._budget.seen_bytes)
 
 
 class Compose:
-    """The backend. `control` is a folder that has a volume for each container."""
+    """Implements `base.Sandbox`. `control` is a folder that has a volume for each container."""
 
     def __init__(self, control: Path) -> None:
         self._control = control
@@ -165,7 +157,7 @@ class Compose:
         self._is_paused = False
 
     def open(self) -> None:
-        """See `base.Sandbox.open`. Runners come by themselves, and come again."""
+        """Runners come by themselves, and come again."""
         for side in SIDES:
             if side in self._doors:
                 continue
@@ -196,7 +188,6 @@ class Compose:
         on_error: OnOutput | None = None,
         on_listeners: OnListeners | None = None,
     ) -> ComposeRunning:
-        """See `base.Sandbox.start`."""
         if any(one.side == "agent" and not one.is_over for one in self._running):
             raise SandboxError(
                 "compose runs one session at a time", "wait for the other's end, or stop it"
@@ -211,25 +202,21 @@ class Compose:
         on_listeners: OnListeners | None = None,
         last_bytes: int | None = None,
     ) -> ToolResult:
-        """See `base.Sandbox.run_tool`."""
         out, err = Capture(last_bytes), Capture(last_bytes)
         async with self._tool_turn:
             running = await self._start("tools", spec, out, err, on_listeners)
             return await result_of(running, out, err, timeout_s)
 
     def pause(self, copy: Path) -> str:
-        """See `base.Sandbox.pause`."""
         self._is_paused = True
         return next(iter([one.pause() for one in self._alive()]), "")
 
     def unpause(self, copy: Path) -> None:
-        """See `base.Sandbox.unpause`."""
         self._is_paused = False
         for running in self._alive():
             running.unpause()
 
     async def check(self) -> list[CheckResult]:
-        """See `base.Sandbox.check`."""
         self.open()
         await asyncio.sleep(1.0)
         return [
@@ -243,7 +230,6 @@ class Compose:
         ]
 
     async def close(self) -> None:
-        """See `base.Sandbox.close`."""
         for running in self._alive():
             running.kill("the supervisor stopped")
             await running.wait()

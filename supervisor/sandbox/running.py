@@ -109,7 +109,7 @@ class Capture:
 
 
 class BubblewrapRunning:
-    """See `base.Running`."""
+    """Implements `base.Running`."""
 
     def __init__(
         self, child: Child, watched: Watched, watchdog: Watchdog, budget: OutputBudget
@@ -166,8 +166,7 @@ class BubblewrapRunning:
             self._output_ended.set()
 
     async def wait(self) -> int:
-        """See `base.Running`. Any number of callers may wait; one that is cancelled disturbs no
-        other."""
+        """Any number of callers may wait; one that is cancelled disturbs no other."""
         code = await self._child.wait()
         # bubblewrap is gone, so its init has been told to go too (--die-with-parent); this doesn't
         # rely on it.
@@ -178,11 +177,9 @@ class BubblewrapRunning:
         return code
 
     def terminate(self) -> None:
-        """See `base.Running`."""
         self._signal_all(signal.SIGTERM, rounds=1)
 
     def pause(self) -> str:
-        """See `base.Running`."""
         if self._paused_at is None:
             self._paused_at = asyncio.get_running_loop().time()
         cgroup = self._watched.cgroup
@@ -192,7 +189,6 @@ class BubblewrapRunning:
         return "signals"
 
     def unpause(self) -> None:
-        """See `base.Running`."""
         if self._paused_at is not None:
             self._paused_s += asyncio.get_running_loop().time() - self._paused_at
             self._paused_at = None
@@ -215,7 +211,6 @@ class BubblewrapRunning:
         self._signals.submit(signal_all, self._watched, number, rounds)
 
     def kill(self, why: str = "") -> None:
-        """See `base.Running`."""
         if self._paused_at is not None:
             # What is frozen by the first version of control groups takes no signal.
             self.unpause()
@@ -223,14 +218,12 @@ class BubblewrapRunning:
         self._child.send_signal(signal.SIGKILL)
 
     def resize(self, rows: int, columns: int) -> None:
-        """See `base.Running`."""
         if self.master_fd is not None:
             fcntl.ioctl(
                 self.master_fd, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0)
             )
 
     def stats(self) -> Stats:
-        """See `base.Running`."""
         now = self._watched.last if self._init_ended.is_set() else sample(self._watched)
         return Stats(
             processes=0 if self._init_ended.is_set() else now.tasks,

@@ -127,7 +127,6 @@ class ReaderSessions:
         model: str = "",
         budget: str,
     ) -> str:
-        """See `runs.Readers.start`."""
         session = await self._started(
             StartSession(
                 workspace=folder,
@@ -157,35 +156,30 @@ class ReaderSessions:
                 await self._parts.quarantines.wait_for_room()
 
     async def wait(self, session_id: str) -> Session:
-        """See `runs.Readers.wait`."""
         session = await self._parts.sessions.wait_ended(session_id)
         # It lies over a checkout that the next run takes to another commit.
         await self._parts.kept_copies.drop(session_id)
         return session
 
     def stop(self, session_id: str) -> None:
-        """See `runs.Readers.stop`."""
         stopping = self._parts.sessions.stop(
             session_id, reason="its review was ended", by="gatehouse"
         )
         self._parts.gate.handlers.run(stopping, f"stop-{session_id}")
 
     def cost(self, session_id: str) -> int:
-        """See `runs.Readers.cost`."""
         session = self._parts.sessions.get(session_id)
         return self._parts.spending.summary(session).used["session"].cost
 
     def spent(self, session_id: str) -> int | None:
-        """See `runs.Readers.spent`."""
         is_over = self._parts.sessions.get(session_id).ended_at is not None
         return self._parts.spending.spent(session_id) if is_over else None
 
     def refusal(self, session_id: str) -> str:
-        """See `runs.Readers.refusal`."""
         return self._parts.spending.refusals.get(session_id, "")
 
     def trouble(self, session_id: str) -> ProviderTrouble | None:
-        """See `runs.Readers.trouble`: told by egress, not by the reader."""
+        """Told by egress, not by the reader."""
         hosts = frozenset(model_hosts_of(self._parts.settings))
         for one in self._parts.network_log.of_session(session_id):
             if not is_model_host(one.action.host, hosts):

@@ -73,18 +73,15 @@ class GitHub:
         self._login = ""
 
     async def close(self) -> None:
-        """See `base.Forge.close`."""
         await self._calls.close()
 
     async def own_login(self) -> str:
-        """See `base.Forge.own_login`."""
         if not self._login:
             app = await self._calls.call("GET", "/app", jwt=self._calls.jwt())
             self._login = f"{read(_slug, app)}[bot]"
         return self._login
 
     async def installed(self) -> Installed:
-        """See `base.Forge.installed`."""
         found: list[RepositoryFacts] = []
         unread = set()
         for installation in await self._calls.all("/app/installations", jwt=self._calls.jwt()):
@@ -104,14 +101,12 @@ class GitHub:
         return Installed(repositories=tuple(found), unread=frozenset(unread))
 
     async def pull(self, repository: RepositoryFacts, number: int) -> PullFacts:
-        """See `base.Forge.pull`."""
         token = await self._calls.token_for(repository, _READ)
         return read(
             pull_facts, await self._calls.call("GET", _pull(repository, number), token=token)
         )
 
     async def open_pulls(self, repository: RepositoryFacts) -> list[PullFacts]:
-        """See `base.Forge.open_pulls`."""
         token = await self._calls.token_for(repository, _READ)
         path = f"{_at(repository)}/pulls?state=open"
         found = []
@@ -123,7 +118,6 @@ class GitHub:
         return found
 
     async def permission(self, repository: RepositoryFacts, login: str) -> str:
-        """See `base.Forge.permission`."""
         token = await self._calls.token_for(repository, {"metadata": "read"})
         path = f"{_at(repository)}/collaborators/{quote(login, safe='')}/permission"
         try:
@@ -134,19 +128,16 @@ class GitHub:
             raise
 
     async def labelled_by(self, repository: RepositoryFacts, number: int, label: str) -> str:
-        """See `base.Forge.labelled_by`."""
         token = await self._calls.token_for(repository, _READ)
         path = f"{_at(repository)}/issues/{number}/events"
         return read(partial(last_labelled, label), await self._calls.all(path, token=token))
 
     async def clone_token(self, repository: RepositoryFacts) -> str:
-        """See `base.Forge.clone_token`."""
         return await self._calls.token_for(repository, {"contents": "read"})
 
     # -- reviews ----------------------------------------------------------------------------------
 
     async def post_review(self, repository: RepositoryFacts, act: Act) -> Posted:
-        """See `base.Forge.post_review`."""
         comments = [
             {"path": one.path, "line": one.line, "side": "RIGHT", "body": one.body}
             | ({"start_line": one.start_line, "start_side": "RIGHT"} if one.start_line else {})
@@ -161,14 +152,12 @@ class GitHub:
         return await self._post(repository, f"{_pull(repository, act.number)}/reviews", data)
 
     async def own_reviews(self, repository: RepositoryFacts, number: int) -> list[ReviewFacts]:
-        """See `base.Forge.own_reviews`."""
         found = await self._own(repository, f"{_pull(repository, number)}/reviews")
         return [read(review_facts, one) for one in found]
 
     async def edit_review(
         self, repository: RepositoryFacts, number: int, review_id: int, body: str
     ) -> Posted:
-        """See `base.Forge.edit_review`."""
         token = await self._calls.token_for(repository, _WRITE)
         path = f"{_pull(repository, number)}/reviews/{review_id}"
         return read(posted, await self._calls.call("PUT", path, {"body": body}, token=token))
@@ -176,7 +165,6 @@ class GitHub:
     async def dismiss(
         self, repository: RepositoryFacts, number: int, review_id: int, why: str
     ) -> Posted:
-        """See `base.Forge.dismiss`."""
         token = await self._calls.token_for(repository, _WRITE)
         path = f"{_pull(repository, number)}/reviews/{review_id}/dismissals"
         data = {"message": why, "event": "DISMISS"}
@@ -185,13 +173,11 @@ class GitHub:
     # -- comments ---------------------------------------------------------------------------------
 
     async def comments(self, repository: RepositoryFacts, number: int) -> list[CommentFacts]:
-        """See `base.Forge.comments`."""
         token = await self._calls.token_for(repository, _READ)
         path = f"{_pull(repository, number)}/comments"
         return [read(comment_facts, one) for one in await self._calls.all(path, token=token)]
 
     async def threads(self, repository: RepositoryFacts, number: int) -> list[ThreadFacts]:
-        """See `base.Forge.threads`."""
         token = await self._calls.token_for(repository, _READ)
         owner, _, name = repository.full_name.partition("/")
         wanted = {"owner": owner, "name": name, "number": number, "after": None}
@@ -205,15 +191,12 @@ class GitHub:
             wanted["after"] = after
 
     async def issue_comment(self, repository: RepositoryFacts, comment_id: int) -> PostedComment:
-        """See `base.Forge.issue_comment`."""
         return await self._comment(repository, f"issues/comments/{comment_id}")
 
     async def review_comment(self, repository: RepositoryFacts, comment_id: int) -> PostedComment:
-        """See `base.Forge.review_comment`."""
         return await self._comment(repository, f"pulls/comments/{comment_id}")
 
     async def post_comment(self, repository: RepositoryFacts, act: Act, mark: str) -> Posted:
-        """See `base.Forge.post_comment`."""
         path = f"{_at(repository)}/issues/{act.number}/comments"
         for one in await self._own(repository, path):
             if mark in (one.get("body") or ""):
@@ -221,7 +204,6 @@ class GitHub:
         return await self._post(repository, path, {"body": act.body})
 
     async def reply(self, repository: RepositoryFacts, act: Act, mark: str) -> Posted:
-        """See `base.Forge.reply`."""
         path = f"{_pull(repository, act.number)}/comments"
         for one in await self._own(repository, path):
             if mark in (one.get("body") or ""):
@@ -232,12 +214,10 @@ class GitHub:
         return await self._post(repository, f"{path}/{top}/replies", {"body": act.body})
 
     async def resolve(self, repository: RepositoryFacts, thread_id: str) -> None:
-        """See `base.Forge.resolve`."""
         token = await self._calls.token_for(repository, {"contents": "write"} | _WRITE)
         await self._calls.graphql(RESOLVE, {"thread": thread_id}, token=token, posts=True)
 
     async def react(self, repository: RepositoryFacts, act: Act) -> Posted:
-        """See `base.Forge.react`."""
         if act.body not in REACTIONS:
             raise ForgeError(
                 f"`{act.body}` is no reaction", f"GitHub has {', '.join(REACTIONS)}", status=422
@@ -250,7 +230,6 @@ class GitHub:
         return await self._post(repository, path, {"content": act.body}, more)
 
     async def delete_comment(self, repository: RepositoryFacts, comment_id: int) -> None:
-        """See `base.Forge.delete_comment`."""
         token = await self._calls.token_for(repository, _WRITE)
         path = f"{_at(repository)}/pulls/comments/{comment_id}"
         try:
@@ -264,7 +243,6 @@ class GitHub:
     async def set_check(
         self, repository: RepositoryFacts, head: str, act: Act, external_id: str
     ) -> Posted:
-        """See `base.Forge.set_check`."""
         token = await self._calls.token_for(repository, {"checks": "write"})
         path = _at(repository)
         data = {
@@ -288,7 +266,6 @@ class GitHub:
         return read(posted, made)
 
     async def open_pull(self, repository: RepositoryFacts, act: Act) -> Posted:
-        """See `base.Forge.open_pull`."""
         token = await self._calls.token_for(repository, _WRITE)
         path = f"{_at(repository)}/pulls"
         owner = repository.full_name.partition("/")[0]
@@ -300,12 +277,10 @@ class GitHub:
         return read(opened, await self._calls.call("POST", path, data, token=token))
 
     async def failed_deliveries(self) -> list[FailedDelivery]:
-        """See `base.Forge.failed_deliveries`."""
         path = "/app/hook/deliveries?per_page=100"
         return read(failed_deliveries, await self._calls.call("GET", path, jwt=self._calls.jwt()))
 
     async def redeliver(self, delivery: FailedDelivery) -> None:
-        """See `base.Forge.redeliver`."""
         path = f"/app/hook/deliveries/{delivery.id}/attempts"
         await self._calls.call("POST", path, {}, jwt=self._calls.jwt())
 

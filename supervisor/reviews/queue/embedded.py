@@ -17,13 +17,11 @@ class EmbeddedQueue:
         self._known: set[str] = set()
 
     def put(self, run_id: str) -> None:
-        """See `base.Queue.put`."""
         if run_id not in self._known:
             self._known.add(run_id)
             self._waiting.put_nowait(run_id)
 
     async def serve(self, handle: Handle, concurrency: int) -> None:
-        """See `base.Queue.serve`."""
         async with asyncio.TaskGroup() as tasks:
             for number in range(concurrency):
                 tasks.create_task(self._take(handle), name=f"run-taker-{number}")

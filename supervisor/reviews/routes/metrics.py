@@ -48,7 +48,6 @@ class _ReviewFigures(Collector):
         return []
 
     def collect(self) -> Iterator[Metric]:
-        """See `Collector.collect`."""
         parts = self._parts
         with self._service.engine.connect() as connection:
             found = figures(connection)
