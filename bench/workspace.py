@@ -22,7 +22,7 @@ from supervisor.core.actions import FileChange
 from supervisor.core.files.undo_steps import Selection
 from supervisor.workspace.apply.apply import Applier
 from supervisor.workspace.disk.scan import look
-from supervisor.workspace.disk.watch import LONGEST_BATCH_S, QUIET_S
+from supervisor.workspace.disk.watch import DEBOUNCE_S, LONGEST_BATCH_S
 from supervisor.workspace.trees.journal import write_baseline
 from supervisor.workspace.trees.trees import Sides
 from supervisor.workspace.undo.undo import Undo
@@ -60,13 +60,16 @@ def main() -> list[Figure]:
 
 def _of_changes(taken: dict[str, Taken]) -> list[Figure]:
     ours, back, inotify, waiting, eager = (taken[way] for way in WAYS)
-    by_inotify = f"bare inotify loop, same {QUIET_S * 1000:.0f} ms of quiet"
+    by_inotify = f"bare inotify loop, same {DEBOUNCE_S * 1000:.0f} ms of quiet"
     # The loop that a burst is held against is this one: as we do, it lets changes come to an end
     # before it looks at them.
     by_default = "bare watchfiles loop, its defaults"
     # This one waits for no end of them; of ours it is the whole quiet that lies between.
     by_step = f"bare watchfiles loop, step={STEP_MS}"
-    one, limit_ms = "workspace: allowed change on the host, p50", QUIET_S * 1000 + BEYOND_QUIET_MS
+    one, limit_ms = (
+        "workspace: allowed change on the host, p50",
+        DEBOUNCE_S * 1000 + BEYOND_QUIET_MS,
+    )
     burst, host_burst = (
         f"workspace: {BURST} allowed files at once",
         f"workspace: {BURST} files of the host's at once",

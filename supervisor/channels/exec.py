@@ -1,7 +1,7 @@
 """Runs approved command lines in a tool sandbox of their own.
 
 Own namespaces over the same private copy, so that code under review can't tamper with the
-agent's loop or read its token (ARCHITECTURE). The command sees the proxy like the agent does;
+agent's loop or read its token. The command sees the proxy like the agent does;
 the agent's API isn't there.
 """
 

@@ -1,7 +1,6 @@
 """An act: what would be done on a forge, as a review posted, a check set, a pull request opened.
 
-Apart from `actions`, which has the other kinds: an act is composed by our own templates, never by
-an agent, and a person may leave out parts of it.
+An act is composed by our own templates, never by an agent, and a person may leave out parts of it.
 """
 
 from typing import Literal

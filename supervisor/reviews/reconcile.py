@@ -348,7 +348,7 @@ class Reconcile:
         skips_draft: bool,
     ) -> tuple[str, Outcome]:
         """Return the reason code for not reviewing a pull request, "" to review it, and the
-        receipt's outcome."""
+        receipt's outcome. What a code says to a person is in `receipts.REASONS`."""
         if not facts.is_open:
             return "closed", "skipped"
         if not repository.enabled:

@@ -409,8 +409,8 @@ class Runs:
         said: tuple[ReviewVerdict, str, ReviewRound, RoundOutcome],
         code: Mapping[str, Sequence[tuple[int, str, bool]]],
     ) -> str:
-        """Ask for the act that posts the findings, keep the review, and leave its receipt; return
-        the outcome."""
+        """Keep the review, ask for the act that posts it where there is anything to post, and
+        leave its receipt; return the outcome."""
         verdict, summary, round_, outcome = said
         placed = [_placed(one) for one in outcome.post]
         target = target_of(repository, pull, run.head_sha)

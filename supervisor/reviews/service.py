@@ -58,7 +58,7 @@ class ReviewSettings(NamedTuple):
     clones: Path
     receipt_key: Path
     secret: bytes
-    quiet_s: float = slots.QUIET_S
+    debounce_s: float = slots.DEBOUNCE_S
     longest_wait_s: float = slots.LONGEST_WAIT_S
     poll_s: float = 300.0
     look_every_s: float = 1.0
@@ -108,7 +108,7 @@ class ReviewService:
             queue,
             self.receipts,
             self.budgets,
-            quiet_s=settings.quiet_s,
+            debounce_s=settings.debounce_s,
             longest_wait_s=settings.longest_wait_s,
             holding=self.holds,
             abort=lambda run_id: self.runs.abort(run_id),

@@ -21,7 +21,7 @@ from supervisor.reviews.store.holds import Hold
 
 
 class Slots:
-    """One per supervisor. `quiet_s` and `longest_wait_s`: how long pushes are waited for. Once
+    """One per supervisor. `debounce_s` and `longest_wait_s`: how long pushes are waited for. Once
     `is_closing` is set no run starts any more."""
 
     def __init__(
@@ -32,7 +32,7 @@ class Slots:
         receipts: Receipts,
         budgets: Budgets,
         *,
-        quiet_s: float,
+        debounce_s: float,
         longest_wait_s: float,
         holding: Holds,
         abort: Callable[[str], None],
@@ -42,7 +42,7 @@ class Slots:
         self._queue = queue
         self._receipts = receipts
         self._budgets = budgets
-        self._quiet_s = quiet_s
+        self._debounce_s = debounce_s
         self._longest_wait_s = longest_wait_s
         self._holding = holding
         self._told: set[tuple[int, int, str]] = set()
@@ -90,7 +90,7 @@ class Slots:
         self, before: slots.Slot, event: slots.Event, now: float
     ) -> tuple[slots.Slot, tuple[slots.SlotEffect, ...]]:
         return slots.step(
-            before, event, now, quiet_s=self._quiet_s, longest_wait_s=self._longest_wait_s
+            before, event, now, debounce_s=self._debounce_s, longest_wait_s=self._longest_wait_s
         )
 
     def _paid(

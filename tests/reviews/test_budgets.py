@@ -56,7 +56,7 @@ class World:
             Waiting(),
             self.receipts,
             self.budgets,
-            quiet_s=1.0,
+            debounce_s=1.0,
             longest_wait_s=10.0,
             holding=Holds(self.engine, self.clock, cast("Audit", None), lambda: None),
             abort=lambda run_id: None,

@@ -1,10 +1,9 @@
 """Case files: expected answers of a policy, parsed and checked.
 
 Decides what a well-formed case is and judges each exactly as `gatehouse policy check` would judge
-its line. Pure: the caller reads the files. It is separate from `policy_yaml` because a case holds
-numbers and truth values, and because the cases of one file share their policies by YAML anchors. It
-must never skip a case that it doesn't understand: a test that doesn't run looks like one that
-passes.
+its line. Pure: the caller reads the files. A case holds numbers and truth values, and the cases of
+one file share their policies by YAML anchors. It must never skip a case that it doesn't understand:
+a test that doesn't run looks like one that passes.
 """
 
 from collections.abc import Collection, Iterator, Mapping

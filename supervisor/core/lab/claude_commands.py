@@ -1,9 +1,9 @@
 """Translate Claude Code's Bash rules to exec rules.
 
-Decides which exec rule says the same of a command, or less for allow and more for ask and deny. It
-is separate from `claude_permissions` because the two languages read a command differently: there a
-rule is compared with the text of each simple command, `*` being any text; here with the words that
-a program would get. It must never make an allow rule that matches what Claude Code's would not.
+Decides which exec rule says the same of a command, or less for allow and more for ask and deny. The
+two languages read a command differently: there a rule is compared with the text of each simple
+command, `*` being any text; here with the words that a program would get. It must never make an
+allow rule that matches what Claude Code's would not.
 
 Source: https://code.claude.com/docs/en/permissions ("Wildcard patterns", "Bash"), read in November
 2026:

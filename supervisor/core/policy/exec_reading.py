@@ -2,7 +2,7 @@
 
 Decides nothing. `Trace` runs the judge of `exec_rules` and writes down which commands were found,
 how, and which rules matched each; `exec_patterns` is asked word by word whether words are covered
-or meant. It is separate because a verdict must not pay for it. INVARIANT: nothing here changes what
+or meant. A verdict doesn't pay for it. INVARIANT: nothing here changes what
 the judge answers.
 """
 

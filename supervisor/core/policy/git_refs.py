@@ -2,8 +2,7 @@
 
 Decides which remote, which refs, and whether something is rewritten or deleted, as git itself would
 read the words: long options by their unique beginnings, bundled short ones, `+ref`, `:ref`, `a:b`,
-`tag NAME`. It is apart from `git_rules.py`, which knows patterns and verdicts. It must never take
-an option that it doesn't know for harmless.
+`tag NAME`. It must never take an option that it doesn't know for harmless.
 
 Sources: git-push(1), git-fetch(1), gitcli(7), git-check-ref-format(1).
 """

@@ -3,10 +3,9 @@
     api.example.com  *.example.com  host:8443  10.0.0.5  10.0.0.0/8  [fd00::1]:443  GET,HEAD
     https://host/path/**  * https://*.host/**
 
-Decides for one pattern and one target. It is apart from `network_rules.py`, which knows lists and
-verdicts. Two ways to match: *narrow* for allow (a host alone is ports 80 and 443; no empty path
-segments), *broad* for deny and ask (every port that isn't named otherwise, every reading of a path,
-in any case, with a body or without).
+Decides for one pattern and one target. Two ways to match: *narrow* for allow (a host alone is ports
+80 and 443; no empty path segments), *broad* for deny and ask (every port that isn't named
+otherwise, every reading of a path, in any case, with a body or without).
 """
 
 import difflib

@@ -1,9 +1,9 @@
 """Pushes, fetches and installs in a command line: what it is besides a command.
 
 Such a line is judged by the rules of git and packages, too (`evaluate`), and its own channel
-carries it out, in place of a tool sandbox that has neither credentials nor a way to the index.
-Apart from the rules, since it only reads. It is no boundary: a push that is spelled so that nobody
-finds it here runs in the tool sandbox, where it meets the walls.
+carries it out, in place of a tool sandbox that has neither credentials nor a way to the index. It
+is no boundary: a push that is spelled so that nobody finds it here runs in the tool sandbox, where
+it meets the walls.
 """
 
 import posixpath

@@ -1,6 +1,6 @@
 """Parser from policy YAML to `Policy`, with errors that name file and line.
 
-Decides what is a well-formed policy (POLICY, "File"), never what it means for an action. Every
+Decides what is a well-formed policy, never what it means for an action. Every
 error names file, line and a remedy, with the nearest known word where one was mistyped. It must
 never skip what it doesn't understand: a rule that silently doesn't match is a hole (a deny) or a
 surprise (an allow).

@@ -1,7 +1,7 @@
 """Table of protected names: each name, its reason and its source.
 
-Read from `data/protected.yaml`. `file_rules` judges changes by it. It is separate because pages and
-cards show the table, too. It must never be read from a workspace.
+Read from `data/protected.yaml`. `file_rules` judges changes by it; pages and
+cards show it. It must never be read from a workspace.
 """
 
 import re

@@ -3,7 +3,7 @@
 It takes commands as they are given: finding every command of a line is the judge's. It must never
 leave out a deny or ask rule that might touch a command.
 
-Two ways to match (POLICY exec 2 and 4). *Covering* is for allow: every word is compared exactly,
+Two ways to match. *Covering* is for allow: every word is compared exactly,
 an opaque argument only with a literal word of the rule, a word with an expansion only where no
 expansion could make it an option that matters. *Touching* is for deny and ask: the name by its
 basename, options in any order, bundled or long, the global options of git and others passed

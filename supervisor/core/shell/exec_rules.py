@@ -269,7 +269,7 @@ class LineJudge[K: Hashable](LineRules[K]):
                 self.spoken(line)
 
     def spoken(self, line: ParsedLine) -> None:
-        """Return text that `echo` and `printf` feed to an interpreter: deny rules see it too."""
+        """Show deny rules the text that `echo` and `printf` may feed to an interpreter."""
         for command in line.commands:
             if command.name in ("echo", "printf"):
                 texts = [word.text for word in command.words[1:]]

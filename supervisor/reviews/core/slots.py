@@ -16,7 +16,7 @@ from msgspec.structs import replace
 
 State = Literal["idle", "debouncing", "running", "pending-rerun"]
 
-QUIET_S, LONGEST_WAIT_S = 15.0, 120.0
+DEBOUNCE_S, LONGEST_WAIT_S = 15.0, 120.0
 LEASE_S = 60.0
 MOST_ATTEMPTS = 3
 BACK_OFF_S = 30.0
@@ -134,14 +134,14 @@ def step(
     event: Event,
     now: float,
     *,
-    quiet_s: float = QUIET_S,
+    debounce_s: float = DEBOUNCE_S,
     longest_wait_s: float = LONGEST_WAIT_S,
 ) -> tuple[Slot, tuple[SlotEffect, ...]]:
     """Return the facts after an event, and what is to be done."""
     is_running = slot.lease_until is not None
     match event:
         case Wanted():
-            return _wanted(slot, event, now, quiet_s, longest_wait_s), ()
+            return _wanted(slot, event, now, debounce_s, longest_wait_s), ()
         case Due() if not is_running and slot.due_at is not None and slot.due_at <= now:
             return _due(slot, event, now)
         case Beat() if is_running and _is_of(slot, event):
@@ -172,7 +172,9 @@ def dead_wait_s(count: int) -> float:
     return min(DEAD_WAIT_S * 2.0 ** min(count - 1, 10), LONGEST_DEAD_WAIT_S)
 
 
-def _wanted(slot: Slot, event: Wanted, now: float, quiet_s: float, longest_wait_s: float) -> Slot:
+def _wanted(
+    slot: Slot, event: Wanted, now: float, debounce_s: float, longest_wait_s: float
+) -> Slot:
     full = event.full or slot.full
     if slot.lease_until is not None:
         return replace(slot, wanted_sha=event.head, full=full)
@@ -188,7 +190,7 @@ def _wanted(slot: Slot, event: Wanted, now: float, quiet_s: float, longest_wait_
         slot,
         wanted_sha=event.head,
         first_wanted_at=first,
-        due_at=min(now + quiet_s, first + longest_wait_s),
+        due_at=min(now + debounce_s, first + longest_wait_s),
         full=full,
         # A new head has its own attempts.
         **({} if event.head == slot.run_sha else {"run_id": "", "run_sha": "", "attempt": 0}),

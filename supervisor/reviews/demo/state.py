@@ -1,7 +1,4 @@
-"""What the forge holds: repositories, pull requests, issues, tokens, webhooks; and its git.
-
-Apart from `forge`, so that what is said on it can be, too.
-"""
+"""What the forge holds: repositories, pull requests, issues, tokens, webhooks; and its git."""
 
 import subprocess
 from dataclasses import dataclass, field

@@ -53,7 +53,8 @@ class Installed(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class PullFacts(msgspec.Struct, frozen=True, kw_only=True):
-    """A pull request as its forge describes it. `base_ref` and `head_ref` are branch names."""
+    """A pull request as its forge describes it. `base_ref` and `head_ref` are branch names,
+    `author` is a login; `is_fork`: its head lies in another repository than its base."""
 
     number: int
     title: str

@@ -1,6 +1,6 @@
 """Calls to GitHub's API: tokens for one act each, pages, GraphQL, limits, and what went wrong.
 
-Apart from `github`, which knows the calls themselves. A token is minted for each act, for one
+`github` knows the calls themselves. A token is minted for each act, for one
 repository and what the act needs, and is kept nowhere. Calls wait for GitHub's limits, and none is
 dropped: docs.github.com/rest, "Rate limits", secondary limits on requests that create content.
 """

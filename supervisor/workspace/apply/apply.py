@@ -99,8 +99,6 @@ class Applier:
                 action, self._mover.check(action, request_id), request_id, use
             )
 
-    # -- the same in steps, for several changes that happen together: check all, stage all, then th
-
     def sharing_syncs(self) -> contextlib.AbstractContextManager[None]:
         """Sync each folder once, at the end of this block: effects in it aren't settled before."""
         return self._placer.sharing_syncs()

@@ -328,7 +328,7 @@ def _is_of_person(error: GatehouseError | OSError) -> bool:
 
 @contextlib.contextmanager
 def _about(name: str) -> Iterator[None]:
-    """Return the path that a failure is about."""
+    """Name the path that a failure in the block is about."""
     try:
         yield
     except Exception as error:

@@ -18,7 +18,7 @@ from collections.abc import Awaitable, Callable, Iterable
 
 from supervisor.workspace.disk.beneath import PathError, Root
 
-QUIET_S = 0.05
+DEBOUNCE_S = 0.05
 LONGEST_BATCH_S = 0.3
 READ_BYTES = 64 * 1024
 # Each watch holds about a kilobyte of the kernel's memory, and the user's editor needs some of its
@@ -152,8 +152,8 @@ class Watcher:
         longest_wait_s: float,
         meanwhile: Callable[[set[str]], Awaitable[object]] | None = None,
     ) -> set[str] | None:
-        """Return the folders with events since the last call, once it is quiet for QUIET_S or after
-        LONGEST_BATCH_S.
+        """Return the folders with events since the last call, once it is quiet for DEBOUNCE_S or
+        after LONGEST_BATCH_S.
 
         None: anything may have happened anywhere. Empty: nothing was reported within
         `longest_wait_s`. `meanwhile` is called, while it gets quiet, with names that came or were
@@ -174,7 +174,7 @@ class Watcher:
                     while not is_quiet:
                         if meanwhile is not None and (telling is None or telling.done()):
                             telling = tasks.create_task(self._tell(meanwhile))
-                        is_quiet = not await self._more_within(QUIET_S)
+                        is_quiet = not await self._more_within(DEBOUNCE_S)
             self._is_over = True
         self._event.clear()
         self._reads = 0

@@ -15,7 +15,7 @@ from supervisor.workspace.disk.beneath import Root
 from supervisor.workspace.disk.watch import Watcher
 from tests.workspace.conftest import Desk
 
-QUIET_S = 0.5
+DEBOUNCE_S = 0.5
 
 
 @pytest.fixture
@@ -204,7 +204,7 @@ async def watched(
 ) -> AsyncIterator[tuple[Watcher, Path]]:
     # Longer than a busy machine keeps this process from running: what a batch holds is told by
     # events, not by that.
-    monkeypatch.setattr(watch, "QUIET_S", QUIET_S)
+    monkeypatch.setattr(watch, "DEBOUNCE_S", DEBOUNCE_S)
     monkeypatch.setattr(watch, "LONGEST_BATCH_S", 60.0)
     (tmp_path / "folder").mkdir()
     root = Root(tmp_path)
@@ -250,7 +250,7 @@ async def test_a_batch_ends_after_what_was_told(watched: tuple[Watcher, Path]) -
 
     (folder / "file").write_text("")
     batch = asyncio.create_task(watcher.batch(5.0, meanwhile))
-    done, _ = await asyncio.wait([batch], timeout=2 * QUIET_S)
+    done, _ = await asyncio.wait([batch], timeout=2 * DEBOUNCE_S)
     assert not done
     over.set()
     await batch

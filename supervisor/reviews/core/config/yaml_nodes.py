@@ -1,8 +1,8 @@
 """Parser from a strict subset of YAML to nodes that know their lines, with every fault at once.
 
-Apart from `core.text.policy_yaml`, which ends at the first fault and takes every scalar for text:
-here a whole number, a truth value and a quoted text are told apart. No alias, anchor or tag, no key
-twice, one document; the work is bounded by the length of the text.
+Unlike `core.text.policy_yaml`, it goes on after a fault, and not every scalar is text: a whole
+number, a truth value and a quoted text are told apart. No alias, anchor or tag, no key twice, one
+document; the work is bounded by the length of the text.
 """
 
 from collections.abc import Iterable

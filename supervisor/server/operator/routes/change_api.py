@@ -1,7 +1,6 @@
 """Routes of one changed file's card: some of its hunks approved, and its images.
 
-The operator's alone: the agent's app has none of these. They are apart from `operator_api`
-because what they answer is made by the session's workspace, not by the gate alone. Each handler
+The operator's alone: the agent's app has none of these. Each handler
 parses, calls one function and renders. An image is bytes of an agent's: it is served as one of
 four types that its own first bytes name, and nothing else is served.
 """

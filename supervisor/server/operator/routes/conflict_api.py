@@ -1,9 +1,9 @@
 """Routes of conflicts: what the person and the agent both changed, git's merge of it, and the two
 answers beyond yes and no.
 
-The operator's alone: the agent's app has none of these. They are apart from `operator_api`
-because both answers change the agent's copy, too. Each handler parses, calls the session's
-workspace and renders; texts are redacted and made visible here.
+The operator's alone: the agent's app has none of these. Both answers change the agent's
+copy, too. Each handler parses, calls the session's workspace and renders; texts are redacted and
+made visible here.
 """
 
 from typing import Annotated, Any, Literal

@@ -1,7 +1,7 @@
 """Routes of pushes: which refs would move, with which commits, and what they change at the remote.
 
-The operator's alone: the agent's app has none of these. It is apart from `change_api` because a
-push is read out of its staging repository by git, and answered only as a whole.
+The operator's alone: the agent's app has none of these. A push is read
+out of its staging repository by git, and answered only as a whole.
 """
 
 import asyncio
