@@ -54,6 +54,16 @@ if TYPE_CHECKING:
 FAREWELL_S = 0.5
 
 
+class _Work(NamedTuple):
+    """What the process works with, once the supervisor has said how."""
+
+    configured: Configure
+    questions: Questions
+    allowances: Allowances
+    admission: Admission
+    front: Front
+
+
 class Egress:
     """The process, from the descriptor of its channel to its end."""
 
@@ -62,11 +72,7 @@ class Egress:
         self._sessions = Sessions()
         self._likely = Likely(self._sessions, clock)
         self._ended = asyncio.Event()
-        self._configured: Configure | None = None
-        self._questions: Questions | None = None
-        self._allowances: Allowances | None = None
-        self._admission: Admission | None = None
-        self._front: Front | None = None
+        self._work: _Work | None = None
         self._link: Link | None = None
         self._tasks: asyncio.TaskGroup | None = None
         self._starting = asyncio.Lock()
@@ -88,8 +94,8 @@ class Egress:
 
     def _on_message(self, message: ToEgress, fds: list[int]) -> None:
         match message:
-            case Answer() if self._questions is not None:
-                self._questions.answered(message)  # first, since somebody waits for each
+            case Answer() if self._work is not None:
+                self._work.questions.answered(message)  # first, since somebody waits for each
             case Configure():
                 self._configure(message)
             case OpenListener() if len(fds) == 1:
@@ -99,11 +105,11 @@ class Egress:
             case CloseSession():
                 session = self._sessions.get(message.session_id)
                 self._sessions.close(message.session_id)
-                if self._allowances is not None and self._questions is not None:
-                    self._questions.closed(session.id)
+                if self._work is not None:
+                    self._work.questions.closed(session.id)
                     # The last there is to say of it: the supervisor, as it stops, waits for nothing
                     # else.
-                    self._allowances.close(session)
+                    self._work.allowances.close(session)
             case CloseConnection():
                 self._sessions.cut(
                     message.session_id, message.connection_id, message.why, message.question_id
@@ -124,31 +130,30 @@ class Egress:
         # INVARIANT: at once. This is also how a person stops everything
         # (`NetworkBroker.end_connections`).
         self._sessions.cut_what_goes_on()
-        if self._questions is not None:
-            self._questions.deny_all()
+        if self._work is not None:
+            self._work.questions.deny_all()
         self._sessions.stop_listening()
         self._ended.set()
 
     def _configure(self, message: Configure) -> None:
-        if self._configured is not None or self._link is None:
+        if self._work is not None or self._link is None:
             log.error("configured twice")
             return
-        self._configured = message
         self._sessions.start = message.start
-        self._questions = Questions(message.hold_s)
-        self._questions.link = self._link
-        self._allowances = Allowances(self._questions, self._sessions, self._clock)
+        questions = Questions(self._link, message.hold_s)
+        allowances = Allowances(questions, self._sessions, self._clock)
         resolver = Resolver(self._clock, message.names)
-        self._admission = Admission(self._questions, resolver, self._clock, self._allowances)
-        Progress(self._sessions, self._questions.tell).start()
-        self._front = Front(
+        admission = Admission(questions, resolver, self._clock, allowances)
+        Progress(self._sessions, questions.tell).start()
+        front = Front(
             self._sessions,
-            self._admission,
+            admission,
             self._likely,
             self._look_inside,
             self._clock,
             message.model_hosts,
         )
+        self._work = _Work(message, questions, allowances, admission, front)
         try:
             self._link.send(Ready())
         except LinkDownError:
@@ -159,20 +164,19 @@ class Egress:
         wait."""
         async with self._starting:
             if self._inspector is None:
-                assert self._configured is not None
-                assert self._questions is not None
-                assert self._admission is not None
+                assert self._work is not None
                 # In a thread, so that tunnels go on while mitmproxy is imported.
                 found = await asyncio.to_thread(_import_inspector)
+                configured, questions, _, admission, _ = self._work
                 self._inspector = await found.start(
-                    self._configured, self._sessions, self._questions, self._admission, self._clock
+                    configured, self._sessions, questions, admission, self._clock
                 )
             return self._inspector
 
     def _forbid(self, endpoints: frozenset[tuple[str, int]]) -> None:
         self._likely.forget()
-        if self._admission is not None:
-            self._admission.forbid(endpoints)
+        if self._work is not None:
+            self._work.admission.forbid(endpoints)
         loop = asyncio.get_running_loop()
         assert isinstance(loop, PinnedLoop)
         loop.forbidden = endpoints
@@ -181,7 +185,7 @@ class Egress:
 
     def _open_listener(self, message: OpenListener, fd: int) -> None:
         session = self._sessions.get(message.session_id)
-        if self._tasks is None or self._front is None or message.listener_id in session.servers:
+        if self._tasks is None or self._work is None or message.listener_id in session.servers:
             log.error("listener out of place", session=session.id)
             return
         try:
@@ -191,12 +195,12 @@ class Egress:
             return
         # From now on, since it may be closed again before its task begins.
         starting = session.servers[message.listener_id] = Starting()
-        listen = self._listen(self._front, self._tasks, session, message, sock, starting)
+        listen = self._listen(self._work, self._tasks, session, message, sock, starting)
         self._tasks.create_task(listen, name=f"listen-{session.id}")
 
     async def _listen(
         self,
-        front: Front,
+        work: _Work,
         tasks: asyncio.TaskGroup,
         session: EgressSession,
         message: OpenListener,
@@ -207,12 +211,17 @@ class Egress:
         this task."""
 
         def serve(client: ClientEnd) -> None:
-            served = front.serve(session, client, is_redirected=message.kind == "door")
+            served = work.front.serve(session, client, is_redirected=message.kind == "door")
             tasks.create_task(served, name=f"client-{session.id}")
 
         try:
             if message.kind == "names":
-                await self._answer_names(session, message.listener_id, sock, starting)
+                # In a thread, so that tunnels go on while dnspython is imported.
+                name_server = await asyncio.to_thread(_import_name_server)
+                refuse = functools.partial(work.admission.refused_name, session.id)
+                names = name_server(sock, session.names, session.share, refuse)
+                _serves(session, message.listener_id, starting, names)
+                await names.serve()
             else:
                 server = await asyncio.get_running_loop().create_server(
                     lambda: ClientEnd(serve), sock=sock
@@ -224,17 +233,6 @@ class Egress:
             )
             session.servers.pop(message.listener_id, starting).close()
             sock.close()
-
-    async def _answer_names(
-        self, session: EgressSession, listener_id: int, sock: socket.socket, starting: Starting
-    ) -> None:
-        assert self._admission is not None
-        refuse = functools.partial(self._admission.refused_name, session.id)
-        # In a thread, so that tunnels go on while dnspython is imported.
-        name_server = await asyncio.to_thread(_import_name_server)
-        server = name_server(sock, session.names, session.share, refuse)
-        _serves(session, listener_id, starting, server)
-        await server.serve()
 
 
 class _Listener(NamedTuple):

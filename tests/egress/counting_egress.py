@@ -17,7 +17,7 @@ from supervisor.egress import app
 obey = app.Egress._on_message
 
 def held(egress):
-    questions, sessions = egress._questions, egress._sessions.all()
+    questions, sessions = egress._work.questions, egress._sessions.all()
     facts = dict(
         tasks=len(asyncio.all_tasks()),
         files=len(os.listdir("/proc/self/fd")),
@@ -26,7 +26,7 @@ def held(egress):
         questions=len(questions._open) + sum(questions._per_session.values()),
         message_bytes=sum(one.message_bytes for one in sessions),
         wide=sum(len(one.wide) for one in sessions),
-        draws=len(egress._allowances._draws),
+        draws=len(egress._work.allowances._draws),
     )
     if egress._inspector is not None:
         meter = egress._inspector._master.addons.chain[0]._meter

@@ -94,8 +94,7 @@ class EgressEnd:
 
     def __init__(self, up: Wire) -> None:
         self.sessions = Sessions()
-        self.questions = Questions(HOLD_S)
-        self.questions.link = cast("Any", up)
+        self.questions = Questions(cast("Any", up), HOLD_S)
         self.allowances = Allowances(self.questions, self.sessions, RealClock())
 
     def obey(self, message: ToEgress) -> None:

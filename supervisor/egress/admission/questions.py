@@ -146,8 +146,8 @@ def given_back(session_id: str, back: Mapping[Kind, int]) -> Used:
 class Questions:
     """All open questions of this process."""
 
-    def __init__(self, hold_s: float) -> None:
-        self.link: Link | None = None
+    def __init__(self, link: Link, hold_s: float) -> None:
+        self._link: Link | None = link  # None once the supervisor is gone
         self._hold_s = hold_s
         self._ids = itertools.count(1)
         self._open: dict[int, asyncio.Future[Answer]] = {}
@@ -160,12 +160,12 @@ class Questions:
     @property
     def is_busy(self) -> bool:
         """Return whether new questions are refused because the supervisor doesn't keep up."""
-        return self.link is not None and self.link.is_full
+        return self._link is not None and self._link.is_full
 
     @property
     def is_alone(self) -> bool:
         """Return whether the supervisor is gone: nothing is let through any more."""
-        return self.link is None
+        return self._link is None
 
     async def ask(
         self,
@@ -222,7 +222,7 @@ class Questions:
         if self.is_busy:
             answered(BUSY)
             return
-        if self.link is None or len(self._open) >= MOST_OPEN:
+        if self._link is None or len(self._open) >= MOST_OPEN:
             answered(denied("the supervisor can't be asked", "try again when Gatehouse runs"))
             return
         loop = asyncio.get_running_loop()
@@ -240,7 +240,7 @@ class Questions:
 
         future.add_done_callback(done)
         try:
-            self.link.send(
+            self._link.send(
                 Draw(question_id=question_id, session_id=session_id, kind=kind, wanted=wanted)
             )
         except (LinkDownError, ValueError):
@@ -258,7 +258,7 @@ class Questions:
         self, connection: ClientConnection, message: Callable[[int], Question | Reserve]
     ) -> Answer:
         session_id = connection.session.id
-        if self.link is None:
+        if self._link is None:
             return GONE
         if self.is_busy:
             return BUSY
@@ -269,7 +269,7 @@ class Questions:
         self._open[question_id] = future
         self._per_session[session_id] += 1
         try:
-            self.link.send(message(question_id))
+            self._link.send(message(question_id))
             answer = await self._first(future, connection, question_id)
             # INVARIANT: an allow that came together with the end of the channel, and was there
             # before that was known, lets nothing out.
@@ -336,7 +336,7 @@ class Questions:
 
     def deny_all(self) -> None:
         """Deny everything that waits: the supervisor is gone."""
-        self.link = None
+        self._link = None
         for future in self._open.values():
             if not future.done():
                 future.set_result(GONE)
@@ -361,10 +361,10 @@ class Questions:
         always: bool = False,
     ) -> bool:
         """Send a report. Return whether it could be sent."""
-        if self.link is None:
+        if self._link is None:
             return False
         try:
-            self.link.send(message, always=always)
+            self._link.send(message, always=always)
         except (LinkDownError, ValueError):
             return False
         return True

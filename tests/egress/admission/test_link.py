@@ -22,7 +22,6 @@ ACTION = Network(operation="connect", host="a.test", port=443)
 
 async def test_answers_come_by_question_and_the_end_is_told_once() -> None:
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-    questions = Questions(hold_s=20)
     ends: list[str] = []
     ended = asyncio.Event()
 
@@ -30,7 +29,8 @@ async def test_answers_come_by_question_and_the_end_is_told_once() -> None:
         ends.append("once")
         ended.set()
 
-    questions.link = Link(ours, lambda answer, _: questions.answered(cast("Answer", answer)), end)
+    link = Link(ours, lambda answer, _: questions.answered(cast("Answer", answer)), end)
+    questions = Questions(link, hold_s=20)
     connection = ClientConnection("s/1", EgressSession("s"), cast("asyncio.Transport", None), 0.0)
     asking = [asyncio.create_task(questions.ask(connection, ACTION)) for _ in range(2)]
     await asyncio.sleep(0)

@@ -123,8 +123,7 @@ async def test_what_a_call_used_is_told_however_much_waits(
     monkeypatch.setattr("supervisor.egress.admission.link.MOST_QUEUED", 5)
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     link = Link(theirs, lambda *_: None, lambda _: None)
-    asked = Questions(hold_s=1.0)
-    asked.link = link
+    asked = Questions(link, hold_s=1.0)
     try:
         while is_full and not link.is_full:
             link.send(Used(session_id="s", requests=1, bytes_out=1))

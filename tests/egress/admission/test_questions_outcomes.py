@@ -31,9 +31,7 @@ class Told:
 
 
 def questions(told: Told) -> Questions:
-    made = Questions(hold_s=1.0)
-    made.link = told  # type: ignore[assignment]
-    return made
+    return Questions(told, hold_s=1.0)  # type: ignore[arg-type]
 
 
 def settle(asked: Questions, *question_ids: int) -> None:
