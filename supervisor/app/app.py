@@ -5,7 +5,7 @@
     stop    sessions (denied, last pass, agents ended) -> operator's clients told -> egress -> hits,
             audit, lock
 
-`run_session` is one session from its start to its end, and `handle_signals` what ends a supervisor.
+`run_session` runs one session from start to end; `handle_signals` ends a supervisor on a signal.
 """
 
 import asyncio
@@ -72,22 +72,24 @@ class Supervisor:
         return self._door.port
 
     def login_url(self) -> str:
-        """A URL that signs one browser in, once."""
+        """Return a URL that signs one browser in, once."""
         return self.auth.login_url()
 
     @property
     def stopping(self) -> bool:
-        """Return whether somebody asked for the end."""
+        """Return whether shutdown was requested."""
         return self._stop.is_set()
 
     def request_stop(self, *, is_hurried: bool = False) -> None:
-        """Begin the orderly end; for signal handlers. `is_hurried`: wait for no review."""
+        """Begin an orderly shutdown; for signal handlers. `is_hurried`: don't wait for running
+        reviews.
+        """
         self._stop.set()
         if is_hurried:
             self.hurry.set()
 
     async def wait_for_stop(self) -> None:
-        """Return when somebody asked for the end."""
+        """Wait until shutdown is requested."""
         await self._stop.wait()
 
     async def __aenter__(self) -> "Supervisor":
@@ -264,8 +266,9 @@ class Supervisor:
 async def run_session(
     supervisor: Supervisor, wanted: StartSession, started: Callable[[str], None]
 ) -> int:
-    """Run one session to its end; the exit code of `gatehouse run`: the agent's own, 0 where
-    MAX_UPTIME or a person ended it."""
+    """Run one session to its end. Return the exit code of `gatehouse run`: the agent's, or 0 where
+    MAX_UPTIME or a person ended it.
+    """
     sessions = supervisor.parts.sessions
     session = await sessions.start(wanted)
     started(session.id)
@@ -289,8 +292,9 @@ async def run_session(
 
 
 def handle_signals(supervisor: Supervisor) -> None:
-    """SIGTERM, SIGINT and SIGHUP end the supervisor in order. SIGINT, or a second signal, waits
-    for no review under way."""
+    """Shut down in order on SIGTERM, SIGINT and SIGHUP. SIGINT, or a second signal, doesn't wait
+    for running reviews.
+    """
     loop = asyncio.get_running_loop()
 
     def stop(number: int) -> None:

@@ -1,4 +1,4 @@
-"""Does what an agent asked for: commands, saved rules. Each acts on a grant only.
+"""Channels carry out what an agent asked for. Each acts on a grant only.
 
 Channels never import each other. Start with `exec`.
 """

@@ -1,7 +1,7 @@
-"""Takes an agent's branch into the host's repository, as a branch. The person's own act.
+"""Takes an agent's branch into the host's repository, when the person says so.
 
-INVARIANT: the checked-out tree, the index and existing branches stay as they are: the branch is a
-new one, or one of ours that only moves on.
+INVARIANT: the checked-out tree, the index and existing branches stay as they are: the branch is
+new, or one of ours that is fast-forwarded.
 """
 
 import asyncio
@@ -28,8 +28,8 @@ class Branches:
 
     async def take(self, session_id: str, branch: str, *, by: str) -> TakenBranch:
         """Take a branch of a session's copy, the checked-out one where `branch` is empty.
-        `RefusedError` where there is none such, or it has no commits that the host's repository
-        lacks."""
+        `RefusedError` if there is no such branch, or the host's repository has all its commits.
+        """
         async with self._turns[session_id]:
             staging = await self._commits.staging(session_id, ".")
             theirs = await staging.host_branches()

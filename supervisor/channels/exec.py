@@ -1,8 +1,8 @@
 """Runs approved command lines in a tool sandbox of their own.
 
-Own namespaces over the same private copy, so that code under review can't tamper with the
-agent's loop or read its token. The command sees the proxy like the agent does;
-the agent's API isn't there.
+The sandbox has its own namespaces over the same private copy, so that code under review can't
+tamper with the agent's loop or read its token. The command can reach the proxy, but not the agent's
+API.
 """
 
 import asyncio
@@ -69,7 +69,7 @@ class ExecBroker:
                 running.add_done_callback(self._running[request.session_id].discard)
 
     def stop_session(self, session_id: str) -> None:
-        """Kill the commands that run for a session: whoever asked for them is gone."""
+        """Kill a session's running commands: the agent that asked for them is gone."""
         for running in self._running.get(session_id, ()):
             running.cancel()
 

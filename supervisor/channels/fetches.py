@@ -1,9 +1,9 @@
-"""Carries out fetches and pulls: the person's own git reads the remote, and what came is put into
-the private copy by git in a tool sandbox.
+"""Carries out fetches and pulls: the person's own git reads the remote, and git in a tool sandbox
+puts the objects into the private copy.
 
     remote --person's git--> staging --pack--> private copy: objects, remote-tracking refs
 
-The host meets the network rules first. No sandbox sees the person's credentials or the remote.
+The network rules judge the host first. No sandbox sees the person's credentials or the remote.
 """
 
 import asyncio
@@ -42,8 +42,9 @@ class Fetches:
         self._hold_s = hold_s
 
     async def planned(self, session_id: str, action: Git) -> Git:
-        """Return the action with where it goes. `RefusedError` where it can't be done, or the
-        network rules deny the host."""
+        """Return the action with its destination. `RefusedError` where it can't be done, or the
+        network rules deny the host.
+        """
         try:
             check_flags(action)
         except ValueError as error:
@@ -58,7 +59,7 @@ class Fetches:
         return msgspec.structs.replace(action, url=shown_url(remote.url))
 
     async def carry_out(self, request: Request, action: Git) -> None:
-        """Do what a ready request asks for, and settle it with what came."""
+        """Carry out a ready request, and settle it with the result."""
         grant = self._gate.claim(request.id, request.session_id)
         if isinstance(grant, Refused):
             return

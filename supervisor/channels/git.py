@@ -5,7 +5,7 @@
     approved   git pushes these object ids, on condition that the remote is as it was shown
 
 The agent's git runs in a tool sandbox and only yields a pack; git outside never reads the private
-copy. The person's credentials are used outside alone: no sandbox sees them.
+copy. The person's credentials are used only outside: no sandbox sees them.
 """
 
 import asyncio
@@ -113,8 +113,9 @@ class GitBroker:
         return updates
 
     async def card(self, request: Request) -> PushCard:
-        """Return what a push would move, out of its staging repository. `UserError` where the
-        request is none, or there is nothing of it."""
+        """Return what a push would move, from its staging repository. `UserError` if the request
+        isn't a push, or nothing of it is left.
+        """
         action = request.action
         if not isinstance(action, Git) or not action.updates:
             raise UserError("this is no push that could be shown", "see what its request says")
@@ -122,7 +123,9 @@ class GitBroker:
         return await push_card(staging, action, self._gate.redactor)
 
     async def carry_out(self, request: Request) -> None:
-        """Do what a ready request shows, and settle it with what git and the remote said."""
+        """Carry out a ready request as shown, and settle it with the output of git and
+        the remote.
+        """
         action = self._gate.queue.action_of(request)
         assert isinstance(action, Git)
         if action.operation in OPERATIONS:

@@ -1,12 +1,12 @@
-"""A clean bare repository of our own, which commits leave the private copy through.
+"""A clean bare repository of our own, through which commits leave the private copy.
 
     remote --fetch--> staging <--pack-- private copy (git runs in a tool sandbox)
                       staging --push--> remote, with the person's credentials
 
 Only objects come from the private copy, checked as they arrive; never its hooks, filters,
-configuration or alternates. What the host's repository has is borrowed, not copied. Where a remote
-is spoken to, the person's own configuration is in force; of the host's repository only the remotes'
-addresses are read, as data (law 12).
+configuration or alternates. Objects of the host's repository are borrowed, not copied. Git contacts
+remotes with the person's own configuration; of the host's repository it reads only the remotes'
+addresses, as data (law 12).
 """
 
 import asyncio
@@ -87,7 +87,7 @@ class Staging:
         self._is_partial = False
 
     async def open(self) -> None:
-        """Make it where it isn't there yet, and have it borrow what the host's repository has."""
+        """Make it if it doesn't exist, and have it borrow the host repository's objects."""
         objects = self._host.git.common / "objects"
         await asyncio.to_thread(borrowed_from, objects)
         values = await config_of(self._host.git)
@@ -192,8 +192,9 @@ class Staging:
         return there
 
     async def listed(self, remote: Remote, *patterns: str) -> RemoteRefs:
-        """Return the remote's refs that match one of these (git-ls-remote(1)); of many a remote has
-        some for each request to merge."""
+        """Return the remote's refs that match one of these (git-ls-remote(1)); many remotes have
+        several for each merge request.
+        """
         words = ("ls-remote", "--quiet", "--symref", "--", _REMOTE, *patterns)
         found = await self._remotely(remote, *words)
         self._check(found, "the remote can't be read")
@@ -220,7 +221,7 @@ class Staging:
             self._check(dropped, "what the remote no longer has can't be dropped")
 
     async def fetch(self, remote: Remote, refs: list[str]) -> None:
-        """Get the objects of these refs of the remote's."""
+        """Fetch the objects of these refs of the remote."""
         if refs:
             place = _place_of(remote.url)
             wanted = (f"+{ref}:{place}{ref.removeprefix('refs/')}\n" for ref in refs)
@@ -232,7 +233,7 @@ class Staging:
             self._check(got, "the remote can't be read")
 
     async def push(self, remote: Remote, updates: Sequence[RefUpdate]) -> Completed:
-        """Push these objects to these refs, where each of them is as the update says."""
+        """Push these objects to these refs, if each ref is still as the update says."""
         return await self._remotely(
             remote,
             *("push", "--porcelain", "--no-verify", *(("--atomic",) if len(updates) > 1 else ())),
@@ -242,8 +243,9 @@ class Staging:
         )
 
     async def take_in(self, pack: bytes, tips: list[str], known: list[str]) -> None:
-        """Store what came out of the private copy. `RefusedError` where an object of it is broken,
-        or one is missing of what the tips need besides what is known."""
+        """Store a pack of the private copy. `RefusedError` where an object is broken, or the tips
+        need an object that is neither in it nor known.
+        """
         stored = await _stored(self._place, pack)
         self._check(stored, "the commits didn't pass git's check")
         for oid in tips:
@@ -271,7 +273,7 @@ class Staging:
         return made.stdout
 
     async def is_ancestor(self, old: str, new: str) -> bool:
-        """Return whether `new` was made on top of `old`."""
+        """Return whether `new` is a descendant of `old`."""
         return (await self._git("merge-base", "--is-ancestor", old, new)).ok
 
     async def is_commit(self, oid: str) -> bool:
@@ -309,7 +311,7 @@ class Staging:
         return (await self._git("rev-parse", "--verify", "--quiet", f"refs/taken/{oid}")).ok
 
     async def changes(self, base: str, new: str) -> tuple[TreeChange, ...]:
-        """Return in what a commit or tree differs from another."""
+        """Return the differences of a commit or tree from another."""
         words = ("diff-tree", "-r", "-z", "--raw", "--no-renames", base, new)
         return tree_changes(await self.read(*words, limit_bytes=MOST_TREE_BYTES))
 
@@ -323,7 +325,7 @@ class Staging:
         return (await self.read("rev-parse", "--verify", _COMMITTED)).decode().strip()
 
     async def keep_job(self, branch: str, oid: str) -> None:
-        """Keep a commit as what a job's branch is, whatever the private copy says."""
+        """Keep a commit as a job's branch, whatever the private copy says."""
         for ref in (f"{_JOBS}{branch}", f"refs/taken/{oid}"):
             self._check(await self._git("update-ref", ref, oid), f"`{branch}` can't be a branch")
 
@@ -359,8 +361,9 @@ class Staging:
         return head.split(b"\n", 2)[1:2] == [b"type tag"]
 
     async def base_of(self, new: str, url: str) -> str:
-        """Return what a new ref is compared with: the last commit that it has in common with the
-        own refs of the remote at a shown URL, and of no other remote, else the empty tree."""
+        """Return the base of a new ref: its last common commit with the refs of the remote at a
+        shown URL, and of no other remote, else the empty tree.
+        """
         count = f"--count={MOST_COMPARED}"
         listed = await self._git("for-each-ref", count, "--format=%(objectname)", _place_of(url))
         others = listed.stdout.decode().split()
@@ -387,8 +390,9 @@ class Staging:
     async def read(
         self, *words: str, stdin: bytes | None = None, limit_bytes: int = 1024 * 1024
     ) -> bytes:
-        """Return what a git command that only reads prints. `RefusedError` where that is more than
-        the limit, or fails."""
+        """Return the output of a read-only git command. `RefusedError` where it fails or prints
+        more than the limit.
+        """
         done = await self._git(*words, stdin=stdin, limit_bytes=limit_bytes)
         if done.truncated:
             raise RefusedError("this push is too large to be shown", "push fewer commits at once")

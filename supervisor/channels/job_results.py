@@ -1,7 +1,7 @@
-"""What comes of a maintenance job once its agent is done: tests, scope proof, commit, push.
+"""Results of a maintenance job once its agent is done: tests, scope proof, commit, push.
 
-The person said all of it when the job was started, but its effects pass the gate like any agent's:
-the tests are a command, which the person answered for then, and a push is asked.
+The person requested all of it when starting the job, but its effects pass the gate like any
+agent's: the tests are a command that starting the job approved, and a push is asked.
 """
 
 import asyncio

@@ -7,8 +7,8 @@
                          compared
     what is known        of each package, from the registry
 
-Before an approval only an index is reached that is the person's own, or that the rules allow; it is
-only read at, and no secret goes along (law 11).
+Before an approval only indexes are reached that are the person's own or that the rules allow, only
+by reads and without a secret (law 11).
 """
 
 import asyncio
@@ -84,7 +84,7 @@ class _Indexes(NamedTuple):
 
     @property
     def strange(self) -> tuple[str, ...]:
-        """Those that aren't the person's own."""
+        """Return the indexes that aren't the person's own."""
         known = _hosts(self.own)
         return tuple(url for url in self.in_force if host_of(url) not in known)
 
@@ -107,8 +107,9 @@ class PackagePlans:
         self._own: dict[str, tuple[str, ...]] = {}
 
     async def planned(self, session_id: str, action: Packages) -> InstallPlan:
-        """Return what an action would do, or why that isn't known. `RefusedError` where it can't be
-        carried out."""
+        """Return what an action would do, or why that is unknown. `RefusedError` where it can't be
+        carried out.
+        """
         action = replace(action, index="", hosts=(), plan=(), notes=(), unknown=(), doubt="")
         recipe = recipe_of(action)
         if recipe is None or action.operation not in managers()[action.manager].operations:

@@ -4,9 +4,8 @@
     approved   the plan is made once more; as it was, the command runs, else it is asked again
     done       what the lock file names now is compared with the plan; a difference is a failure
 
-Install scripts don't run unless the person who approved said so, and what can't run without code of
-the project's doesn't run then. Manifest, lock file and whatever else changes goes the way of all
-changed files.
+Install scripts run only if the approving person said so, and so does anything else that needs the
+project's code. Manifest, lock file and other changes are judged like all changed files.
 """
 
 import asyncio

@@ -1,7 +1,7 @@
-"""What an install is planned from: the project's manifest and lock, out of the private copy.
+"""Inputs of an install plan: the project's manifest and lock, from the private copy.
 
 It only reads: by programs of the system, in a sandbox without a network (`InstallSandbox.read`).
-What of the files a plan may see is decided in `core.packages.plan_inputs`.
+`core.packages.plan_inputs` decides which parts of the files a plan may see.
 """
 
 import asyncio

@@ -1,5 +1,6 @@
-"""Turns an approved proposal of the agent's into a saved rule. Always asked: no rule can answer
-a proposal."""
+"""Turns an agent's approved proposal into a saved rule. No rule can answer a proposal: it is always
+asked.
+"""
 
 from supervisor.core.actions import Proposal
 from supervisor.core.approvals import Request
@@ -15,7 +16,7 @@ class ProposalBroker:
         self._gate = gate
 
     async def carry_out(self, request: Request) -> None:
-        """Save the rule and let it answer what waits."""
+        """Save the rule and let it answer waiting requests."""
         grant = self._gate.claim(request.id, request.session_id)
         if isinstance(grant, Refused):
             return

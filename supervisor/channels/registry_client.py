@@ -1,8 +1,8 @@
-"""Asks package registries about packages: a client of ours, through egress like everybody's.
+"""Asks package registries about packages, through egress like all traffic.
 
-It only reads (GET), without a secret, and decides nothing. A question that fails, or takes too
-long, has no answer: what it would have told is unknown then. An index may be hostile: answers come
-without a content coding, so that none grows, and each is read to what is wanted of it at once.
+It only reads (GET), without a secret, and decides nothing. If a request fails or takes too long,
+its facts are unknown. An index may be hostile: answers come without a content coding, so that none
+expands, and each is reduced at once to the facts needed.
 """
 
 import asyncio

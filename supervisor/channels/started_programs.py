@@ -1,9 +1,10 @@
-"""Deny and ask rules for whatever program a sandbox starts, where a session has them enforced.
+"""Deny and ask rules for every program that a sandbox starts, where a session enforces them.
 
-A program is judged as the command that a person would write for it, and the mode isn't for it: what
-started it was judged by that. It runs where it is started, so this only says yes or no.
+A program is judged as the command that a person would type for it. The mode doesn't apply: it
+judged the command that started the program. It runs where it is started, so this only says yes or
+no.
 
-INVARIANT: a program that nobody answered for isn't executed (law 3).
+INVARIANT: a program without an answer isn't executed (law 3).
 """
 
 import posixpath
@@ -40,7 +41,7 @@ class StartedPrograms:
         self._approved: set[_Command] = set()
 
     def judge(self, program: StartedProgram, answer: Callable[[bool], None]) -> None:
-        """Say whether the program may be executed, at once where no person is to be asked."""
+        """Return whether the program may be executed, at once where no person has to be asked."""
         commands = self._commands(program)
         decision = self._verdict(program, commands).decision
         if self._gate.rulings.why_stopped() is not None or decision == "deny":

@@ -1,5 +1,5 @@
-"""The gate: turns every ask into a recorded verdict. The only place that makes a proof.
+"""The gate: turns every ask into a recorded verdict. Only it makes grants and leases.
 
-Nothing here acts; a channel does, with the Grant or Lease it got.
-Start with `gate.Gate`, then `rulings` (kill switch, rules, own files).
+Nothing here acts; channels do, with a Grant or Lease from here. Start with `gate.Gate`, then
+`rulings` (kill switch, rules, own files).
 """

@@ -6,8 +6,8 @@
     as one     all in one transaction, offered together; reading, audit lines and telling watchers
                are done in turns around it
 
-It decides nothing: rules and the operator do. INVARIANT: each answer is a compare-and-swap: only
-what is pending still is answered.
+It decides nothing: rules and the operator do. INVARIANT: each answer is a compare-and-swap: only a
+request that is still pending is answered.
 """
 
 import contextlib
@@ -38,7 +38,7 @@ PREPARED = 100
 
 
 class Answering(NamedTuple):
-    """An answer to a request. `rule`: the one that gives it. `in_part`: as in `Request`."""
+    """An answer to a request. `rule`: the rule that gave it. `in_part`: as in `Request`."""
 
     request_id: str
     answer: Answer
@@ -48,7 +48,7 @@ class Answering(NamedTuple):
 
 
 class Answers:
-    """One per gate."""
+    """Answers the requests of one gate."""
 
     def __init__(
         self,
@@ -66,7 +66,7 @@ class Answers:
         self._unsaid: list[tuple[Event, audit_lines.LineFields]] = []
 
     def now(self, answering: Sequence[Answering], by: str) -> list[Request]:
-        """Answer those that are pending still, as one step; those answered."""
+        """Answer the requests that are still pending, in one step. Return those answered."""
         with self._queue.together():
             made = self._made(answering, by, self._clock.now())
             answered = self._queue.answer_all([request for request, _ in made])
@@ -76,7 +76,7 @@ class Answers:
         return answered
 
     async def in_turns(self, answering: Sequence[Answering], by: str) -> list[Request]:
-        """`now` for some at a time."""
+        """Call `now` for a few requests at a time."""
         answered: list[Request] = []
         async for part in slices(answering, IN_TURN):
             answered += self.now(part, by)
@@ -85,8 +85,9 @@ class Answers:
     async def as_one(
         self, answering: Sequence[Answering], by: str, *, all_of_them: bool
     ) -> list[Request]:
-        """Answer those that are pending still in one transaction, and offer them together.
-        `ChangedError` where they aren't `all_of_them`: then nothing was answered."""
+        """Answer the requests that are still pending in one transaction, and offer them together.
+        With `all_of_them`, raise `ChangedError` and answer nothing if one is no longer pending.
+        """
         at, made, lines = self._clock.now(), list[Request](), list[audit_lines.LineFields]()
         async for part in slices(answering, PREPARED):
             for request, fields in self._made(part, by, at):
@@ -108,11 +109,11 @@ class Answers:
         return answered
 
     async def rejudge(self, by: str) -> list[Request]:
-        """Answer the waiting requests that the rules, as they are now, decide. For every change of
-        the policy. Return those answered.
+        """Answer the waiting requests that the current rules decide, after a change of the policy.
+        Return those answered.
 
-        Some at a time; but of what is carried out as all or nothing, all of a session's in one
-        transaction.
+        A few at a time; but a session's requests that are carried out as all or nothing are
+        answered in one transaction.
         """
         answered: list[Request] = []
         judged_by: dict[str, Policy] = {}
@@ -143,24 +144,27 @@ class Answers:
         return Answering(request.id, said, verdict.why, verdict.rule)
 
     def close(self, why: str, *request_ids: str) -> None:
-        """End requests that nobody needs an answer to any more, in one transaction and one write
-        to the record."""
+        """End requests that no longer need an answer, in one transaction and one write to the
+        record.
+        """
         closed = self._queue.close_all(request_ids, why, self._clock.now())
         self._audit.record_all([audit_lines.request_closed(one, why) for one in closed])
 
     def close_session(
         self, session_id: str, why: str, *, keep: Callable[[Request], bool] = lambda request: False
     ) -> int:
-        """End every request of a session that is pending or ready, but those that `keep` names.
-        Return how many."""
+        """End every pending or ready request of a session, except those in `keep`.
+        Return how many.
+        """
         left = self._queue.pending(session_id) + self._queue.ready(session_id)
         closing = [request.id for request in left if not keep(request)]
         self.close(why, *closing)
         return len(closing)
 
     def complete_record(self) -> None:
-        """At start-up: write the lines that a crash kept out of the record, after the database had
-        the answer or the end that they are of."""
+        """At start-up, write audit lines missing after a crash: the database had the answer or end,
+        the record didn't yet.
+        """
         since, said = self._audit.said_of_requests(SAID_WITHIN_S)
         missing = [
             line
@@ -172,8 +176,9 @@ class Answers:
             self._audit.record_all(missing)
 
     def offer_ready(self) -> None:
-        """Offer every request that may be carried out and wasn't to its channel: at start-up,
-        after a crash."""
+        """At start-up after a crash, offer ready requests that weren't carried out to their
+        channels.
+        """
         self._handlers.offer(
             [one for one in self._queue.ready() if self._rulings.is_open(one.session_id)]
         )

@@ -1,7 +1,6 @@
 """The audit lines on requests, verdicts, effects and rules: one function writes each event.
 
-docs/record.md says what the fields mean to a reader. A line whose fields were encoded ahead is
-given these instead.
+docs/record.md explains the fields. Functions for lines with pre-encoded fields take those instead.
 """
 
 import contextlib
@@ -36,8 +35,9 @@ def verdict_given(fields: LineFields) -> tuple[Literal["verdict_given"], LineFie
 def judged(
     action: Action, verdict: Verdict, session_id: str, by: str | None = None
 ) -> dict[str, Any]:
-    """Fields of `verdict_given`; `by` is who refused, where no rules were asked. Like all of a
-    line they pass the redactor when it is written."""
+    """Return the fields of `verdict_given`; `by` is who refused, where no rules were asked. They
+    are redacted when the line is written.
+    """
     recorded, known = (
         hidden(action),
         () if isinstance(action, Network) else command_secrets.secrets_in(action),
@@ -58,7 +58,7 @@ def judged(
 def refused(
     action: Action, session_id: str, why: str, *, by: str, count: int = 1
 ) -> tuple[Literal["verdict_given"], LineFields]:
-    """The line of a refusal before any rule: of `count` that are alike, the newest."""
+    """The line of a refusal before any rule: the newest of `count` similar ones."""
     fields = judged(action, Verdict("deny", why), session_id, by)
     return verdict_given(fields | {"count": count} if count > 1 else fields)
 
@@ -80,7 +80,7 @@ def request_asked(request: Request) -> tuple[Literal["request_asked"], LineField
 
 
 def answered(request: Request, rule: str | None) -> dict[str, Any]:
-    """Fields of `request_answered`; `rule` where one gave the answer."""
+    """Return the fields of `request_answered`; `rule` where a rule gave the answer."""
     return {
         "request": request.id,
         "session": request.session_id,
@@ -99,19 +99,19 @@ def request_answered(fields: LineFields) -> tuple[Literal["request_answered"], L
 def request_superseded(
     request_id: str, newer_id: str, session_id: str
 ) -> tuple[Literal["request_superseded"], dict[str, Any]]:
-    """The line of a request whose place a newer one took."""
+    """The line of a request that a newer one superseded."""
     fields = {"request": request_id, "by": newer_id, "session": session_id}
     return "request_superseded", fields
 
 
 def request_closed(request: Request, why: str) -> tuple[Literal["request_closed"], dict[str, Any]]:
-    """The line of a request that nobody needs an answer to any more."""
+    """The line of a request that no longer needs an answer."""
     fields = {"request": request.id, "session": request.session_id, "why": why}
     return "request_closed", fields
 
 
 def ends_of(request: Request) -> list[tuple[Event, LineFields]]:
-    """The lines of how a request ended, as far as its facts say so; each says when it did."""
+    """Return lines about a request's end, as far as its facts tell, each with its time."""
     lines: list[tuple[Event, LineFields]] = []
     at = {"answered_at": request.answered_at}
     if request.superseded_by is not None:
@@ -128,14 +128,15 @@ def ends_of(request: Request) -> list[tuple[Event, LineFields]]:
 def rule_added(
     rule_id: str, effect: Effect, rule: str, *, by: str, saved_in: str, **more: Any
 ) -> tuple[Literal["rule_added"], dict[str, Any]]:
-    """The line of a saved rule; `more` says why, of which request and until when."""
+    """The line of a saved rule; `more` has the reason, the request and the expiry."""
     said = {"rule_id": rule_id, "effect": effect, "rule": rule, "by": by, "saved_in": saved_in}
     return "rule_added", said | more
 
 
 def rule_ended(rule: Rule) -> tuple[Literal["rule_ended"], dict[str, Any]]:
-    """The line of a rule that is over: `until` is the time that it was given, `for_session` the
-    session that is over."""
+    """The line of an expired rule: `until` is its expiry time, `for_session` the session that
+    ended.
+    """
     return "rule_ended", {
         "rule_id": rule.id,
         "effect": rule.effect,
@@ -146,8 +147,9 @@ def rule_ended(rule: Rule) -> tuple[Literal["rule_ended"], dict[str, Any]]:
 
 
 def begun(request: Request, *, resumed: bool) -> dict[str, Any]:
-    """Fields of `effect_started`. Who said yes stands here too: the line of the answer is missing
-    where the disk was full just then."""
+    """Return the fields of `effect_started`. They include who approved, because the answer's own
+    line is missing if the disk was full then.
+    """
     return {
         "request": request.id,
         "session": request.session_id,
@@ -160,15 +162,16 @@ def begun(request: Request, *, resumed: bool) -> dict[str, Any]:
 
 
 def effect_started(fields: LineFields) -> tuple[Literal["effect_started"], LineFields]:
-    """The line of an effect that begins, with the fields that `begun` made."""
+    """The line of a starting effect, with the fields that `begun` made."""
     return "effect_started", fields
 
 
 def effect_settled(
     grant: Grant, facts: dict[str, Any]
 ) -> tuple[Literal["effect_settled"], LineFields]:
-    """The line of what came of an effect. Long texts stay in the database, but for the end of what
-    a failed one printed."""
+    """The line of an effect's outcome. Long texts stay in the database, except the end of a failed
+    effect's output.
+    """
     return "effect_settled", {
         "request": grant.request_id,
         "session": grant.session_id,
@@ -184,7 +187,7 @@ def effect_settled(
 
 
 def record_refusal(audit: Audit, action: Action, session_id: str, why: str) -> None:
-    """Record that a channel refused by itself, before any rule. Never raises."""
+    """Record that a channel itself refused, before any rule. Never raises."""
     with contextlib.suppress(StorageError):
         audit.record_all([refused(action, session_id, why, by="gatehouse")])
 
@@ -196,7 +199,7 @@ class _Judged(NamedTuple):
 
 
 class VerdictLines:
-    """Writes the verdicts of one gate, each by itself and at once.
+    """Writes the verdicts of one gate, each at once in a line of its own.
 
     Programs connect again and again, so the fields of a connection's verdict are encoded and
     redacted once for the same action, verdict and session.

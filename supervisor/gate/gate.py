@@ -67,10 +67,10 @@ type Outcome = Literal["done", "failed"]
 
 
 class PendingWrites:
-    """Facts that the database doesn't hold yet: how often rules matched, counted in memory so
-    that a verdict costs no write, and outcomes that a full disk kept out of it.
+    """Facts not yet in the database: rule match counts, kept in memory so that a verdict costs no
+    write, and outcomes that couldn't be written because the disk was full.
 
-    `uses` is how often each rule matched, by its id, ever.
+    `uses` is how often each rule ever matched, by rule id.
     """
 
     def __init__(self, queue: ApprovalQueue, clock: Clock) -> None:
@@ -81,7 +81,7 @@ class PendingWrites:
         self.uses = {rule: hits for rule, (hits, _) in queue.read_rule_hits().items()}
 
     def count(self, rule_id: str) -> None:
-        """A rule matched."""
+        """Count a match of a rule."""
         self._hits[rule_id] += 1
         self.uses[rule_id] = self.uses.get(rule_id, 0) + 1
 
@@ -102,14 +102,16 @@ class PendingWrites:
             log.error("outcomes not stored", error=str(error), requests=list(new))
 
     def note_taken_back(self, whys: Mapping[str, str | None]) -> None:
-        """Say with requests, by id, that the operator took back what they did; None: it is in
-        force again."""
+        """Note on requests, by id, that the operator undid their effect; None: the effect is in
+        force again.
+        """
         self.write()
         self._queue.note_taken_back(whys)
 
     def write(self) -> None:
-        """Write all of it, now and then and at the end. `StorageError` where that still can't be;
-        nothing of it is lost then."""
+        """Write all of it to the database. Raise `StorageError` if that still fails; nothing is
+        lost then.
+        """
         self._queue.settle_all(self._owed, self._clock.now())
         self._owed.clear()
         if self._hits:
@@ -152,7 +154,7 @@ class _RequestTerms(NamedTuple):
 
 
 class Gate:
-    """See the module's text. One per supervisor; every method runs in the event loop."""
+    """The gate of one supervisor, as the module describes. Every method runs in the event loop."""
 
     def __init__(
         self,
@@ -189,7 +191,7 @@ class Gate:
         hold_s: float | None = None,
         superseding: str = SUPERSEDED,
     ) -> Request:
-        """Judge an action and record the request; what it became is `status(request)`.
+        """Judge an action and record the request, whose outcome is `status(request)`.
 
         An identical action that still waits is the same request; one that the operator denied in
         this session stays denied; a newer one for the same subject supersedes the older, which
@@ -234,9 +236,10 @@ class Gate:
         origin: Origin,
         held_up: bool = False,
     ) -> tuple[list[Request], dict[str, Grant]]:
-        """`ask_all`, and in the same two writes `claim` of what rules allow now: these
-        requests are used, and their grants are given by id. The caller carries out what is
-        ready, these and others. `held_up`: as in `Request`."""
+        """Do `ask_all` and, in the same two writes, `claim` what rules allow now. Claimed requests
+        are used; their grants are returned by request id. The caller carries out all that is ready.
+        `held_up`: as in `Request`.
+        """
         terms = _RequestTerms(session_id, reason, origin, claims=True, held_up=held_up)
         return self._ask_all(actions, terms, SUPERSEDED)
 
@@ -284,8 +287,9 @@ class Gate:
     def decide_by_rules(
         self, action: Action, session_id: str, *, reaching: bool = False
     ) -> Grant | Refused | None:
-        """`decide` where rules alone do; None, and nothing on record, where somebody is to be
-        asked. `reaching`: name and addresses at once (`Rulings.reaching`)."""
+        """Do `decide` by rules alone. Return None and record nothing where a person would be asked.
+        `reaching`: judge name and addresses together (`Rulings.reaching`).
+        """
         verdict = (self.rulings.reaching if reaching else self.rulings.verdict)(action, session_id)
         if verdict.decision == "ask":
             return None
@@ -308,8 +312,8 @@ class Gate:
         covers: Callable[[Verdict], bool] = lambda verdict: False,
         is_use: bool = True,
     ) -> Lease | Refused | None:
-        """Return a lease on what belongs to something already granted and still open, or the
-        rules' denial; None where a person is to be asked. The verdict is on record.
+        """Return a lease for an action within something granted that is still open, the rules'
+        denial, or None where a person has to be asked. The verdict is recorded.
 
         `covers(verdict)`: whether what was granted covers an action that the rules ask about.
         `is_use` False: the action was counted as a use of its rule when it was granted.
@@ -323,8 +327,9 @@ class Gate:
         return Lease(session_id=session_id, bound_to=action, verdict=verdict)
 
     def lease_traffic(self, session_id: str) -> Lease | Refused:
-        """Return a lease on a portion of a session's traffic, or of its model calls; a refusal
-        while everything is stopped, and once the session is over. The ledger counts the portion."""
+        """Return a lease on a portion of a session's traffic or model calls; a refusal while
+        everything is stopped and after the session's end. The ledger counts the portion.
+        """
         why = self.rulings.why_stopped()
         if why is None and not self.rulings.is_open(session_id):
             why = SESSION_ENDED
@@ -345,8 +350,9 @@ class Gate:
         origin: Origin = "agent_api",
         hold_s: float,
     ) -> Grant | Refused:
-        """Ask, wait up to `hold_s` seconds for an answer, claim. For channels that hold the
-        agent meanwhile."""
+        """Ask, wait up to `hold_s` seconds for an answer, and claim. For channels that let the
+        agent wait.
+        """
         at_once = self.decide_by_rules(action, session_id)
         if at_once is None:
             crowded, left_s = await self.repeats.until_room(action, session_id, hold_s)
@@ -368,8 +374,9 @@ class Gate:
         return self.claim(request.id, session_id)
 
     async def wait(self, request_id: str, timeout_s: float) -> Request:
-        """The request as soon as it isn't pending, or as it is when the time runs out.
-        `NotFoundError` where there is none."""
+        """Return the request once it isn't pending, or when the time runs out. `NotFoundError`
+        where there is none.
+        """
         # Look, sleep until a fact changes, look again: so a wait that begins late, or anew, misses
         # nothing.
         deadline = self._clock.monotonic() + timeout_s
@@ -406,15 +413,17 @@ class Gate:
     async def resolve_in_turns(
         self, request_ids: Sequence[str], answer: Answer, *, by: str, reason: str = ""
     ) -> list[Request]:
-        """Answer those that are pending still, some at a time, so that no other session waits
-        for all of them. Those answered."""
+        """Answer the requests that are still pending, a few at a time, so that other sessions don't
+        wait long. Return those answered.
+        """
         return await self.answers.in_turns(self._said(request_ids, answer, reason), by)
 
     async def resolve_as_one(
         self, request_ids: Sequence[str], answer: Answer, *, by: str, reason: str = ""
     ) -> list[Request]:
-        """Answer all in one transaction, and offer together what is approved. `ChangedError`
-        where one isn't pending any more."""
+        """Answer all in one transaction, and offer approved ones together. `ChangedError` where one
+        is no longer pending.
+        """
         return await self.answers.as_one(
             self._said(request_ids, answer, reason), by, all_of_them=True
         )
@@ -428,7 +437,7 @@ class Gate:
     # -- acting -----------------------------------------------------------------------------------
 
     def claim(self, request_id: str, session_id: str) -> Grant | Refused:
-        """The grant of an allowed or approved request, once; the reason why not for any other."""
+        """Return the grant of an allowed or approved request, once; for any other the refusal."""
         request = self.queue.get(request_id)
         if stopped := self.rulings.why_stopped():
             return Refused(why=stopped, request_id=request_id)
@@ -438,8 +447,9 @@ class Gate:
     async def claim_together(
         self, request_ids: Sequence[str], session_id: str
     ) -> list[Grant | Refused]:
-        """`claim` for thousands: all of them in one write to the record and one transaction, but
-        what is read, judged and encoded before it in turns."""
+        """Do `claim` for thousands of requests: one write to the record and one transaction;
+        reading, judging and encoding before it yield to the event loop.
+        """
         while True:
             policy, requests = self.rulings.policies_of(session_id).current(), list[Request]()
             refused: dict[str, Grant | Refused] = {}
@@ -485,11 +495,10 @@ class Gate:
     def resume_all(
         self, session_id: str, which: Callable[[Request], bool]
     ) -> list[tuple[Request, Grant | Refused]]:
-        """Grant anew, once, what an earlier run of the supervisor began for this session and died
-        before it knew the outcome; of that, what `which` names. Return these requests, each with
-        its grant.
+        """Grant again, once, the session's requests that an earlier supervisor began and whose
+        outcome it didn't record before it died; `which` selects them. Return each with its grant.
 
-        Only for effects that can be found done, and not be done twice.
+        Only for effects that can tell that they were already done, and so aren't done twice.
         """
         left = [
             request
@@ -502,12 +511,13 @@ class Gate:
         return [(one, grants[one.id]) for one in left]
 
     def settle(self, grant: Grant, outcome: Outcome, detail: dict[str, Any]) -> None:
-        """Record what came of an effect. It has happened: an audit that can't be written stops
-        the next one, not this."""
+        """Record an effect's outcome. Since it has happened, a failing audit log stops the next
+        effect, not this one.
+        """
         self.settle_all([(grant, outcome, detail)])
 
     def settle_all(self, settled: Iterable[tuple[Grant, Outcome, dict[str, Any]]]) -> None:
-        """`settle` for each, in one write to the record and one to the database."""
+        """Settle each, in one write to the record and one to the database."""
         redactor = self.redactor
         facts = [
             (

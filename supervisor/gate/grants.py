@@ -20,9 +20,10 @@ from supervisor.errors import RefusedError
 
 
 class Refused(msgspec.Struct, frozen=True, kw_only=True):
-    """The gate's no. `decision` is `ask` where nobody answered in time: the request stays in the
-    inbox. `is_taken`: there was an approval, and another that waited for the same answer had its
-    one grant."""
+    """The gate's refusal. `decision` is `ask` where nobody answered in time: the request stays in
+    the inbox. `is_taken`: it was approved, but another waiter for the same answer took its one
+    grant.
+    """
 
     why: str
     decision: Effect = "deny"
@@ -33,12 +34,12 @@ class Refused(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def refused_by(verdict: Verdict, request_id: str | None = None) -> Refused:
-    """Return the no of the rules."""
+    """Return the refusal that the rules gave."""
     return Refused(why=verdict.why, rule=verdict.rule, remedy=verdict.remedy, request_id=request_id)
 
 
 def unanswered(request: Request, held_s: float) -> Refused:
-    """Return the no of a request that was held in vain."""
+    """Return the refusal of a request that nobody answered in time."""
     return Refused(
         why=f"nobody answered within {held_s:g} s: {request.why}",
         decision="ask",
@@ -49,7 +50,7 @@ def unanswered(request: Request, held_s: float) -> Refused:
 
 
 def taken(request: Request) -> Refused:
-    """Return the no to the second claim on a request's one grant."""
+    """Return the refusal of a second claim on a request's one grant."""
     return Refused(
         why="it was approved once, and another exactly like it went out by that",
         rule=request.rule,
@@ -81,12 +82,12 @@ class Grant:
 
     @functools.cached_property
     def id(self) -> str:
-        """Its own id on record, once it stands there."""
+        """Return its id in the audit record, once it is recorded."""
         return os.urandom(8).hex()
 
     def use(self, action: Action) -> None:
-        """Spend the grant on `action`; `RefusedError` where it was spent before or is for something
-        else.
+        """Spend the grant on `action`; `RefusedError` if it was already spent or is for another
+        action.
 
         INVARIANT: a grant is used at most once, and only for the action that was judged (law 2).
         """
@@ -110,9 +111,9 @@ class Grant:
 
 
 class Lease:
-    """The right to go on with what belongs to something granted. Only `Gate` makes one.
+    """The right to continue within something granted. Only `Gate` makes one.
 
-    It ends when the rules that gave it change: its holder then asks for another, or ends what it
+    It ends when its rules change: the holder then asks for another lease, or ends what the lease
     covers.
     """
 
@@ -125,11 +126,11 @@ class Lease:
 
     @property
     def by_rules(self) -> bool:
-        """Return whether rules allow it, apart from what was granted before."""
+        """Return whether rules alone allow it, without the earlier grant."""
         return self.verdict.decision == "allow"
 
     def use(self, session_id: str, action: Action | None = None) -> None:
-        """Go on with `action`; `RefusedError` where the lease is for something else.
+        """Continue with `action`; `RefusedError` if the lease is for something else.
 
         INVARIANT: a lease covers only the session and the action that were judged (law 2).
         """

@@ -1,8 +1,7 @@
-"""Who carries out what became ready: each kind of request by its channel, several of a session at
-once together where it can.
+"""Hands ready requests to their channels, a session's together where the channel can.
 
-It decides nothing and makes no grant. A channel that fails takes nobody along: what it had is
-settled as failed, with the reason.
+It decides nothing and makes no grant. A failing channel affects no other: its requests are settled
+as failed, with the reason.
 """
 
 import asyncio
@@ -19,7 +18,7 @@ type GroupHandler = Callable[[Sequence[Request]], Awaitable[None]]
 
 
 class Handlers:
-    """`settle` says with requests, by id, what came of them."""
+    """`settle` records the outcomes of requests, by id."""
 
     def __init__(
         self, redactor: Redactor, settle: Callable[[Mapping[str, dict[str, Any]]], None]
@@ -31,26 +30,29 @@ class Handlers:
         self._tasks: asyncio.TaskGroup | None = None
 
     def on_ready(self, category: Category, origin: Origin, handler: ReadyHandler) -> None:
-        """Have requests of this kind carried out once they are allowed or approved."""
+        """Register a handler for requests of this kind that are allowed or approved."""
         self._each[category, origin] = handler
 
     def on_ready_together(self, category: Category, origin: Origin, handler: GroupHandler) -> None:
-        """Have several requests of one session that became ready at once carried out as all or
-        nothing."""
+        """Register a handler that carries out several requests of a session, ready at once, as all
+        or nothing.
+        """
         self._together[category, origin] = handler
 
     def is_together(self, request: Request) -> bool:
-        """Return whether such requests are carried out as all or nothing where several became
-        ready at once."""
+        """Return whether several such requests that are ready at once are carried out as all or
+        nothing.
+        """
         return (category_of(request.action), request.origin) in self._together
 
     def run_in(self, tasks: asyncio.TaskGroup) -> None:
-        """The task group that they run in; before it is known, what is ready waits for
-        `Gate.offer_ready`."""
+        """Set the task group that handlers run in. Before that, ready requests wait for
+        `Gate.offer_ready`.
+        """
         self._tasks = tasks
 
     def run(self, work: Coroutine[Any, Any, None], name: str) -> asyncio.Task[None]:
-        """Run a channel's own loop beside them. Where it fails it ends, and takes nobody along."""
+        """Run a channel's own loop beside them. If it fails, only it ends."""
         if self._tasks is None:
             work.close()
             raise RuntimeError("there is no task group yet")
@@ -61,8 +63,9 @@ class Handlers:
         return task
 
     def offer(self, requests: Sequence[Request]) -> None:
-        """Give each kind of request to its handler: together, where it takes several of a
-        session at once."""
+        """Give requests to the handlers of their kind; a session's together where the handler takes
+        several.
+        """
         groups: dict[tuple[Category, Origin, str], list[Request]] = {}
         for request in requests:
             groups.setdefault(

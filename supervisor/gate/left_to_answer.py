@@ -1,8 +1,8 @@
-"""What is left to answer once a session has ended: changes, pushes, installs and proposals.
+"""Requests left to answer after a session's end: changes, pushes, installs, proposals.
 
-Nothing waits in vain. Such requests stay answerable for a time after the end; the session's copy
-and its judging are kept for them, without agent, network or watchers. Level, not edge: what is left
-follows from the requests in the database, so that a restart finds the same.
+They stay answerable for a time; the session's copy and its policy are kept for them, without agent,
+network or watchers. Level, not edge: what is left follows from the requests in the database, so
+that a restart finds the same.
 """
 
 from collections.abc import Callable, Iterator
@@ -19,7 +19,7 @@ _PLURALS = {"push": "pushes"}
 
 
 class LeftOfSession(NamedTuple):
-    """What is left of a session that has ended, until `until` (seconds since the epoch)."""
+    """The requests left of an ended session, kept until `until` (seconds since the epoch)."""
 
     session_id: str
     requests: tuple[Request, ...]
@@ -27,7 +27,7 @@ class LeftOfSession(NamedTuple):
 
     @property
     def counts(self) -> str:
-        """Return how many of each kind, in words."""
+        """Return the number of each kind, in words."""
         found: dict[str, int] = {}
         for request in self.requests:
             word = _WORDS.get(type(request.action), "request")
@@ -39,8 +39,9 @@ class LeftOfSession(NamedTuple):
 
 
 class LeftToAnswer:
-    """The sessions that have ended and whose parts are kept. `now` gives seconds since the epoch;
-    after `keep_s` seconds nothing is kept any more."""
+    """The ended sessions whose parts are kept. `now` gives seconds since the epoch; they are kept
+    for `keep_s` seconds.
+    """
 
     def __init__(
         self, gate: Gate, queue: ApprovalQueue, now: Callable[[], float], keep_s: float
@@ -58,22 +59,22 @@ class LeftToAnswer:
         return iter(list(self._until))
 
     def add(self, session_id: str, ended_at: float | None = None) -> None:
-        """The session has ended, now or some time ago."""
+        """Keep a session that has ended, now or some time ago."""
         self._until[session_id] = (self._now() if ended_at is None else ended_at) + self._keep_s
 
     def remove(self, session_id: str) -> None:
-        """Nothing is left of it."""
+        """Forget a session: nothing is left to answer."""
         self._until.pop(session_id, None)
 
     def requests(self, session_id: str) -> tuple[Request, ...]:
-        """Return what waits for an answer, or for being carried out."""
+        """Return the requests that wait for an answer or to be carried out."""
         begun = [one for one in self._queue.unsettled() if one.session_id == session_id]
         found = [*self._queue.pending(session_id), *self._queue.ready(session_id), *begun]
         newest_first = sorted(found, key=lambda one: one.asked_at, reverse=True)
         return tuple(filter(can_wait, newest_first))
 
     def all(self) -> list[LeftOfSession]:
-        """Return what is left of every session, the longest kept first."""
+        """Return the rest of every session, the longest kept first."""
         found = [
             LeftOfSession(session_id, requests, until)
             for session_id, until in self._until.items()
@@ -82,7 +83,7 @@ class LeftToAnswer:
         return sorted(found, key=lambda one: one.until, reverse=True)
 
     def close_over(self) -> None:
-        """Close what nobody answered in time."""
+        """Close the requests that nobody answered in time."""
         for session_id, until in self._until.items():
             if until <= self._now():
                 why = f"nobody answered within {format_duration(self._keep_s)} of the session's end"

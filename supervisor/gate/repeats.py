@@ -9,9 +9,8 @@
     its clients all hung up      the card says so at once, and keeps its place for as long as it
                                  would have been held
 
-INVARIANT: nothing here allows: what comes of it is an earlier request, a denial or a wait. What was
-denied is derived from the requests in the database; only the counts that a person sees are kept
-here.
+INVARIANT: nothing here allows: the result is an earlier request, a denial or a wait. Denials are
+derived from the requests in the database; only the counts that a person sees are kept here.
 """
 
 import asyncio
@@ -49,8 +48,9 @@ MOST_READ = 1000
 
 
 class Denied(msgspec.Struct, frozen=True, kw_only=True):
-    """A wish that a person denied and that was asked again: `asked_again` times since Gatehouse
-    started. `until` None: to the end of the session."""
+    """An action that a person denied and that was asked again, `asked_again` times since Gatehouse
+    started. It stays denied until `until`; None: to the end of the session.
+    """
 
     request_id: str
     title: str
@@ -60,8 +60,9 @@ class Denied(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Quiet(msgspec.Struct, frozen=True, kw_only=True):
-    """The requests of a session that have no card. `held` are the titles of what waits for
-    room, the first of so many."""
+    """The requests of a session that have no card. `held` has the first titles of those that wait
+    for room.
+    """
 
     session_id: str
     denied: tuple[Denied, ...]
@@ -107,7 +108,7 @@ class _Session:
     titles: Counter[str] = field(default_factory=Counter)
 
     def note(self, request: Request) -> None:
-        """A request as it is now."""
+        """Note a request's current state."""
         if isinstance(request.action, FileChange):
             return
         current, like = status(request), likeness(request.action)
@@ -133,8 +134,9 @@ class _Session:
 
 
 class Repeats:
-    """One per gate. `on_change(session_id)` is called when what `quiet` says of a session may be
-    another. `close(why, request_id)` ends a request."""
+    """The repeats of one gate. `on_change(session_id)` is called when the result of `quiet` for a
+    session may have changed. `close(why, request_id)` ends a request.
+    """
 
     def __init__(
         self,
@@ -159,8 +161,9 @@ class Repeats:
     def known(
         self, action: Action, session_id: str, earlier: Request | None, hold_until: float | None
     ) -> Request | None:
-        """The earlier request that speaks for this one, counted: it waits, is approved and
-        unused, or was denied. `earlier` is the newest for exactly this action."""
+        """Return the earlier request that answers this one, and count the repeat: it waits, is
+        approved and unused, or was denied. `earlier` is the newest for exactly this action.
+        """
         if earlier is not None and status(earlier) in ("pending", "approved"):
             return self._queue.ask_again(
                 earlier.id, hold_until if status(earlier) == "pending" else None
@@ -173,8 +176,9 @@ class Repeats:
         return None
 
     def remedy_of(self, request: Request) -> str:
-        """Return what an agent may do about a request: what was said with it, else of a person's
-        denial when it may be asked again. What rules deny by now (`deny --always`) may not be."""
+        """Return the remedy for a request: its own, else, after a person's denial, when it may be
+        asked again. A request that rules now deny (`deny --always`) may not be asked again.
+        """
         if (ruled := self._ruled_out(request)) is not None:
             return ruled.remedy
         like = likeness(request.action)
@@ -192,7 +196,7 @@ class Repeats:
         return verdict if verdict.decision == "deny" else None
 
     def lift(self, request: Request, why: str) -> list[Request]:
-        """A wish that was denied may be asked again at once: the denials that no longer stand."""
+        """Let a denied action be asked again at once. Return the denials that this lifts."""
         like = likeness(request.action)
         alike = {} if like is None else self._of(request.session_id).denied.get(like, {})
         return self._queue.lift_all(list(alike or {request.id: request}), why, self._clock.now())
@@ -213,9 +217,9 @@ class Repeats:
     # -- too much at once -------------------------------------------------------------------------
 
     def crowd(self, action: Action, session_id: str) -> str | None:
-        """Return why there is no room for a card for this; None where there is, where it has
-        one, and where it was denied. What nobody waits for any more is ended where it takes the
-        room."""
+        """Return why there is no room for this action's card; None where there is room, it has a
+        card, or it was denied. Requests that nobody waits for are ended if they take the room.
+        """
         waiting = self._of(session_id).waiting
         mark = fingerprint(action)
         if any(mark == one.fingerprint for one in waiting.values()):
@@ -257,8 +261,9 @@ class Repeats:
         session_id: str,
         hold_s: float,
     ) -> tuple[Refused | None, float]:
-        """Wait, at most `hold_s` seconds, while this would be asked and there is no room for its
-        card: the refusal where there is none still, and how many seconds are left."""
+        """Wait up to `hold_s` seconds for room for this action's card, as long as it would be
+        asked. Return the refusal if there is still none, and the seconds left.
+        """
         deadline = self._clock.monotonic() + hold_s
         waiter = _Waiter(action, title(redacted(action, self._redactor)))
         while True:
@@ -288,12 +293,12 @@ class Repeats:
 
     @contextlib.contextmanager
     def waited_for(self, request: Request) -> Iterator[None]:
-        """Around the wait for an answer, which lasts to the limit of the request as it is now:
-        cancelled, it is that of a client that hung up. Once all did, nobody waits any more, and
-        that is shown; where others do, it lasts as long as theirs.
+        """Wrap a client's wait for an answer, which lasts to the request's current limit.
+        Cancelling means that the client hung up. Once all clients hung up, the card says so;
+        otherwise the wait lasts as long as that of the others.
 
-        INVARIANT: its place is its own for as long as it would have been otherwise: who asks and
-        hangs up in a loop makes no more cards than who waits.
+        INVARIANT: the card keeps its place for the whole hold, so a client that asks and hangs up
+        in a loop makes no more cards than one that waits.
         """
         until, is_left = request.hold_until, False
         if until is None or request.origin not in GOES_ON:
@@ -340,12 +345,11 @@ class Repeats:
             self.on_change(session_id)
 
     def held_connections(self, session_id: str) -> list[Action]:
-        """Return the connections of a session that wait for room to be asked about."""
+        """Return a session's connections that wait for room for a card."""
         return [one.action for one in self._of(session_id).held if isinstance(one.action, Network)]
 
     def turn_away(self, session_id: str, why: str) -> None:
-        """Deny these, when the session's requests change next. That it was done is for the
-        caller to record, before."""
+        """Deny these at the next change of the session's requests. The caller records it first."""
         for one in self._of(session_id).held:
             if isinstance(one.action, Network):
                 one.turned_away = why
@@ -353,8 +357,9 @@ class Repeats:
     # -- for the person ---------------------------------------------------------------------------
 
     def quiet(self) -> list[Quiet]:
-        """Return what the open sessions ask without a card, of those that do; without denials
-        that a rule took over since, for these don't run out by themselves."""
+        """Return the requests without a card of the open sessions that have any. Denials that a
+        rule took over are left out, for these don't expire.
+        """
         found = [
             self._quiet(one, session)
             for one, session in self._sessions.items()

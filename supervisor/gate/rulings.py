@@ -1,7 +1,6 @@
 """Verdicts here and now: kill switch, the policy in force for a session, our own files.
 
-Nothing here is recorded, and nothing that comes from here lets a channel act. Whatever goes wrong
-in here is a denial (law 3).
+Nothing here is recorded, and no result lets a channel act. Every failure is a denial (law 3).
 """
 
 import os
@@ -37,9 +36,9 @@ _EACH_BY_ITSELF = Verdict(decision="ask", why="name and addresses are judged eac
 
 
 class Rulings:
-    """One per gate. `policies` are the supervisor's, `policy_sets` knows those of sessions that
-    have others. `uses` is how often each rule matched so far, by its id; it is read at each
-    verdict."""
+    """The rulings of one gate. `policies` are the supervisor's, `policy_sets` those of sessions
+    with others. `uses` is how often each rule matched so far, by rule id, read at each verdict.
+    """
 
     def __init__(
         self,
@@ -63,7 +62,7 @@ class Rulings:
         self._own_endpoints: frozenset[tuple[str, int]] = frozenset()
 
     def open_session(self, session: Session) -> None:
-        """Actions of this session may be judged from now on."""
+        """Judge this session's actions from now on."""
         self._sessions[session.id] = session
         self._set_of[session.id] = self.policy_sets.of(session)
         if session.job is not None and session.job.scope:
@@ -78,7 +77,7 @@ class Rulings:
         }
 
     def set_contained(self, session_id: str, *, is_contained: bool) -> None:
-        """Commands of this session run where they can change nothing outside, or not."""
+        """Set whether commands of this session are contained: they can change nothing outside."""
         (self._contained.add if is_contained else self._contained.discard)(session_id)
 
     def runs_contained(self, session_id: str) -> bool:
@@ -90,7 +89,7 @@ class Rulings:
         return policy.mode_of("exec") == "contained"
 
     def close_session(self, session_id: str) -> None:
-        """Everything that this session asks from now on is denied."""
+        """Deny everything that this session asks from now on."""
         self._contained.discard(session_id)
         self._sessions.pop(session_id, None)
         self._set_of.pop(session_id, None)
@@ -99,11 +98,11 @@ class Rulings:
         self.policy_sets.keep_only(self._sessions.values())
 
     def policies_of(self, session_id: str) -> PolicyFiles:
-        """The policy files that judge a session; the supervisor's where it isn't open."""
+        """Return the policy files that judge a session; the supervisor's where it isn't open."""
         return self._set_of.get(session_id, self.policies)
 
     def is_open(self, session_id: str) -> bool:
-        """Return whether the session may ask at all."""
+        """Return whether the session is open, so that it may ask at all."""
         return session_id in self._sessions
 
     def forbid_endpoints(self, endpoints: frozenset[tuple[str, int]]) -> None:

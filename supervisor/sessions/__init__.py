@@ -1,4 +1,4 @@
 """One bounded run of one agent, from its private copy to its last pass.
 
-Start with `session_manager`; `surroundings` holds what stands around one session.
+Start with `session_manager`; `surroundings` holds the channels and sockets around one session.
 """

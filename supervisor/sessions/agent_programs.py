@@ -1,7 +1,7 @@
 """Find the programs of the agents that Gatehouse knows, or install them.
 
-A program on the person's search path is used as it is. Else the version that agent_image/cli locks
-is installed by npm into a cache of our own: hashes are checked, and no script of a package runs.
+A program on the person's PATH is used as it is. Else npm installs the version that agent_image/cli
+locks into our own cache: hashes are checked, and no package script runs.
 """
 
 import contextlib
@@ -24,7 +24,7 @@ PLACE = "/opt/gatehouse/agents"
 
 
 class FoundProgram(NamedTuple):
-    """`path` inside of a sandbox that has `binds`. `where` says where it comes from."""
+    """`path` is its path inside a sandbox with `binds`; `where` says where it comes from."""
 
     path: str
     binds: tuple[tuple[Path, str], ...]
@@ -32,8 +32,7 @@ class FoundProgram(NamedTuple):
 
 
 def find(name: AgentName, search_path: str, settings: Settings) -> FoundProgram | None:
-    """Return an agent's program; None where there is none. Of containers, it is what their image
-    has."""
+    """Return an agent's program; None where there is none. In containers it is the image's."""
     agent = AGENTS[name]
     if settings.backend == "compose":
         path = f"/usr/local/bin/{agent.program}"
@@ -50,13 +49,13 @@ def find(name: AgentName, search_path: str, settings: Settings) -> FoundProgram 
 
 
 def available(settings: Settings) -> dict[AgentName, str]:
-    """Return the titles of the agents whose programs this supervisor finds, by name."""
+    """Return the titles of the agents whose programs are found, by name."""
     path = environment.search_path()
     return {name: AGENTS[name].title for name in NAMES if find(name, path, settings) is not None}
 
 
 async def install(name: AgentName) -> None:
-    """Install an agent's program, of the version that is locked. `UserError` where it can't be."""
+    """Install the locked version of an agent's program. `UserError` where that fails."""
     agent, place = AGENTS[name], folder(name)
     npm = shutil.which("npm", path=environment.search_path())
     if npm is None:
@@ -94,7 +93,7 @@ def folder(name: AgentName) -> Path:
 
 
 def no_key(name: AgentName) -> str:
-    """Return that there is no key for an agent, and that its login isn't one."""
+    """Return the error for an agent without a key: its login isn't one."""
     agent = AGENTS[name]
     unset = " and ".join(agent.keys) + (" is" if len(agent.keys) == 1 else " are")
     said = f"there is no key for {agent.title}: {unset} not set"

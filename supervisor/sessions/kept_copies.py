@@ -1,8 +1,8 @@
 """Bounds the disk that copies of ended sessions use.
 
-A copy is kept for what was left to answer, for `resume`, `take` and undo. Above the bound the
-oldest go, but never one of a session that runs, or that something is left of. Output, review and
-record of a session stay.
+A copy is kept for requests left to answer, `resume`, `take` and undo. Above the bound the oldest
+are removed, but never that of a session that runs or has requests left. Output, review and record
+of a session stay.
 """
 
 import asyncio
@@ -52,7 +52,7 @@ class KeptCopies:
         return removed
 
     async def drop(self, session_id: str) -> None:
-        """Remove one copy: nobody will look at it any more."""
+        """Remove one copy that nobody needs any more."""
         if not self._is_needed(session_id):
             await _remove(self._folder / session_id)
             self._sizes.pop(session_id, None)

@@ -1,9 +1,9 @@
 """Read the values of named secrets: from files, the environment or commands.
 
-At the supervisor's start and as the files are saved. It decides nothing about where they go
-(`core.network.credentials`), and keeps them in memory only: it hands them to egress and to the
-redactor, never to a process's arguments or environment, a log line or an error. A secret that can't
-be read is an error: Gatehouse doesn't start with less than was asked for.
+It reads them at the supervisor's start and when their files change. It doesn't decide where they go
+(`core.network.credentials`), and keeps them in memory only: it gives them to egress and the
+redactor, never to a process's arguments or environment, a log line or an error. If a secret can't
+be read, Gatehouse doesn't start.
 """
 
 import errno
@@ -56,7 +56,7 @@ class Named(NamedTuple):
 
 
 class NamedSecrets:
-    """All of one supervisor; none until they are loaded."""
+    """The named secrets of one supervisor; none until they are loaded."""
 
     def __init__(self) -> None:
         self._named: list[Named] = []
@@ -67,8 +67,8 @@ class NamedSecrets:
         """Read the secrets that the file names; none where there is no file. `UserError` names the
         credential that can't be used.
 
-        Read again, a name keeps its placeholder, which running sandboxes have. An error leaves all
-        as it was.
+        Loading again keeps each name's placeholder, which running sandboxes have. An error changes
+        nothing.
         """
         found: list[Named] = []
         bindings = _bindings(file)
@@ -103,18 +103,18 @@ class NamedSecrets:
 
     @property
     def value_files(self) -> list[Path]:
-        """Return the files of the values, as the file said when last read, whether all of it could
-        be used or not."""
+        """Return the value files named at the last reading, even if not all of it could be used."""
         return self._value_files
 
     @property
     def credentials(self) -> tuple[Credential, ...]:
-        """For egress."""
+        """Return the credentials for egress."""
         return tuple(credential for one in self._named for credential in one.credentials)
 
     def login_for(self, url: str) -> tuple[str, str] | None:
-        """Return user and password for the person's own git at a remote; None where no secret is
-        for its host. Over plain HTTP only on this machine."""
+        """Return user and password for the person's git at a remote; None where no secret is for
+        its host. Over plain HTTP only for this machine.
+        """
         try:
             parts = urlsplit(url)
             place = authority(parts.hostname or "", parts.port or DEFAULT_PORTS[parts.scheme])
@@ -129,7 +129,7 @@ class NamedSecrets:
 
     @property
     def variables(self) -> dict[str, str]:
-        """For the sandbox: placeholders only."""
+        """Return the variables for the sandbox: placeholders only."""
         found: dict[str, str] = {}
         for one in self._named:
             found |= environment_of(one.binding, one.placeholder)

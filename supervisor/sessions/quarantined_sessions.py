@@ -1,7 +1,7 @@
 """Parts around a session in quarantine: its copy, what it reviews, and its answer.
 
-Its sandbox sees empty folders in the place of the workspace; what it may read of the copy comes
-from `workspace.quarantines`.
+Its sandbox sees empty folders instead of the workspace; `workspace.quarantines` serves what it may
+read of the copy.
 """
 
 import asyncio
@@ -33,8 +33,9 @@ type KeepAnswer = Callable[[str, dict[str, Any]], object]
 
 
 class QuarantinedSessions:
-    """Those of one supervisor. `folder` has a folder for each session. `keep_answer` keeps what
-    stands of an answer with its session."""
+    """The sessions in quarantine of one supervisor. `folder` has a folder for each session;
+    `keep_answer` stores a checked answer with its session.
+    """
 
     def __init__(self, quarantines: Quarantines, folder: Path, keep_answer: KeepAnswer) -> None:
         self._quarantines = quarantines
@@ -44,7 +45,9 @@ class QuarantinedSessions:
         self._to_answer: set[str] = set()
 
     def check_room(self) -> None:
-        """`NoRoomError` where as many are in quarantine as may be at once."""
+        """Raise `NoRoomError` if the most sessions that may be in quarantine at once
+        already are.
+        """
         self._quarantines.check_room()
 
     def open(self, session: Session) -> None:
@@ -83,7 +86,7 @@ class QuarantinedSessions:
         return msgspec.structs.replace(spec, home_files={**spec.home_files, CHANGE: change})
 
     async def take_answer(self, session: Session) -> None:
-        """Check what its agent said in the end, and keep what stands of it: once."""
+        """Check the agent's final answer, and keep what passes: once."""
         if session.id not in self._to_answer:
             return
         self._to_answer.remove(session.id)
@@ -99,7 +102,7 @@ class QuarantinedSessions:
         self._keep_answer(session.id, review)
 
     async def close(self, session: Session) -> None:
-        """End it: its key is overwritten, its copy removed."""
+        """End the quarantine: overwrite its key and remove its copy."""
         self._quarantines.close(session.id)
         self._changes.pop(session.id, None)
         await asyncio.to_thread(shutil.rmtree, self._own(session), ignore_errors=True)

@@ -13,8 +13,8 @@
         max_uptime: 1h
         budget: $2
 
-When a job ran last is the newest session of its name: nothing else is remembered. What was missed
-while nothing ran is made up for once. Source of the cron lines: crontab(5).
+A job's last run is the newest session of its name; nothing else is stored. Runs missed while
+`gatehouse up` was down are made up for once. Source of the cron lines: crontab(5).
 """
 
 import asyncio
@@ -46,7 +46,7 @@ _KEYS = (
 
 
 class ScheduledJob(NamedTuple):
-    """A job with its cron line, and what its sessions are started with."""
+    """A job: its cron line, and what its sessions are started with."""
 
     cron: str
     workspace: Path
@@ -67,21 +67,22 @@ class ScheduledJob(NamedTuple):
         )
 
     def next_after(self, moment: float) -> float:
-        """Return when it is due first after a moment; both in seconds since the epoch."""
+        """Return when it is next due after a moment; both in seconds since the epoch."""
         found = next(CronSim(self.cron, datetime.fromtimestamp(moment).astimezone()))
         return found.timestamp()
 
 
 class JobsFile(NamedTuple):
-    """The jobs of a file by name, and why others in it can't be used."""
+    """The usable jobs of a file by name, and why the others can't be used."""
 
     jobs: dict[str, ScheduledJob]
     faults: dict[str, str]
 
 
 def read_jobs(file: Path) -> JobsFile:
-    """Return the jobs of a file; none where there is no file. `UserError` where it is no list of
-    jobs."""
+    """Return the jobs of a file; none where there is no file. `UserError` where it isn't a list of
+    jobs.
+    """
     try:
         text = file.read_text("utf-8")
     except FileNotFoundError:
@@ -163,8 +164,9 @@ def _text(what: str, key: str, value: Any) -> str:
 
 
 class JobSchedule:
-    """Starts what is due. `last_of(name)` is the newest session of a job; `start` starts one;
-    `said` is told what couldn't be done, for the terminal and the record."""
+    """Starts due jobs. `last_of(name)` is the newest session of a job; `start` starts one; `said`
+    reports failures, for the terminal and the record.
+    """
 
     def __init__(
         self,
@@ -183,13 +185,13 @@ class JobSchedule:
         self._tried: dict[str, float] = {}
 
     async def run(self) -> None:
-        """Look again and again, until cancelled."""
+        """Start due jobs until cancelled."""
         while True:
             await self.look()
             await asyncio.sleep(LOOK_EVERY_S)
 
     async def look(self) -> None:
-        """Start what is due now, once each; a job that still runs waits for its end."""
+        """Start each due job once; a job that still runs waits for its end."""
         for name, job in self._jobs().items():
             last = self._last_of(name)
             if last is not None and last.ended_at is None:
@@ -203,8 +205,9 @@ class JobSchedule:
                 self._said(name, str(error))
 
     def due_at(self, name: str, job: ScheduledJob, last: Session | None) -> float:
-        """Return when a job is due, in seconds since the epoch. One that never ran is so since it
-        was written down."""
+        """Return when a job is due, in seconds since the epoch. One that never ran counts from when
+        it was written down.
+        """
         since = self._file.stat().st_mtime if last is None else last.created_at
         return job.next_after(max(since, self._tried.get(name, 0.0)))
 

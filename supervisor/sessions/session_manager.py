@@ -7,7 +7,7 @@ Level, not edge: at start-up the sessions without a recorded end are taken up wh
 Their sandboxes died with the supervisor, so they go on as `waiting`: the agent's changes are
 compared once more, and the cards wait for answers.
 
-It owns no channel: gate, egress, the agent's door and the workspace are in `surroundings`.
+It owns no channel: gate, egress, the agent's API and the workspace are in `surroundings`.
 """
 
 import asyncio
@@ -108,7 +108,7 @@ class SessionManager:
             return store.newest_of_job(connection, name)
 
     def close_branch(self, session_id: str, closed: str) -> bool:
-        """Keep with a job's session what became of its branch. Return whether one waited."""
+        """Record with a job's session what became of its branch. Return whether a branch waited."""
         result = self.get(session_id).job_result
         if result is None or not result.waits:
             return False
@@ -116,11 +116,11 @@ class SessionManager:
         return True
 
     def has_branch(self, session_id: str) -> bool:
-        """Return whether a branch of its copy waits for being taken."""
+        """Return whether a branch of its copy waits to be taken."""
         return any(one.id == session_id for one in self.with_branches())
 
     def with_branches(self) -> list[Session]:
-        """Return the ended sessions of jobs whose branch waits for being taken, newest first."""
+        """Return the ended sessions of jobs whose branch waits to be taken, newest first."""
         with self._engine.connect() as connection:
             found = store.newest_jobs(connection)
         return [
@@ -130,8 +130,7 @@ class SessionManager:
         ]
 
     def authenticate(self, session_id: str, token: str) -> bool:
-        """Return whether `token` is the agent's token of this session, and the session hasn't
-        ended."""
+        """Return whether `token` is this session's agent token and the session hasn't ended."""
         session = self.get(session_id)
         matches = hmac.compare_digest(session.token_hash, content_hash(token.encode()))
         return matches and session.ended_at is None
@@ -169,7 +168,7 @@ class SessionManager:
     # -- doing ------------------------------------------------------------------------------------
 
     def run_in(self, tasks: asyncio.TaskGroup) -> None:
-        """The task group that sessions run in."""
+        """Set the task group that sessions run in."""
         self._tasks = tasks
 
     async def start(self, wanted: StartSession) -> Session:
@@ -212,8 +211,9 @@ class SessionManager:
         return session
 
     async def stop(self, session_id: str, *, reason: str, by: str) -> None:
-        """Begin the orderly end of a session; returns at once. Stopping one that has ended does
-        nothing."""
+        """Begin the orderly end of a session; returns at once. Stopping an ended session does
+        nothing.
+        """
         self.get(session_id)
         live = self._live.get(session_id)
         if live is not None and live.stop_reason is None:
@@ -223,8 +223,9 @@ class SessionManager:
             live.wanted_stop.set()
 
     def pause(self, session_id: str, *, by: str) -> Session:
-        """Stop a running session's processes where they stand; its uptime stands still.
-        `UserError` where its agent doesn't run."""
+        """Pause a running session's processes and its uptime. `UserError` where its agent doesn't
+        run.
+        """
         session, live = self.get(session_id), self._live.get(session_id)
         if live is None or state(session) != "running":
             raise UserError("this session's agent doesn't run", "only one that runs is paused")
@@ -234,7 +235,7 @@ class SessionManager:
         return self._change(session_id, paused_at=self._clock.now())
 
     def unpause(self, session_id: str, *, by: str) -> Session:
-        """Let a paused session go on. `UserError` where it isn't paused."""
+        """Continue a paused session. `UserError` where it isn't paused."""
         session, live = self.get(session_id), self._live.get(session_id)
         if live is None or session.paused_at is None:
             raise UserError("this session isn't paused", "see `gatehouse sessions`")
@@ -287,15 +288,16 @@ class SessionManager:
         return self._change(session_id, review=facts)
 
     def keep_bodies(self, session_id: str, *, is_on: bool, by: str) -> Session:
-        """Start or stop keeping the beginnings of its requests' bodies for the Network page."""
+        """Start or stop keeping the start of its requests' bodies for the Network page."""
         if self.get(session_id).ended_at is not None:
             raise UserError("the session has ended", "bodies of a running session can be kept")
         self._audit.record("bodies_switched", session=session_id, keep=is_on, by=by)
         return self._change(session_id, keep_bodies=is_on)
 
     def take_up_sessions(self) -> list[str]:
-        """At start-up: take up the sessions that a crash left, one line about each for the
-        person."""
+        """At start-up, resume sessions that a crash left. Return a line about each for
+        the person.
+        """
         assert self._tasks is not None
         lines = []
         with self._engine.connect() as connection:

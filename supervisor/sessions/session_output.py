@@ -1,8 +1,8 @@
 """Output of an agent: kept beside its session as `output.log`, and as text for a page.
 
-Bytes as they came, appended and never rewritten. Output that can't be kept is a line in the log: an
-agent is never held up, and its session never ended, because a disk is full. A page shows no
-terminal control, no half characters, and no secret cut in two by where a read ended.
+Bytes are appended as they come and never rewritten. If output can't be stored, a log line says so:
+a full disk never blocks an agent or ends its session. A page shows no terminal control, no half
+characters, and no secret cut in two by the end of a read.
 """
 
 import re
@@ -23,7 +23,7 @@ LONGEST_LINE_BYTES = 8 * 1024
 
 
 def append(folder: Path, data: bytes) -> None:
-    """Keep what came now behind what came before."""
+    """Append new output."""
     try:
         with _file(folder).open("ab") as file:
             file.write(data)
@@ -64,8 +64,9 @@ def _file(folder: Path) -> Path:
 
 
 def complete_part(data: bytes, *, is_final: bool) -> bytes:
-    """The part of a read that can be shown: up to the end of its last line. What follows is read
-    again with the next offset."""
+    """Return the part of a read that can be shown, up to the end of its last line. The rest is read
+    again with the next offset.
+    """
     if is_final:
         return data
     end = max(data.rfind(b"\n"), data.rfind(b"\r")) + 1
@@ -73,7 +74,7 @@ def complete_part(data: bytes, *, is_final: bool) -> bytes:
 
 
 def as_text(data: bytes, redactor: Redactor) -> str:
-    """Output as a person may see it."""
+    """Return output as a person may see it."""
     text = _CONTROL.sub("", data.decode(errors="replace")).replace("\r\n", "\n").replace("\r", "\n")
     return visible(redactor.printed(text))
 

@@ -81,8 +81,9 @@ type Within = tuple[int, int] | None
 
 
 class StartingShell(NamedTuple):
-    """The shell that a session was started in: its search path, the variables that the sandbox
-    takes over, and the tools that it shows."""
+    """The shell that started a session: its PATH, the variables that the sandbox takes over, and
+    the tools that it shows.
+    """
 
     search_path: str
     variables: Mapping[str, str]
@@ -90,7 +91,7 @@ class StartingShell(NamedTuple):
 
 
 class SessionSandboxes:
-    """`masked` are folders that no sandbox shows."""
+    """Makes the sandbox specs of sessions. `masked` are folders that no sandbox shows."""
 
     def __init__(
         self,
@@ -155,7 +156,7 @@ class SessionSandboxes:
         return self._other_urls().get(provider) or _URLS[provider]
 
     def model_credentials(self) -> tuple[Credential, ...]:
-        """Return the keys of models, in each of the headers that clients send them in."""
+        """Return the model keys, for each header in which clients send them."""
         found = []
         for key in self._keys():
             scheme, _, rest = self.model_url(key.provider).partition("://")
@@ -304,7 +305,7 @@ class SessionSandboxes:
 
 
 def watched(spec: Spec, judge: JudgeProgram) -> Spec:
-    """Return the same sandbox with `judge` asked before each program that is executed in it."""
+    """Return the same sandbox, with `judge` asked before each program executed in it."""
     python, binds = _python()
     launcher = f"{INSIDE}/agent_image/exec_notify.py"
     shown = {inside: source for source, inside in spec.readonly_binds}

@@ -1,4 +1,4 @@
-"""What stands around one session: its channels, its doors, and the sockets lent to it.
+"""Everything around one session: its channels, its doors, and the sockets lent to it.
 
 `session_manager` says when; this says with what. It decides nothing about actions: that is the
 gate's.
@@ -73,7 +73,8 @@ class _OpenSession:
 
 
 class Surroundings:
-    """Those of one supervisor. Every method may be called again for a session that a crash left.
+    """The surroundings of one supervisor's sessions. Every method may be called again for a session
+    that a crash left.
 
     `serve_agent` serves the agent's door on a socket, and gives what stops it. `keep_answer` keeps
     what an agent in quarantine said with its session. `names` stands in for DNS.
@@ -123,7 +124,7 @@ class Surroundings:
         self._job_results = job_results
 
     def channel(self, session_id: str) -> WorkspaceChannel | None:
-        """Return the workspace channel of a session that hasn't ended."""
+        """Return an open session's workspace channel."""
         opened = self._opened.get(session_id)
         return opened.channel if opened else None
 
@@ -151,15 +152,16 @@ class Surroundings:
                 yield undo
 
     def reconsider(self) -> None:
-        """Ask again what the rules had denied, since they changed."""
+        """Ask again about changes that the rules denied, since the rules changed."""
         for opened in self._opened.values():
             opened.channel.reconsider()
 
     # -- a session's start and end ---------------------------------------------------------------
 
     async def plan(self, wanted: StartSession) -> dict[str, Any]:
-        """Return the facts of a session that its kind brings; `UserError` where it can't be started
-        so."""
+        """Return the start facts of a session of this kind; `UserError` where it can't
+        be started.
+        """
         found = await self._plans.plan(wanted, self._started_in(wanted))
         if is_quarantined(wanted.kind, wanted.command):
             self._quarantined.check_room()
@@ -201,11 +203,11 @@ class Surroundings:
         return spec
 
     def policy_on_record(self, session: Session) -> dict[str, Any]:
-        """Path and hash of the files that judge it."""
+        """Return path and hash of its policy files."""
         return self._gate.rulings.policy_sets.of(session).on_record()
 
     def open(self, session: Session, wanted: StartSession | None = None) -> None:
-        """Judge its actions, and be ready to apply its changes."""
+        """Begin to judge its actions, and get ready to apply its changes."""
         self._gate.rulings.open_session(session)
         self._spending.open_session(session)
         opened = self._opened[session.id] = _OpenSession(
@@ -276,8 +278,9 @@ class Surroundings:
         )
 
     async def attach(self, session: Session, listeners: Mapping[int, socket.socket]) -> None:
-        """Watch the copy, lend the proxy's socket to egress, serve the agent's door: all before
-        the agent's first instant."""
+        """Watch the copy, lend the proxy's socket to egress and serve the agent's API, all before
+        the agent starts.
+        """
         opened = self._opened[session.id]
         # The door closes its own.
         opened.listeners = tuple(one for port, one in listeners.items() if port != AGENT_PORT)
@@ -303,8 +306,7 @@ class Surroundings:
             await self._opened[session.id].channel.final_pass(why)
 
     def waits_for_person(self, session_id: str) -> bool:
-        """Return whether a change of a file waits for an answer, or an approved one for being
-        applied."""
+        """Return whether a file change waits for an answer or to be applied."""
         return any(_is_change(request) for request in self._open_requests(session_id))
 
     async def until_something_is_answered(self, session_id: str) -> None:
@@ -315,20 +317,21 @@ class Surroundings:
                 await self._queue.next_change_in_session(session_id)
 
     async def finish_job(self, session: Session) -> JobResult | None:
-        """Return what came of a job's work; None for every other session."""
+        """Return the result of a job; None for every other session."""
         if session.job is None:
             return None
         await self.final_pass(session, "the agent has exited")
         return await self._job_results.of(session, session.job)
 
     def close_requests(self, session_id: str, why: str) -> None:
-        """Deny what can't wait for an answer without the agent, and end the commands that run."""
+        """Deny the requests that can't wait without the agent, and end running commands."""
         self._exec_broker.stop_session(session_id)
         self._gate.answers.close_session(session_id, why, keep=can_wait)
 
     async def detach(self, session: Session) -> None:
-        """Close the doors and stop watching. What is left to answer stays answerable; without
-        anything left, nothing of it is judged any more."""
+        """Close the doors and stop watching. Requests left stay answerable; without any, the
+        session's actions are no longer judged.
+        """
         self._spending.close_session(session.id)
         await self._quarantined.close(session)
         async with self._undo_turns[session.id]:
@@ -358,7 +361,7 @@ class Surroundings:
     # -- what is left to answer -------------------------------------------------------------------
 
     def take_up_left(self, find: Callable[[str], Session]) -> None:
-        """At start-up: what ended sessions left may be answered from now on."""
+        """At start-up, make the requests that ended sessions left answerable."""
         waiting = [*self._queue.get_all(self._queue.pending_ids()), *self._queue.ready()]
         for session in map(find, dict.fromkeys(one.session_id for one in waiting)):
             if session.ended_at is not None and session.id not in self._opened:
@@ -368,8 +371,9 @@ class Surroundings:
                 self.left.add(session.id, session.ended_at)
 
     async def tidy_left(self) -> None:
-        """Close what nobody answered in time. Forget the sessions that nothing is left of, and
-        give back what those that wait don't need meanwhile."""
+        """Close requests that nobody answered in time, forget sessions without requests left, and
+        free what the others don't need meanwhile.
+        """
         self.left.close_over()
         for session_id in self.left:
             requests = self.left.requests(session_id)
@@ -416,22 +420,23 @@ class Surroundings:
         )
 
     async def reopen(self, session_id: str) -> None:
-        """Mount the copy of a session that has ended, where it is an overlay. What is carried out
-        over it counts in the session's own budget."""
+        """Mount an ended session's copy, if it is an overlay. Effects on it count in the session's
+        own budget.
+        """
         if session_id in self.left and session_id in self._opened:
             self._spending.open_session(self._opened[session_id].session)
             await self._opened[session_id].channel.reopen()
 
     async def compare_left(self, session_id: str) -> None:
-        """Ask about what changed in the copy of a session that has ended: nothing watches it any
-        more."""
+        """Ask about changes in an ended session's copy, which is no longer watched."""
         if session_id in self.left and session_id in self._opened:
             self._spending.close_session(session_id)
             await self._opened[session_id].channel.final_pass("an install was carried out")
 
     def credentials_changed(self) -> None:
-        """Tell egress for every session. A running sandbox keeps its variables: it has no
-        placeholder of a new name."""
+        """Tell egress for every session. A running sandbox keeps its variables, so it lacks
+        placeholders of new names.
+        """
         for session_id in self._opened:
             self._network.put_credentials(session_id, self._credentials)
 

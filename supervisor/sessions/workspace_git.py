@@ -1,7 +1,7 @@
 """Ask git about the host's repository: its remotes, and the base of a review.
 
-Git looks at a view of the repository (`repository_view`): nothing that the repository configures is
-run. It must never reveal a password in a remote's URL.
+Git reads a view of the repository (`repository_view`), so nothing that the repository configures
+runs. It must never reveal a password in a remote's URL.
 """
 
 import asyncio
@@ -17,8 +17,7 @@ from supervisor.git.run_git import SAFE_DIFF, GitPlace, run_git
 
 
 async def remotes(workspace: Path) -> tuple[str, ...]:
-    """Return the names and URLs of the remotes that the host's repository knows; empty outside
-    one."""
+    """Return names and URLs of the host repository's remotes; empty outside a repository."""
     repository = await asyncio.to_thread(repository_of, workspace)
     if repository is None:
         return ()
@@ -63,10 +62,10 @@ async def head(workspace: Path) -> str | None:
 async def change(
     workspace: Path, base: str | None, limit_bytes: int, *, since: str = "", paths: Sequence[str]
 ) -> dict[str, Any]:
-    """Return what a commit changed since another: `base`, `head`, `files`, `summary`, of the `diff`
-    so many bytes, whether it `is_cut`, and of which files it is. The diff is `since` another commit
-    where that is named, and of some paths only where there are any. Without a commit to begin with
-    it is the files alone."""
+    """Return a commit's changes since another: `base`, `head`, `files`, `summary`, the first bytes
+    of the `diff`, whether it `is_cut`, and which files it covers. The diff starts at `since` if
+    given, and is limited to paths if any are given. Without a base it has the files alone.
+    """
     repository = await asyncio.to_thread(repository_of, workspace)
     if repository is None:
         return _nothing(None)
@@ -111,8 +110,7 @@ async def _commit(view: GitPlace, revision: str) -> str | None:
 
 
 async def identity() -> dict[str, str]:
-    """Return the variables that give a commit the person's name and e-mail, as their own git has
-    them."""
+    """Return the variables that give commits the person's name and e-mail from their own git."""
     found: dict[str, str] = {}
     for key, names in (("user.name", "NAME"), ("user.email", "EMAIL")):
         said = await run_git(None, "config", "--global", "--get", key, as_person=True)

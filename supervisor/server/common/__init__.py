@@ -1,4 +1,4 @@
-"""Shared by both servers: who may come in, the error body, listening, templates.
+"""Shared by both servers: authentication, the error body, listening, templates.
 
 Start with `request_guard`.
 """

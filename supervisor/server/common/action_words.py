@@ -1,4 +1,4 @@
-"""Actions in words: what a card says besides the exact action, and what became of an answer. Pure.
+"""Actions in words: a card's text beside the exact action, and an answer's outcome. Pure.
 
 One place, so that a new category is one more branch of each function here and nothing else on
 the pages.
@@ -70,7 +70,7 @@ _DAY_S = 86_400.0
 
 
 def asks(action: Action) -> str:
-    """Return what the agent wants, as the rest of a sentence that begins with "the agent"."""
+    """Return what the agent wants, to follow the words "the agent"."""
     match action:
         case Exec():
             return "wants to run a command"
@@ -106,7 +106,7 @@ def _file_verb(action: FileChange) -> str:
 
 
 def details(action: Action) -> list[tuple[str, str]]:
-    """Labels and values of what the title doesn't say."""
+    """Return labels and values of details that the title lacks."""
     found: list[tuple[str, str | None]]
     match action:
         case Exec():
@@ -197,8 +197,9 @@ def warnings(action: Action) -> list[tuple[str, str]]:
 
 
 def delivery(request: Request) -> str:
-    """Return what came of a yes; empty for everything else. An answer that went nowhere must not
-    look like one that did."""
+    """Return the outcome of an approval; empty otherwise. An approval that had no effect must not
+    look like one that had.
+    """
     current = status(request)
     if current in ("approved", "allowed"):
         return (
@@ -234,7 +235,7 @@ def _moved(one: RefUpdate) -> str:
 
 
 class PackageRow(msgspec.Struct, frozen=True):
-    """One package: its name, how it changes, and what is known of it."""
+    """One package: its name, how it changes, and what is known about it."""
 
     name: str
     change: str
@@ -254,7 +255,7 @@ class InstallWords(msgspec.Struct, frozen=True):
 
 
 def install_words(action: Packages, now: float) -> InstallWords:
-    """Return what is said of an install. `now` is in seconds since the epoch."""
+    """Return an install in words. `now` is in seconds since the epoch."""
     plan = sorted(action.plan, key=lambda one: (not one.notes, one.name))
     added = sum(not one.before for one in plan)
     gone = sum(not one.version for one in plan)

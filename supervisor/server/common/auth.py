@@ -1,12 +1,12 @@
-"""Who calls the operator's door: a one-time login token, the cookie that it is exchanged for, or
+"""Authenticates the operator: by a one-time login token, the cookie that it is exchanged for, or
 the CLI's bearer token.
 
 Only hashes are kept, so a look-up in a table leaks nothing by its timing, and a dump of the process
 shows no cookie. Knowing a cookie isn't enough for a state change: the page also sends a CSRF token,
 an HMAC over the cookie that only our pages carry.
 
-It decides identity and nothing else; `request_guard` applies it to every connection. It must
-never take a name from a caller: what the audit log says of who answered comes from here.
+It decides identity only; `request_guard` applies it to every connection. It must never take a name
+from a caller: the audit log names who answered by what is decided here.
 """
 
 import hashlib
@@ -43,8 +43,8 @@ class Operator(msgspec.Struct, frozen=True, kw_only=True):
 class BadTokens:
     """Counts wrong credentials over a sliding window.
 
-    Tokens have 256 bits, so this is against noise, not against luck: a right credential always
-    passes. Were it refused too, any web page could lock the operator out by sending wrong ones.
+    Tokens have 256 bits, so this limits noise, not guessing: a right credential always passes.
+    Otherwise any web page could lock the operator out by sending wrong ones.
     """
 
     def __init__(self, clock: Clock) -> None:
@@ -52,7 +52,7 @@ class BadTokens:
         self._times: list[float] = []
 
     def count(self) -> None:
-        """One more wrong credential."""
+        """Count one more wrong credential."""
         now = self._clock.monotonic()
         self._times = [at for at in self._times if now - at < BAD_TOKENS_WINDOW_S][
             -MOST_BAD_TOKENS:
@@ -69,8 +69,8 @@ class OperatorAuth:
     """The operator's credentials. `port` is where the page is served; set it when the socket is
     bound.
 
-    `cli_token` belongs into `data/operator.token`, mode 0600. All of it lives in memory: a
-    restart signs every browser out.
+    `cli_token` belongs in `data/operator.token`, mode 0600. All of it lives in memory: a restart
+    signs every browser out.
     """
 
     def __init__(self, *, port: int, clock: Clock, cli_token: str | None = None) -> None:
@@ -84,18 +84,20 @@ class OperatorAuth:
 
     @property
     def cookie_name(self) -> str:
-        """Cookies don't tell ports apart: two Gatehouses on one machine must not sign each other
-        out."""
+        """Return the cookie's name. It has the port, since cookies don't tell ports apart: two
+        Gatehouses on one machine must not sign each other out.
+        """
         return f"gatehouse_{self.port}"
 
     @property
     def hosts(self) -> frozenset[str]:
-        """The only values that a Host header may have: what else resolves to us is a rebound
-        name."""
+        """Return the only values that a Host header may have: any other name that resolves to us is
+        rebound.
+        """
         return frozenset({f"127.0.0.1:{self.port}", f"localhost:{self.port}"})
 
     def new_login_token(self) -> str:
-        """A token that signs one browser in, once, within `LOGIN_TOKEN_S` seconds."""
+        """Return a token that signs one browser in, once, within `LOGIN_TOKEN_S` seconds."""
         token = secrets.token_urlsafe(32)
         _put(
             self._login_tokens,
@@ -106,12 +108,13 @@ class OperatorAuth:
         return token
 
     def login_url(self) -> str:
-        """The URL to print or to open."""
+        """Return the URL to print or to open."""
         return f"http://127.0.0.1:{self.port}/login?token={self.new_login_token()}"
 
     def sign_in(self, token: str) -> str | None:
-        """The value of a new cookie for a login token, which is spent by this; None where it
-        isn't (any more) good."""
+        """Exchange a login token, once, for the value of a new cookie; None if the token isn't
+        valid.
+        """
         expires_at = self._login_tokens.pop(_hash(token), None)
         if expires_at is None or self._clock.monotonic() >= expires_at:
             self.bad_tokens.count()
@@ -121,11 +124,11 @@ class OperatorAuth:
         return cookie
 
     def sign_out(self, caller: Operator) -> None:
-        """The caller's cookie is worth nothing from now on."""
+        """Invalidate the caller's cookie."""
         self._cookies.pop(caller.cookie_hash, None)
 
     def by_cookie(self, value: str) -> Operator | None:
-        """The browser that holds this cookie."""
+        """Return the operator whose browser holds this cookie."""
         mark = _hash(value)
         if not self._is_signed_in(mark):
             return None
@@ -140,8 +143,7 @@ class OperatorAuth:
         return Operator(name="operator (cli)", via="cli")
 
     def still_valid(self, caller: Operator) -> bool:
-        """Return whether a caller that was let in earlier, on a connection that stays open,
-        would be let in now."""
+        """Return whether the caller of an open connection would still be let in."""
         return caller.via == "cli" or self._is_signed_in(caller.cookie_hash)
 
     def _is_signed_in(self, mark: str) -> bool:
@@ -152,7 +154,7 @@ class OperatorAuth:
 
 
 def same(first: str, second: str) -> bool:
-    """Return whether two secrets are equal, in constant time and whatever characters they hold."""
+    """Return whether two secrets are equal, in constant time, for any characters."""
     return hmac.compare_digest(
         first.encode(errors="surrogatepass"), second.encode(errors="surrogatepass")
     )

@@ -1,5 +1,5 @@
-"""Crowds at the doors: how many connections agents may hold, who makes room for whom, and how often
-the terminal hears of nonsense.
+"""Connection limits: how many connections agents may hold, which idle one is closed for a new one,
+and how often the terminal reports invalid requests.
 
 INVARIANT: what agents hold open never takes the descriptors that the operator's page and the
 supervisor itself need.
@@ -27,14 +27,15 @@ _WORDS = {
 
 
 class OpenConnection(Protocol):
-    """One client of a door: since when it waits with nothing to do (event loop's time, None
-    while it is served)."""
+    """One client's connection: since when it is idle (event loop's time, None while it
+    is served).
+    """
 
     idle_since: float | None
     has_asked: bool
 
     def give_way(self) -> None:
-        """Somebody else needs the place."""
+        """Close to make room for another client."""
 
 
 def agent_room() -> int:
@@ -46,7 +47,7 @@ def agent_room() -> int:
 
 
 def raise_descriptor_limit() -> None:
-    """Let this process have as many descriptors as it may; sandboxes have limits of their own."""
+    """Raise this process's descriptor limit to the maximum; sandboxes have their own limits."""
     soft, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = MOST_FILES if most == resource.RLIM_INFINITY else min(MOST_FILES, most)
     if soft != resource.RLIM_INFINITY and soft < wanted:
@@ -57,8 +58,9 @@ _agents: WeakSet[OpenConnection] = WeakSet()
 
 
 def admit_agent(connection: OpenConnection) -> bool:
-    """Return whether there is room for one more of any agent's. It is counted until
-    `forget_agent`."""
+    """Return whether there is room for one more agent connection. It counts until
+    `forget_agent`.
+    """
     if len(_agents) >= agent_room():
         return False
     _agents.add(connection)
@@ -66,13 +68,14 @@ def admit_agent(connection: OpenConnection) -> bool:
 
 
 def forget_agent(connection: OpenConnection) -> None:
-    """It has ended."""
+    """Stop counting a connection that ended."""
     _agents.discard(connection)
 
 
 def make_room(connections: Iterable[OpenConnection]) -> bool:
-    """End the one that waits idle the longest, of those first that never asked anything; whether
-    there was one."""
+    """Close the longest idle connection, first among those that never sent a request. Return
+    whether there was one.
+    """
     idle = [
         (one.has_asked, one.idle_since, one) for one in connections if one.idle_since is not None
     ]
@@ -88,7 +91,7 @@ def call_later(after_s: float, told: Callable[[], None]) -> None:
 
 
 class CountedLines(logging.Filter):
-    """Lets one line of each kind through, and then only how many more there were."""
+    """Lets one log line of each kind through, then only the number of further ones."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -126,5 +129,5 @@ _lines = CountedLines()
 
 
 def count_lines() -> None:
-    """Have uvicorn's lines counted; doing it twice changes nothing."""
+    """Count uvicorn's log lines; calling it twice changes nothing."""
     logging.getLogger("uvicorn.error").addFilter(_lines)

@@ -1,8 +1,8 @@
 """Errors as the one JSON body of both servers: `{error, why, remedy, rule, request_id}`.
 
-The body is made here and nowhere else, whether a handler raised, no route matched, or the door
-refused before any handler ran. An unexpected exception is logged with its trace and answered
-without a detail: its text may hold what the caller may not see.
+The body is made only here, whether a handler raised, no route matched, or the door refused before
+any handler ran. An unexpected exception is logged with its trace and answered without details,
+which the caller may not be allowed to see.
 """
 
 import traceback
@@ -36,7 +36,7 @@ type ErrorPage = Callable[[int, ErrorBody], str]
 
 
 def body_of(error: Exception) -> tuple[int, ErrorBody]:
-    """The HTTP status and the body for anything that a handler can raise."""
+    """Return the HTTP status and the body for anything that a handler can raise."""
     if isinstance(error, GatehouseError):
         status = error.http_status
         return status, ErrorBody(
@@ -64,8 +64,7 @@ def body_of(error: Exception) -> tuple[int, ErrorBody]:
 
 
 def render(request: Request[Any, Any, Any], error: Exception) -> Response[bytes]:
-    """Litestar's exception handler for everything. A person's browser gets a page where the app
-    has one."""
+    """Handle every exception, for Litestar. A browser gets a page where the app has one."""
     status, body = body_of(error)
     if status == 500 and not isinstance(error, GatehouseError):
         # As text, not as `exc_info`: a renderer may print local variables, and they hold bodies and

@@ -1,4 +1,4 @@
-"""The operator's listening socket. Doctor tries a port by it without importing a server."""
+"""The operator's listening socket. Doctor uses it to try a port without importing a server."""
 
 import errno
 import re
@@ -20,8 +20,9 @@ def own_addresses(table: Path = Path("/proc/net/fib_trie")) -> tuple[str, ...]:
 
 
 def listen(port: int, host: str = LOOPBACK) -> socket.socket:
-    """A listening socket on a loopback port, 0 for any. `UserError` in one line where the port
-    is taken."""
+    """Return a listening socket on a loopback port, 0 for any. `UserError` where the
+    port is taken.
+    """
     sock = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
     try:
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)

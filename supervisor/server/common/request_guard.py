@@ -1,14 +1,13 @@
-"""Checks before every route: who may come in at all, and which headers every answer carries.
+"""Checks before every route: who may come in, and the headers of every answer.
 
-A door wraps the whole ASGI app, so that it also holds for paths that no route has, for methods that
-no handler has, for WebSocket handshakes and for routes that somebody adds later. It denies by
-default. Guards on the apps (`app.require_caller`) are the second lock, which doesn't depend on
-paths.
+A door wraps the whole ASGI app, so that it also covers unknown paths and methods, WebSocket
+handshakes and routes added later. It denies by default. Guards on the apps (`app.require_caller`)
+are the second check, which doesn't depend on paths.
 
-The rules against a browser that was led here by somebody else's page (DNS rebinding, cross-site
-requests, a server on another local port, which browsers count as the same site): exact Host,
-exact Origin, Fetch Metadata (https://www.w3.org/TR/fetch-metadata/), and a CSRF token with every
-state change of a cookie's holder.
+The checks against a foreign page in the operator's browser (DNS rebinding, cross-site requests, a
+server on another local port, which browsers count as the same site): exact Host, exact Origin,
+Fetch Metadata (https://www.w3.org/TR/fetch-metadata/), and a CSRF token with every state change of
+a cookie's holder.
 """
 
 import asyncio
@@ -69,23 +68,23 @@ type ASGIApp = Callable[[Any, Any, Any], Awaitable[None]]
 
 
 class BodyRoom:
-    """So many bytes of bodies, in a larger room that is shared with others. A body counts from its
-    arrival until its call was answered: until then it lies in memory, however many connections
-    bring others."""
+    """A limit on the bytes of request bodies in memory, within a larger limit shared with others. A
+    body counts from its arrival until its call is answered, over all connections.
+    """
 
     def __init__(self, most_bytes: int, shared: "BodyRoom | None" = None) -> None:
         self._left = most_bytes
         self._shared = shared
 
     def take(self, count: int) -> bool:
-        """Return whether there was room for so many bytes more, which are then held."""
+        """Reserve bytes. Return whether there was room for them."""
         if count > self._left or (self._shared is not None and not self._shared.take(count)):
             return False
         self._left -= count
         return True
 
     def give_back(self, count: int) -> None:
-        """So many bytes are held no longer."""
+        """Release reserved bytes."""
         self._left += count
         if self._shared is not None:
             self._shared.give_back(count)
@@ -95,12 +94,12 @@ _of_all = BodyRoom(MOST_OF_ALL)
 
 
 def of_session() -> BodyRoom:
-    """Return the room of one session's door."""
+    """Return the limit for one session's door."""
     return BodyRoom(MOST_OF_SESSION, _of_all)
 
 
 class TurnedAwayError(Exception):
-    """The caller doesn't come in. Never leaves this module."""
+    """The caller is turned away. Never leaves this module."""
 
     def __init__(
         self, status: int, error: str, why: str, remedy: str, retry_after_s: int = 60
@@ -112,10 +111,10 @@ class TurnedAwayError(Exception):
 
 
 class OperatorDoor:
-    """Lets the operator in. `public` paths have no data and need no credentials, but everything
-    else that is checked here.
+    """Lets the operator in. `public` paths have no data and need no credentials; all other checks
+    apply.
 
-    `refused` is told what was wrong with a call that may change something: `RefusedAttempts.note`.
+    `refused` is called with the fault of a refused state-changing call: `RefusedAttempts.note`.
     """
 
     def __init__(
@@ -234,7 +233,7 @@ class OperatorDoor:
 
 
 class CallBudget:
-    """How much may be called: a token bucket."""
+    """A rate limit of calls: a token bucket."""
 
     def __init__(self, clock: Clock, at_once: int, per_s: float) -> None:
         self._clock = clock
@@ -244,7 +243,7 @@ class CallBudget:
         self._at = clock.monotonic()
 
     def spend(self) -> bool:
-        """Count one more. Return whether it may be."""
+        """Count one more call. Return whether it is allowed."""
         now = self._clock.monotonic()
         self._left = min(self._at_once, self._left + (now - self._at) * self._per_s)
         self._at = now
@@ -255,9 +254,10 @@ class CallBudget:
 
 
 class AgentDoor:
-    """Lets one session's agent in. INVARIANT: the session comes from the listening socket, and
-    the token must be that session's. Every call counts, whatever it is answered; bodies are held
-    together only so far (`BodyRoom`)."""
+    """Lets one session's agent in. INVARIANT: the session comes from the listening socket, and the
+    token must be that session's. Every call counts, whatever its answer; the bytes of all bodies
+    are bounded (`BodyRoom`).
+    """
 
     def __init__(
         self,
@@ -318,13 +318,12 @@ class AgentDoor:
 
 
 def values(scope: Scope, name: bytes) -> list[str]:
-    """Every value of a header, in order."""
+    """Return every value of a header, in order."""
     return [value.decode("latin-1") for key, value in scope["headers"] if key == name]
 
 
 def bearer(scope: Scope) -> str | None:
-    """The token of the one `Authorization: Bearer` header; None where there is none, or are
-    several."""
+    """Return the token of the one `Authorization: Bearer` header; None for none or several."""
     headers = values(scope, b"authorization")
     if len(headers) != 1:
         return None
@@ -493,12 +492,12 @@ class _Window:
 
 
 class RefusedAttempts:
-    """Puts on record what was refused on the way to an answer: wrong credentials, another site's
-    page, a request that isn't the one shown.
+    """Records refused attempts to answer: wrong credentials, another site's page, a request that
+    isn't the one shown.
 
-    INVARIANT: a flood fills no disk. The first of a kind is a line at once; what follows within
-    `WINDOW_S` is counted, and is one line then. The kinds are few and ours, so it is a few lines a
-    minute at most. `tell` is for the housekeeping, and for the end.
+    INVARIANT: a flood fills no disk. The first attempt of a kind is a line at once; those that
+    follow within `WINDOW_S` are counted and become one line. There are few fixed kinds, so at most
+    a few lines a minute. `tell` is called by housekeeping and at the end.
     """
 
     def __init__(self, audit: Audit, clock: Clock) -> None:
@@ -507,8 +506,9 @@ class RefusedAttempts:
         self._windows: dict[str, _Window] = {}
 
     def note(self, refused: str, **facts: str | None) -> None:
-        """One more; `refused` is one of our own few words for what was wrong. Facts are cut: a
-        caller says them."""
+        """Note one more; `refused` is a fixed word for the fault. Facts come from the caller, so
+        they are cut.
+        """
         cut = {name: value[:MOST_CHARS] for name, value in facts.items() if value}
         now = self._clock.monotonic()
         window = self._windows.get(refused)
@@ -521,7 +521,7 @@ class RefusedAttempts:
             window.newest = cut
 
     def tell(self, *, is_end: bool = False) -> None:
-        """Record what was counted in windows that are over, or in all of them."""
+        """Record the counts of windows that are over, or of all windows."""
         now = self._clock.monotonic()
         for refused, window in list(self._windows.items()):
             if is_end or now >= window.ends_at:

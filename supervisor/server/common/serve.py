@@ -1,9 +1,8 @@
-"""Runs an app on a listening socket with uvicorn: many of them in one event loop, that come and go
-with sessions.
+"""Runs apps on listening sockets with uvicorn: many in one event loop, one per session.
 
-What uvicorn leaves open is bounded here, because a client of the agent's door is hostile:
-connections per listener, the time until a request's head is there, the time to leave. Signals
-stay with `app`. Nothing of a request is logged: paths hold tokens.
+It adds limits that uvicorn lacks, because a client of the agent's door is hostile: connections per
+listener, time until a request's head is complete, time to close. `app` handles signals. Requests
+aren't logged: paths hold tokens.
 """
 
 import asyncio
@@ -174,7 +173,7 @@ class _Uvicorn(uvicorn.Server):
         self.leave = asyncio.Event()
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        """Let what runs end within `GRACE_S`, and cut off the rest."""
+        """Let running requests end within `GRACE_S`, and cut off the rest."""
         timer = asyncio.get_running_loop().call_later(GRACE_S, self._cut_off)
         # Whom uvicorn doesn't know yet, it waits for, and never says goodbye to.
         for _ in range(SETTING_UP_TURNS):
@@ -216,7 +215,7 @@ class Serving:
         return self._server.is_up
 
     async def run(self) -> None:
-        """Serve until `stop`. Cancelling ends it too, without the farewell."""
+        """Serve until `stop`. Cancelling ends it too, without telling the pages."""
         try:
             await self._server.serve(sockets=[self._sock])
         finally:
@@ -229,8 +228,9 @@ class Serving:
             asyncio.get_running_loop().call_soon(self._sock.close)
 
     async def stop(self, why: str = "Gatehouse is shutting down") -> None:
-        """Say farewell to the pages, close the listener, let what runs end within `GRACE_S`.
-        Returns when pages were told and nobody new is let in."""
+        """Tell open pages, close the listener, and let running requests end within `GRACE_S`.
+        Returns once pages are told and nobody new is let in.
+        """
         live = self._app.state.get("live")
         if live is not None:
             await live.shutdown(why)
@@ -245,12 +245,12 @@ class Serving:
 
 
 def serve_operator(app: Litestar, sock: socket.socket) -> Serving:
-    """The operator's door on a socket of `listening.listen`; the caller runs it."""
+    """Return the operator's door on a socket of `listening.listen`; the caller runs it."""
     return Serving(sock, app, ws=_WebSockets, ws_max_size=MESSAGE_BYTES)
 
 
 def serve_agent(app: Litestar, sock: socket.socket) -> Serving:
-    """A session's door on the listening socket inside its sandbox; the caller runs it."""
+    """Return a session's door on the listening socket inside its sandbox; the caller runs it."""
     sock.setblocking(False)
     return Serving(sock, app, ws="none", limit_concurrency=AGENT_CONNECTIONS)
 

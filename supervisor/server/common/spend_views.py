@@ -36,7 +36,7 @@ class TokensOfModel(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ModelSpend(TokensOfModel, frozen=True, kw_only=True):
-    """One model's part."""
+    """One model's share of the spending."""
 
     model: str
     calls: int
@@ -48,7 +48,7 @@ class SpendView(msgspec.Struct, frozen=True, kw_only=True):
     """A session's spending. `cost_microusd` is rounded up; `limit` is its own budget in words,
     empty where it has none.
 
-    `notices` say which limits are nearly used up; `remarks` what the figures rest on.
+    `notices` name limits that are nearly used up; `remarks` say what the figures are based on.
     """
 
     cost: str
@@ -62,7 +62,7 @@ class SpendView(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def spend_view(parts: Parts, session: Session) -> SpendView:
-    """A session's spending, its calls under way at what is reserved for them."""
+    """Return a session's spending; running calls count with their reservation."""
     found = parts.spending.summary(session)
     used = found.used["session"]
     own = found.limits["session"]
@@ -103,7 +103,7 @@ def by_kind(tokens: Tokens) -> dict[str, int]:
 
 
 def notice(found: BudgetStanding | Summary, scope: Scope, kind: Kind) -> str:
-    """Return how much of a limit is used."""
+    """Return a notice of how much of a limit is used."""
     most, have = getattr(found.limits[scope], kind), getattr(found.used[scope], kind)
     return f"{amount(kind, have)} of {amount(kind, most)} of the budget of {
         SCOPE_WORDS[scope]

@@ -1,5 +1,5 @@
-"""Requests and sessions as each door shows them: one function per shape, so that no field slips out
-of a record by itself.
+"""Requests and sessions as each API shows them: one function per shape, so that no field of a
+record gets out by accident.
 
 Text passes `display.visible` here (law 6); secrets were redacted before it was stored, and are
 redacted once more.
@@ -50,8 +50,8 @@ MOST_LISTED_CHARS = 512 * 1024
 class AgentRequest(msgspec.Struct, frozen=True, kw_only=True):
     """A request as the agent that asked sees it. Times are seconds since the epoch.
 
-    `decided`: nobody's answer is waited for any more. `allowed`: the answer was yes. `settled`:
-    nothing more comes of it.
+    `decided`: it waits for no answer any more. `allowed`: the answer was yes. `settled`: its
+    outcome is final.
     """
 
     id: str
@@ -72,8 +72,8 @@ class AgentRequest(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class OperatorRequest(msgspec.Struct, frozen=True, kw_only=True):
-    """A request as the operator sees it. `fingerprint` goes back with the answer, so that what was
-    shown is what is answered.
+    """A request as the operator sees it. `fingerprint` is sent back with the answer, so that the
+    answer is for what was shown.
 
     `may_always`: whether a rule may be made of the answer (law 9). `delivery`: in words what
     came of a yes, `failure`: why that failed, `printed`: what it printed last then. `width`: how
@@ -148,8 +148,9 @@ class SessionView(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def may_always(request: Request) -> bool:
-    """Return whether "always" may be offered: not for what a written ask rule asks, nor for a
-    change of the policy itself (law 9)."""
+    """Return whether "always" may be offered: not for requests of a written ask rule, nor for a
+    change of the policy itself (law 9).
+    """
     return (
         status(request) == "pending"
         and not request.sticky
@@ -158,8 +159,9 @@ def may_always(request: Request) -> bool:
 
 
 def width_of(action: Action) -> str:
-    """Return how wide a proposed rule is, in words; empty for everything else, and for what is
-    no rule."""
+    """Return how wide a proposed rule is, in words; empty for other requests and for an invalid
+    rule.
+    """
     if not isinstance(action, Proposal):
         return ""
     from supervisor.core.policy.categories import width
@@ -193,8 +195,9 @@ def agent_request(request: Request, redactor: Redactor) -> AgentRequest:
 
 
 def listed(requests: Iterable[Request]) -> list[Request]:
-    """Return the first of these: no more than have short texts. What an agent asks may be long, and
-    an answer is made on the loop (law 14)."""
+    """Return the first of these, as many as together stay short: an agent's texts may be long, and
+    the answer is made in the event loop (law 14).
+    """
     found: list[Request] = []
     chars = 0
     for one in requests:
@@ -248,7 +251,7 @@ def session_view(
     progress: dict[str, int] | None,
     spend: SpendView,
 ) -> SessionView:
-    """For the operator's door. Neither the token's hash nor the policy's text is part of it."""
+    """Return a session for the operator, without the token's hash and the policy's text."""
     return SessionView(
         id=session.id,
         kind=session.kind,
@@ -282,7 +285,7 @@ def session_view(
 
 
 def shown(text: str, redactor: Redactor) -> str:
-    """Text as people may see it."""
+    """Return text as people may see it."""
     return visible(redactor.text(text))
 
 

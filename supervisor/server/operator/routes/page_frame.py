@@ -87,7 +87,7 @@ def _shown(value: Any) -> Any:
 
 
 def folded(value: Any) -> Markup:
-    """A text in some lines; where it is long, its middle is a button that shows all of it."""
+    """Return a text in a few lines; the middle of a long one is a button that shows all of it."""
     return _folded(str(value), folding.CARD)
 
 
@@ -97,7 +97,7 @@ def folded_line(value: Any) -> Markup:
 
 
 def marked(value: Any) -> Markup:
-    """All of a text, with its long runs of blanks as marks."""
+    """Return the whole text, with long runs of blanks as marks."""
     return _whole(folding.marked(str(value)))
 
 
@@ -146,5 +146,5 @@ _templates.filters |= {
 
 
 def render(template: str, **values: Any) -> str:
-    """The HTML of a template of `web/templates`."""
+    """Return the HTML of a template of `web/templates`."""
     return _templates.get_template(template).render(**values)
