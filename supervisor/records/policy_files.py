@@ -25,7 +25,7 @@ from supervisor.core.actions import Effect
 from supervisor.core.policy.policy_text import DENY_ALL, EFFECTS, merge, parse_policy, parse_rule
 from supervisor.core.policy.rules import Policy, Rule
 from supervisor.core.sessions import Session
-from supervisor.core.text import policy_yaml
+from supervisor.core.text import strict_yaml
 from supervisor.core.verdicts import Context
 from supervisor.errors import GatehouseError, NotFoundError, PolicyError, UserError
 
@@ -95,7 +95,7 @@ class RuleEnds:
 
 
 def _plain(value: Any) -> Any:
-    """Data without its lines, for PyYAML to write. `policy_yaml` bounds how deep it is."""
+    """Data without its lines, for PyYAML to write. `strict_yaml` bounds how deep it is."""
     if isinstance(value, dict):
         return {str(key): _plain(one) for key, one in value.items()}
     if isinstance(value, list):
@@ -317,7 +317,7 @@ class PolicyFiles:
         parse_policy(text, str(path))  # never build on a file that can't be used
         # As the policy was read: a date, or a why of `no`, stays the text that it is, and nothing
         # recurses.
-        data = _plain(policy_yaml.load(text, str(path)) or {})
+        data = _plain(strict_yaml.load(text, str(path)) or {})
         return {"version": 1} | {
             key: value for key, value in data.items() if key != "version" and value is not None
         }

@@ -32,7 +32,7 @@ from supervisor.core.budget import parse_budget
 from supervisor.core.files.write_scope import WriteScope
 from supervisor.core.jobs import Job
 from supervisor.core.sessions import Session
-from supervisor.core.text import policy_yaml
+from supervisor.core.text import strict_yaml
 from supervisor.core.text.duration import parse_duration
 from supervisor.core.text.mistyped import nearest
 from supervisor.errors import GatehouseError, UserError
@@ -89,9 +89,9 @@ def read_jobs(file: Path) -> JobsFile:
         return JobsFile({}, {})
     except (OSError, UnicodeDecodeError) as error:
         raise UserError(f"{file}: {error}", "mend the file") from error
-    root = policy_yaml.load(text, str(file))
-    listed = root.get("jobs") if isinstance(root, policy_yaml.Fields) else None
-    if not isinstance(listed, policy_yaml.Fields) or root.get("version") != "1":
+    root = strict_yaml.load(text, str(file))
+    listed = root.get("jobs") if isinstance(root, strict_yaml.Fields) else None
+    if not isinstance(listed, strict_yaml.Fields) or root.get("version") != "1":
         raise UserError(
             f"{file}: it is no list of jobs", "write `version: 1` and `jobs:` with names below it"
         )
@@ -106,7 +106,7 @@ def read_jobs(file: Path) -> JobsFile:
 
 
 def _job(what: str, name: str, fields: Any) -> ScheduledJob:
-    if not isinstance(fields, policy_yaml.Fields):
+    if not isinstance(fields, strict_yaml.Fields):
         raise UserError(
             f"{what} is no mapping", "write `cron:`, `workspace:` and `prompt:` below it"
         )
@@ -119,7 +119,7 @@ def _job(what: str, name: str, fields: Any) -> ScheduledJob:
     given = {key: _text(what, key, fields[key]) for key in fields if key != "scope"}
     scope = fields.get("scope", ())
     words = tuple(
-        map(str, scope if isinstance(scope, policy_yaml.Items) else [scope] if scope else [])
+        map(str, scope if isinstance(scope, strict_yaml.Items) else [scope] if scope else [])
     )
     WriteScope(words)
     if given.get("branch", "no") not in ("yes", "no"):

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple, Protocol
 import msgspec
 
 from supervisor.core.models.model_calls import Tier, Tokens
-from supervisor.core.text import policy_yaml
+from supervisor.core.text import strict_yaml
 from supervisor.core.text.mistyped import nearest
 from supervisor.errors import PolicyError
 
@@ -146,7 +146,7 @@ def _names(model: str) -> list[str]:
 def parse_prices(text: str, source: str) -> PriceTable:
     """Return the table that a file holds; `PolicyError` with file, line and a remedy where it can't
     be used."""
-    root = _fields(policy_yaml.load(text, source), source, "the table", _TABLE_KEYS)
+    root = _fields(strict_yaml.load(text, source), source, "the table", _TABLE_KEYS)
     if root.get("version") != "1":
         raise _fail(source, root, "`version` is not 1", "write `version: 1`")
     listed = _fields(root.get("models"), source, "`models`", None)
@@ -272,8 +272,8 @@ def _decimal(source: str, fields: Any, key: str, unit: int, wanted: str) -> int:
     return int(number)
 
 
-def _fields(value: Any, source: str, what: str, keys: tuple[str, ...] | None) -> policy_yaml.Fields:
-    if not isinstance(value, policy_yaml.Fields):
+def _fields(value: Any, source: str, what: str, keys: tuple[str, ...] | None) -> strict_yaml.Fields:
+    if not isinstance(value, strict_yaml.Fields):
         raise _fail(
             source, value, f"{what} is not a mapping", "see policy/prices.yaml for the form"
         )
@@ -284,5 +284,5 @@ def _fields(value: Any, source: str, what: str, keys: tuple[str, ...] | None) ->
 
 
 def _fail(source: str, value: Any, message: str, remedy: str) -> PolicyError:
-    line = policy_yaml.line_of(value)
+    line = strict_yaml.line_of(value)
     return PolicyError(f"{source}:{line}: {message}" if line else f"{source}: {message}", remedy)

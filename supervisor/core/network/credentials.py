@@ -25,7 +25,7 @@ from typing import Any, Literal, NamedTuple
 import msgspec
 
 from supervisor.core.network.egress_wire import Credential
-from supervisor.core.text import globs, policy_yaml
+from supervisor.core.text import globs, strict_yaml
 from supervisor.core.text.hosts import EVERY, as_address, canonical_host, is_shared_by_strangers
 from supervisor.core.text.mistyped import nearest
 from supervisor.core.text.urls import DEFAULT_PORTS, normalise_path, split_authority
@@ -179,8 +179,8 @@ class Binding(msgspec.Struct, frozen=True, kw_only=True):
 def parse_credentials(text: str, source: str) -> tuple[Binding, ...]:
     """Parse a file's bindings; `PolicyError` with file, line and a remedy where it can't be
     used."""
-    root = policy_yaml.load(text, source)
-    if not isinstance(root, policy_yaml.Fields) or root.get("version") != "1":
+    root = strict_yaml.load(text, source)
+    if not isinstance(root, strict_yaml.Fields) or root.get("version") != "1":
         raise _fail(source, root, "`version: 1` is missing", "write it as the first line")
     for key in root:
         if key not in ("version", "credentials"):
@@ -188,7 +188,7 @@ def parse_credentials(text: str, source: str) -> tuple[Binding, ...]:
                 source, root, f"unknown key `{key}`", nearest(str(key), ("version", "credentials"))
             )
     listed = root.get("credentials")
-    if not isinstance(listed, policy_yaml.Fields):
+    if not isinstance(listed, strict_yaml.Fields):
         raise _fail(
             source,
             root,
@@ -256,7 +256,7 @@ def _binding(source: str, name: str, fields: Any) -> Binding:
             f"`{name}` is no name of a credential",
             "write lower-case letters, digits, - and _",
         )
-    if not isinstance(fields, policy_yaml.Fields):
+    if not isinstance(fields, strict_yaml.Fields):
         raise _fail(source, fields, f"`{name}` is not a mapping", "write e.g. `{preset: github}`")
     for key in fields:
         if key not in _KEYS:
@@ -456,7 +456,7 @@ def _several(source: str, fields: Any, key: str, form: re.Pattern[str]) -> tuple
     value = fields.get(key)
     if value is None:
         return ()
-    items = value if isinstance(value, policy_yaml.Items) else [value]
+    items = value if isinstance(value, strict_yaml.Items) else [value]
     for item in items:
         if not isinstance(item, str) or not form.fullmatch(item):
             raise _fail(
@@ -491,7 +491,7 @@ def _paths(source: str, fields: Any) -> tuple[str, ...]:
 
 
 def _fail(source: str, value: Any, message: str, remedy: str) -> PolicyError:
-    line = policy_yaml.line_of(value)
+    line = strict_yaml.line_of(value)
     return PolicyError(f"{source}:{line}: {message}" if line else f"{source}: {message}", remedy)
 
 

@@ -16,11 +16,11 @@ from supervisor.core.actions import RULE_CATEGORIES, Category, Effect
 from supervisor.core.policy.categories import failing, rule_category
 from supervisor.core.policy.protected_names import Protection, built_in
 from supervisor.core.policy.rules import Policy
-from supervisor.core.text import policy_yaml
+from supervisor.core.text import strict_yaml
 from supervisor.core.text.display import first_hidden
 from supervisor.core.text.duration import parse_duration
 from supervisor.core.text.mistyped import nearest
-from supervisor.core.text.policy_yaml import Text, line_of
+from supervisor.core.text.strict_yaml import Text, line_of
 from supervisor.core.verdicts import Mode, Rule
 from supervisor.errors import PolicyError, UserError
 
@@ -54,7 +54,7 @@ def parse_policy(text: str, source: str) -> Policy:
     Raises `PolicyError` (`source:line: what; remedy`) at the first error. Empty text is a policy
     without rules.
     """
-    return _Reader(source).policy(policy_yaml.load(text, source))
+    return _Reader(source).policy(strict_yaml.load(text, source))
 
 
 def policy_from_data(data: Any, source: str = "policy") -> Policy:

@@ -8,10 +8,10 @@ import zoneinfo
 from pathlib import Path
 
 from supervisor.core.text.display import visible
+from supervisor.core.text.strict_yaml import MOST_BYTES
 from supervisor.errors import UserError
 from supervisor.reviews.core.config.effective import ConfigLayer, combine, config_rows
 from supervisor.reviews.core.config.reader import fault_words, read_refinery, read_reviewerc
-from supervisor.reviews.core.config.yaml_nodes import MOST_BYTES
 
 
 def check(name: str) -> int:

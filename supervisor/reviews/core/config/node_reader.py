@@ -11,8 +11,7 @@ from typing import Any
 from msgspec import inspect
 
 from supervisor.core.text.mistyped import nearest
-from supervisor.core.text.policy_yaml import Fields, Items
-from supervisor.reviews.core.config.yaml_nodes import ConfigFault, FaultyNode, Node, Scalar
+from supervisor.core.text.strict_yaml import FaultyNode, Fields, Items, Node, Text, YamlFault
 
 _WHOLE = re.compile(r"-?(?:0|[1-9][0-9]{0,17})\Z", re.ASCII)
 _NUMBER = re.compile(r"-?(?:0|[1-9][0-9]{0,17})(?:\.[0-9]{1,17})?\Z", re.ASCII)
@@ -26,13 +25,13 @@ class NodeReader:
     """One reading. `faults` and `lines` are what came of it."""
 
     def __init__(self, check_format: CheckFormat) -> None:
-        self.faults: list[ConfigFault] = []
+        self.faults: list[YamlFault] = []
         self.lines: dict[str, int] = {}
         self._check_format = check_format
 
     def fault(self, line: int, message: str, remedy: str) -> None:
         """Note something wrong."""
-        self.faults.append(ConfigFault(line, message, remedy))
+        self.faults.append(YamlFault(line, message, remedy))
 
     def struct(self, node: Node, wanted: inspect.StructType, path: str) -> dict[str, Any]:
         """Return what a mapping holds, by the keys as they are written; what is wrong is left
@@ -59,7 +58,7 @@ class NodeReader:
         """Return what a node says, or a `FaultyNode`."""
         if isinstance(node, FaultyNode):
             return node
-        if isinstance(node, Scalar) and node.is_nothing:
+        if isinstance(node, Text) and node.is_nothing:
             return self._wrong(node, path, "has no value", "give it one, or leave the key out")
         match wanted:
             case inspect.Metadata():
@@ -72,7 +71,7 @@ class NodeReader:
                 return self._list(node, wanted, path)
             case inspect.DictType():
                 return self._dict(node, wanted, path)
-        if not isinstance(node, Scalar):
+        if not isinstance(node, Text):
             return self._wrong(node, path, "is not one value", "write one word or number")
         return self._scalar(node, wanted, path)
 
@@ -115,7 +114,7 @@ class NodeReader:
             self._put(found, str(name), self.value(value, wanted.value_type, below))
         return found
 
-    def _scalar(self, node: Scalar, wanted: inspect.Type, path: str) -> Any:
+    def _scalar(self, node: Text, wanted: inspect.Type, path: str) -> Any:
         match wanted:
             case inspect.BoolType():
                 if node.is_plain and node in ("true", "false"):
@@ -137,7 +136,7 @@ class NodeReader:
                 raise TypeError(f"no file has a value of {wanted}")
         return self._wrong(node, path, why, remedy)
 
-    def _literal(self, node: Scalar, values: Collection[Any], path: str) -> Any:
+    def _literal(self, node: Text, values: Collection[Any], path: str) -> Any:
         whole = [value for value in values if isinstance(value, int)]
         if whole:
             if node.is_plain and node in map(str, whole):
@@ -149,7 +148,7 @@ class NodeReader:
             return str(node)
         return self._wrong(node, path, "is not known", nearest(node, sorted(values)))
 
-    def _text(self, node: Scalar, wanted: inspect.StrType, path: str) -> Any:
+    def _text(self, node: Text, wanted: inspect.StrType, path: str) -> Any:
         if not self._has_length(node, len(node), wanted, path, "characters"):
             return FaultyNode()
         if wanted.pattern and not re.fullmatch(wanted.pattern, node):
@@ -157,7 +156,7 @@ class NodeReader:
         return str(node)
 
     def _within(
-        self, node: Scalar, value: float, wanted: inspect.IntType | inspect.FloatType, path: str
+        self, node: Text, value: float, wanted: inspect.IntType | inspect.FloatType, path: str
     ) -> Any:
         if wanted.ge is not None and value < wanted.ge:
             return self._wrong(node, path, "is too small", f"the least is {wanted.ge:g}")
@@ -183,7 +182,7 @@ class NodeReader:
         return True
 
     def _wrong(self, node: Node, path: str, why: str, remedy: str) -> FaultyNode:
-        is_short = isinstance(node, Scalar) and not node.is_nothing and len(node) <= 100
+        is_short = isinstance(node, Text) and not node.is_nothing and len(node) <= 100
         said = f"{path}: {_spelled(node)}" if is_short and path else path or "the file"
         self.fault(getattr(node, "line", 1), f"`{said}` {why}", remedy)
         return FaultyNode()

@@ -16,12 +16,11 @@ from msgspec import inspect
 
 from supervisor.core.text import globs
 from supervisor.core.text.mistyped import nearest
-from supervisor.core.text.policy_yaml import Fields, Items
+from supervisor.core.text.strict_yaml import Fields, Items, Node, Text, YamlFault, read_nodes
 from supervisor.errors import PolicyError, UserError
 from supervisor.reviews.core.config import shapes
 from supervisor.reviews.core.config.node_reader import NodeReader
 from supervisor.reviews.core.config.shapes import RefineryFile, Reviewerc
-from supervisor.reviews.core.config.yaml_nodes import ConfigFault, Node, Scalar, read_nodes
 
 # By section, the keys that only one of the shapes has. All else is in both.
 _FIRST_KEYS = {"review": ("prompts",), "schedule": ("jobs",)}
@@ -37,7 +36,7 @@ class ReadConfig(NamedTuple):
     path."""
 
     config: Reviewerc | None
-    faults: tuple[ConfigFault, ...] = ()
+    faults: tuple[YamlFault, ...] = ()
     lines: Mapping[str, int] = {}
 
 
@@ -45,7 +44,7 @@ def read_reviewerc(data: bytes, zones: Collection[str]) -> ReadConfig:
     """Read a `.reviewerc`. `zones` are the names of time zones that there are."""
     root, faults = read_nodes(data)
     if root is None:
-        missing = ConfigFault(1, "`the file` has no `version`", "add `version: 1`")
+        missing = YamlFault(1, "`the file` has no `version`", "add `version: 1`")
         return ReadConfig(None, tuple(faults or [missing]))
     reader = NodeReader(_FormatCheck(zones))
     reader.faults += faults
@@ -99,7 +98,7 @@ def _of_refinery(file: RefineryFile) -> Reviewerc:
     return Reviewerc(version=1, review=section)
 
 
-def fault_words(name: str, fault: ConfigFault) -> str:
+def fault_words(name: str, fault: YamlFault) -> str:
     """Return a fault in one line: `FILE:LINE: what; what to do`."""
     return f"{name}:{fault.line}: {fault.message}; {fault.remedy}"
 
@@ -236,7 +235,7 @@ def _check_output(path: str, output: Mapping[str, Any] | None, reader: NodeReade
 # -- the two shapes -------------------------------------------------------------------------------
 
 
-def _later(root: Node) -> tuple[bool, list[ConfigFault]]:
+def _later(root: Node) -> tuple[bool, list[YamlFault]]:
     """Return whether a file is in the later shape. Where it mixes the two it is read as in the
     first, and what is of the later one is a fault."""
     first, later = _marks(root, _FIRST_KEYS), _marks(root, _LATER_KEYS)
@@ -247,7 +246,7 @@ def _later(root: Node) -> tuple[bool, list[ConfigFault]]:
         return bool(later), []
     known, line = next(iter(first.items()))
     return False, [
-        ConfigFault(
+        YamlFault(
             at,
             f"`{word}` is of the later shape, and `{known}` in line {line} of the first",
             "write the whole file in one of them",
@@ -278,7 +277,7 @@ def _words(root: Node) -> dict[str, int]:
             waiting += node.items()
         elif isinstance(node, Items):
             waiting += [(key, one) for one in node]
-        elif isinstance(node, Scalar) and key in ("allow", "allowlist", "type", "commentType"):
+        elif isinstance(node, Text) and key in ("allow", "allowlist", "type", "commentType"):
             found.setdefault(str(node), node.line)
     return found
 

@@ -6,8 +6,8 @@ import msgspec
 import pytest
 from msgspec import Meta, inspect
 
+from supervisor.core.text.strict_yaml import read_nodes
 from supervisor.reviews.core.config.node_reader import NodeReader
-from supervisor.reviews.core.config.yaml_nodes import read_nodes
 from tests.tables import each_row
 
 

@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from supervisor.core.text.strict_yaml import MOST_BYTES
 from supervisor.errors import UserError
 from supervisor.reviews.core.config import shapes
 from supervisor.reviews.core.config.effective import ConfigLayer, combine
@@ -16,7 +17,6 @@ from supervisor.reviews.core.config.reader import (
     read_settings,
 )
 from supervisor.reviews.core.config.shapes import Reviewerc
-from supervisor.reviews.core.config.yaml_nodes import MOST_BYTES
 
 ZONES = {"UTC", "Europe/Berlin"}
 COMMAND = "commands: [{id: look, prompt: Look}]\n"
