@@ -6,7 +6,7 @@ run's commit, so that only what differs is written. Nothing of a repository's ru
 given each folder by name, and never one that a tree fills (law 12); no attribute of a tree hides or
 changes what a reader is shown. The token is in one process's environment, never in an argument, a
 URL or a configuration. What a pull request may take of the disk is bounded before it is written
-(`tree_sizes`).
+(`tree_size`).
 """
 
 import asyncio
@@ -24,7 +24,6 @@ from supervisor.git.run_git import SAFE_DIFF, GitPlace, run_git, without_attribu
 from supervisor.reviews import clone_room
 from supervisor.reviews.core.deliveries import is_branch, is_sha
 from supervisor.reviews.core.diffs import ChangedFile, changed_files
-from supervisor.reviews.core.tree_sizes import tree_size
 
 DEPTH, DEEPEN_BY, MOST_DEPTH = 50, 500, 5_000
 FETCH_S, GIT_S = 600.0, 120.0
@@ -44,6 +43,11 @@ NO_REF = "couldn't find remote ref"
 MOST_IDLE = 4
 _FETCH = ("fetch.fsckObjects=true", "fetch.unpackLimit=1", "http.followRedirects=false")
 _DIFF = (*SAFE_DIFF, "-U3")
+MOST_ENTRIES = 250_000
+MOST_BYTES = 4 * 1024**3
+# Longer ones can't be opened below a folder of ours (PATH_MAX), or not at all (NAME_MAX).
+MOST_PATH_BYTES, MOST_NAME_BYTES = 2_000, 255
+_BLOCK_BYTES = 4096
 
 
 class CloneError(GatehouseError):
@@ -355,3 +359,21 @@ def _check(wanted: WantedCode) -> None:
 def _check_url(url: str) -> None:
     if not url.startswith(("https://", "http://")) or "@" in url.split("/")[2]:
         raise CloneError("the forge names no URL to clone from", may_retry=False)
+
+
+def tree_size(listed: bytes) -> tuple[int, str]:
+    """Return how many bytes the listed files take, and why they can't be checked out: "" where they
+    can."""
+    if listed.count(b"\0") > MOST_ENTRIES:
+        return 0, f"it has more than {MOST_ENTRIES:,} files and folders"
+    size_bytes = 0
+    for entry in listed.split(b"\0")[:-1]:
+        about, _, path = entry.partition(b"\t")
+        if len(path) > MOST_PATH_BYTES or max(map(len, path.split(b"/"))) > MOST_NAME_BYTES:
+            return 0, f"a path is longer than {MOST_PATH_BYTES:,} bytes, or a name than 255"
+        size = about.split()[-1]
+        # A folder, a submodule, a small file: each takes a block.
+        size_bytes += _BLOCK_BYTES + (int(size) if size != b"-" else 0)
+        if size_bytes > MOST_BYTES:
+            return 0, f"its files have more than {MOST_BYTES >> 30} GB"
+    return size_bytes, ""

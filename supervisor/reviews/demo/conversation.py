@@ -2,6 +2,8 @@
 comment stands after a push.
 
 Part of `forge`. Fields are those of docs.github.com/rest: pulls/comments, issues/comments.
+Where GitHub takes a remark (`places`) is found otherwise than by what posts, so that the one can
+prove the other: it walks the lines of a diff and counts, where Gatehouse trusts the heads of hunks.
 """
 
 import itertools
@@ -9,10 +11,30 @@ import re
 import threading
 import time
 
-from supervisor.reviews.demo.anchors import AnchorPlaces
 from supervisor.reviews.demo.state import DemoIssue, DemoPull, DemoRepository, Json, run_git
 
 _CHANGED = re.compile(r"^@@ -(\d+)(?:,(\d+))? \+\d+(?:,(\d+))? @@", re.MULTILINE)
+_HUNK = re.compile(r"@@ -(\d+)(?:,\d+)? \+(\d+)(?:,\d+)? @@")
+
+type AnchorPlaces = dict[str, list[set[int]]]
+
+
+def places(patch: str, names: list[str]) -> AnchorPlaces:
+    """Return for each path the lines of the new file that a remark may stand beside, a set for
+    each hunk. `names` are the paths in the order of the patch."""
+    found: AnchorPlaces = {}
+    at, line, shown = -1, 0, set[int]()
+    for text in patch.split("\n"):
+        if text.startswith("diff --git "):
+            at += 1
+            found[names[at]] = []
+        elif hunk := _HUNK.match(text):
+            line, shown = int(hunk[2]), set()
+            found[names[at]].append(shown)
+        elif found and found[names[at]] and text[:1] in ("+", " "):
+            shown.add(line)
+            line += 1
+    return found
 
 
 class Conversation:

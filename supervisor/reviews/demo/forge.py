@@ -19,8 +19,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from supervisor.reviews.demo.anchors import AnchorPlaces, places
-from supervisor.reviews.demo.conversation import Conversation, user_json
+from supervisor.reviews.demo.conversation import AnchorPlaces, Conversation, places, user_json
 from supervisor.reviews.demo.state import (
     DemoPull,
     DemoRepository,

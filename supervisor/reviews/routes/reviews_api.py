@@ -21,9 +21,10 @@ from supervisor.reviews.routes.review_views import (
     RepositoryView,
     ReviewView,
     RoundsView,
+    UsageView,
     service_of,
+    usage,
 )
-from supervisor.reviews.routes.usage_views import UsageView, usage
 from supervisor.server.operator.routes.operator_api import AnyRequest, caller, parts_of
 
 _Most = Annotated[int, QueryParameter(ge=1, le=1000)]

@@ -16,8 +16,7 @@ from supervisor.errors import GatehouseError, NotFoundError, UserError
 from supervisor.parts import Parts
 from supervisor.reviews.holds import HoldScope
 from supervisor.reviews.routes import review_views
-from supervisor.reviews.routes.review_views import ReviewView, service_of
-from supervisor.reviews.routes.usage_views import usage
+from supervisor.reviews.routes.review_views import ReviewView, service_of, usage
 from supervisor.reviews.store.holds import Hold
 from supervisor.server.common.views import clock_text
 from supervisor.server.operator.decisions import shown_by

@@ -1,7 +1,7 @@
 """What a commit's files would take, from git's list of them."""
 
-from supervisor.reviews.core import tree_sizes
-from supervisor.reviews.core.tree_sizes import tree_size
+from supervisor.reviews import clones
+from supervisor.reviews.clones import tree_size
 
 SHA = b"0" * 40
 
@@ -18,11 +18,9 @@ def test_files_folders_and_submodules_take_room() -> None:
 
 
 def test_what_is_too_much_says_what_is() -> None:
-    assert (
-        tree_size(line(b"a", b"%d" % tree_sizes.MOST_BYTES))[1] == "its files have more than 4 GB"
-    )
-    half = line(b"a", b"%d" % (tree_sizes.MOST_BYTES // 2))
+    assert tree_size(line(b"a", b"%d" % clones.MOST_BYTES))[1] == "its files have more than 4 GB"
+    half = line(b"a", b"%d" % (clones.MOST_BYTES // 2))
     assert tree_size(half * 3)[1] == "its files have more than 4 GB"
-    assert "250,000 files" in tree_size(b"\0" * (tree_sizes.MOST_ENTRIES + 1))[1]
+    assert "250,000 files" in tree_size(b"\0" * (clones.MOST_ENTRIES + 1))[1]
     for path in (b"n" * 256, b"d/" * 1001, b"a/" + b"n" * 256 + b"/b"):
         assert "longer" in tree_size(line(path))[1]

@@ -7,7 +7,7 @@ import subprocess
 from pathlib import Path
 
 from supervisor.reviews.core.diffs import changed_files
-from supervisor.reviews.demo.anchors import places
+from supervisor.reviews.demo.conversation import places
 
 DIFF = ("git", "diff", "--no-color", "--no-ext-diff", "--no-textconv", "--find-renames", "-U3")
 # Changes that a short run tries; `make test-many` tries 10,000.
