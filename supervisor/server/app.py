@@ -32,7 +32,6 @@ from supervisor.server.operator.live import Live
 from supervisor.server.operator.routes import (
     change_api,
     change_set_api,
-    conflict_api,
     left_page,
     network_page,
     operator_api,
@@ -83,7 +82,6 @@ def build_operator_app(
         route_handlers=[
             *operator_api.handlers(),
             *undo_api.handlers(),
-            *conflict_api.handlers(),
             *push_api.handlers(),
             *change_set_api.handlers(),
             *change_api.handlers(),

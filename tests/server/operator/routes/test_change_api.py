@@ -156,14 +156,20 @@ async def test_nobody_and_no_agent_reaches_these_routes(
     calls: list[tuple[str, str, dict[str, Any]]] = [
         ("POST", f"/api/requests/{request.id}/approve-part", {"json": body}),
         ("POST", f"/requests/{request.id}/hunks", {"data": {"hunks": "x"}}),
+        ("POST", f"/api/requests/{request.id}/merge", {"json": {"merged": "x"}}),
+        ("POST", f"/api/requests/{request.id}/give-host", {"json": {}}),
+        ("POST", f"/requests/{request.id}/conflict/merge", {"data": {}}),
         ("GET", f"/api/requests/{image.id}/image/new", {}),
+        ("GET", f"/api/requests/{request.id}/conflict", {}),
+        ("GET", f"/parts/conflict/{request.id}", {}),
+        ("GET", f"/parts/conflict/{request.id}/rows?side=0&start=0", {}),
     ]
     assert len(calls) == len(change_api.handlers())
     for method, path, sent in calls:
         assert (await nobody.request(method, path, **sent)).status_code == 401
         assert (await agent.request(method, path, **sent)).status_code == 404
     del browser.headers["x-gatehouse-csrf"]
-    for method, path, sent in calls[:2]:
+    for method, path, sent in calls[:5]:
         assert (await browser.request(method, path, **sent)).status_code == 403
     assert (desk.host / "a.txt").read_text() == OLD
 
