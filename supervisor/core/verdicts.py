@@ -153,7 +153,9 @@ class Judge[Seen](ABC):
     @staticmethod
     @abstractmethod
     def canonical(action: Action) -> Seen | Verdict:
-        """Return the action in the one form that rules compare; a verdict where it has none."""
+        """Return the action in the canonical form that rules compare, or a verdict where it has
+        none.
+        """
 
     @abstractmethod
     def decide(self, seen: Seen, mode: Mode, context: Context) -> Verdict:

@@ -43,7 +43,7 @@ def harden() -> int:
 
 
 def configure_logging() -> None:
-    """Log of libraries only that they failed, and where."""
+    """Log only errors of libraries, and where."""
     logging.getLogger().handlers = [OthersLog(logging.ERROR)]
     logging.getLogger().setLevel(logging.ERROR)
 

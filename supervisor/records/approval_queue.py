@@ -1,10 +1,8 @@
-"""Requests that wait: keeps their facts in the database, wakes whoever waits, and tells whoever
-watches.
+"""Waiting requests: keeps their facts in the database, wakes waiters, and notifies watchers.
 
-It decides nothing: `gate` does. Kept in memory alone is the action as it was asked, since the
-database must hold no secret. Waiting needs no state of its own. A waiter looks at the facts,
-sleeps until some fact of its request changes, and looks again; so a wait that is begun anew
-after a restart finds the same answer.
+It decides nothing: `gate` does. Only memory holds the original action, since the database must hold
+no secret. Waiting needs no state of its own: a waiter reads the facts, sleeps until a fact of its
+request changes, and reads again. So a wait that begins again after a restart finds the same answer.
 """
 
 import asyncio
@@ -99,10 +97,10 @@ class ApprovalQueue:
     def add_all(
         self, requests: Sequence[Request], why: str = SUPERSEDED
     ) -> list[tuple[Request, Request]]:
-        """Record new requests. Those that wait for the same thing were denied in the same
-        transaction, and told `why`; they are given back, each with the one that superseded it.
-        The same thing is any path of a move's two: of what waits, no two requests are about one
-        path."""
+        """Record new requests. In the same transaction, requests that wait for the same thing are
+        denied with `why`; return them, each with its successor. A move is about both its paths: no
+        two waiting requests are about one path.
+        """
         superseded: list[tuple[Request, Request]] = []
         with self._transaction() as (connection, changed):
             for part in _of_distinct_subjects(requests):
@@ -133,13 +131,15 @@ class ApprovalQueue:
     note_taken_back = _change(store.note_taken_back)
 
     def ask_again(self, request_id: str, hold_until: float | None) -> Request | None:
-        """The same ask came once more."""
+        """Count that the same action was asked again."""
         changed = self.change(lambda c: store.ask_again(c, request_id, hold_until))
         return changed[0] if changed else None
 
     def answer_untold(self, answered: Sequence[Request], *, all_of_them: bool) -> set[str]:
-        """The same for so many that the caller announces them in turns, later: the ids of those
-        answered. `ChangedError`, and nothing was answered, where they aren't `all_of_them`."""
+        """Answer many requests, which the caller announces later in turns. Return the ids of those
+        answered. With `all_of_them`, raise `ChangedError` and answer nothing if one is no longer
+        pending.
+        """
         with self._engine.begin() as connection:
             if all_of_them:
                 store.answer_exactly(connection, answered)
@@ -195,23 +195,25 @@ class ApprovalQueue:
         self._as_asked[request_id] = action
 
     def as_asked(self, request_id: str) -> Action | None:
-        """Return the action that was kept; None after the request's end, and after a restart."""
+        """Return the original action; None after the request's end, and after a restart."""
         return self._as_asked.get(request_id)
 
     def action_of(self, request: Request) -> Action:
-        """Return the action as it was asked. After a restart one that held a secret is only known
-        redacted, and no grant fits it."""
+        """Return the action as it was asked. After a restart an action with a secret is known only
+        in redacted form, which no grant fits.
+        """
         return self._as_asked.get(request.id, request.action)
 
     def room(self, session_id: str, origin: Origin) -> int:
-        """Return how many further requests of the session may wait. Changed files have room of
-        their own: they are shown as one."""
+        """Return how many more requests of the session may wait. Changed files have a separate
+        limit: they share one card.
+        """
         is_change = origin == "workspace"
         waiting = self.read(lambda c: store.count_pending(c, session_id, of_workspace=is_change))
         return (MOST_CHANGES_PER_SESSION if is_change else MOST_PENDING_PER_SESSION) - waiting
 
     def add_rule_hits(self, counts: Mapping[str, int], at: float) -> None:
-        """Add to how often rules matched, by their id."""
+        """Add to the match counts of rules, by rule id."""
         with self._engine.begin() as connection:
             store.add_rule_hits(connection, counts, at)
 
@@ -258,7 +260,7 @@ class ApprovalQueue:
             watcher(request)
 
     def change(self, operation: Callable[[Connection], list[Request]]) -> list[Request]:
-        """Make a change; whoever waits or watches is told of the requests that it gives."""
+        """Make a change, and notify waiters and watchers of the requests that it returns."""
         with self._transaction() as (connection, changed):
             requests = operation(connection)
             changed.extend(requests)

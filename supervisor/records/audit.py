@@ -1,13 +1,13 @@
 """The audit log: JSON lines, append-only, each with the SHA-256 of the line before.
 
-What it must never do: let an effect happen whose verdict isn't in the file. So a line is written
-(not only queued) before the caller goes on; writing to the page cache takes microseconds and
-survives kill -9 of any of our processes. Flushing to the disk happens in a thread of its own and
-blocks no answer. A write that fails raises `StorageError`, which the gate turns into a denial; the
-next write tries again, so that a freed disk heals by itself.
+It must never let an effect happen whose verdict isn't in the file. So a line is written (not only
+queued) before the caller goes on; writing to the page cache takes microseconds and survives kill -9
+of any of our processes. Flushing to the disk happens in a thread of its own and blocks no answer. A
+write that fails raises `StorageError`, which the gate turns into a denial; the next write tries
+again, so that a freed disk heals by itself.
 
-It is written to a regular file that is ours alone. Another one in its place, or a length that isn't
-what we wrote, is a write that fails. With `Heads` how far it goes is signed, and kept beside it
+The log is a regular file of our own. If another file is in its place, or its length isn't what we
+wrote, the write fails. `Heads` signs how far the log goes, and keeps that beside it
 (`audit_heads`).
 
 `EVENTS` names every event that can stand in the file.
@@ -118,17 +118,16 @@ def _encoded(body: dict[str, Any]) -> bytes:
 
 
 class Encoded(NamedTuple):
-    """Fields as they stand in a line, without secrets: made by `Audit.encoded` only."""
+    """Fields as encoded in a line, without secrets. Only `Audit.encoded` makes them."""
 
     text: bytes
 
 
 class Audit:
-    """One writer of one file. `failure` says why nothing can be written, `broken` in which way the
-    log isn't as it was written.
+    """The writer of one log. `failure` says why nothing can be written, `broken` how the log was
+    changed.
 
-    Both are None while all is well. Without `heads` nothing is signed: for tests of what only
-    records.
+    Both are None while all is well. Without `heads` nothing is signed, for tests.
     """
 
     def __init__(
@@ -178,8 +177,7 @@ class Audit:
 
     @property
     def broken(self) -> str | None:
-        """In which way the log isn't as it was written, as the start or the last `examine` found
-        it."""
+        """Return how the log was changed, as the start or the last `examine` found."""
         return self._broken_now or self._broken_before
 
     @property
@@ -194,8 +192,9 @@ class Audit:
         self.record_all([(event, fields)])
 
     def record_all(self, events: Sequence[tuple[Event, Mapping[str, Any] | Encoded]]) -> None:
-        """Write a line for each, all of them in one write; `StorageError` where that fails, and
-        then none is there."""
+        """Write all lines in one write. If it fails, `StorageError` is raised and no line is
+        written.
+        """
         with self._lock:
             last, lines = self._last, []
             signature = self._due_signature()
@@ -212,8 +211,9 @@ class Audit:
             self._wanted.set()
 
     def encoded(self, fields: dict[str, Any]) -> Encoded | None:
-        """Fields for who writes the same again, for as long as no secret becomes known; None
-        where there may be one in them, or there are none."""
+        """Return encoded fields for a caller that writes them again, valid until a new secret
+        becomes known; None if they may hold a secret, or there are none.
+        """
         with contextlib.suppress(TypeError, ValueError, OverflowError):
             line = msgspec.json.encode(fields)
             if fields and line.isascii() and self._redactor.is_clean_json(line):
@@ -221,13 +221,14 @@ class Audit:
         return None
 
     def said_of_requests(self, margin_s: float) -> tuple[float, set[tuple[str, str]]]:
-        """Return what the end of the log, as this run found it, says of requests, each as its
-        event and the request's id, and since when: so long before its last line."""
+        """Return the events about requests at the end of the log as this run found it, each with
+        the request's id, and since when: this long before its last line.
+        """
         since = self._found_at - margin_s
         return since, said_of_requests(self._path, since)
 
     def flush(self) -> None:
-        """Wait until all that was recorded is on the disk."""
+        """Wait until all recorded lines are on the disk."""
         os.fdatasync(self._descriptor)
 
     def close(self) -> None:
@@ -243,10 +244,10 @@ class Audit:
     # -- whether all is well ----------------------------------------------------------------------
 
     def look(self) -> bool:
-        """Look whether the log can be written and lies where it should; for who does so now and
-        then. Whether `examine` has something to do.
+        """Check whether the log can be written and is in its place; called now and then. Return
+        whether `examine` has something to do.
 
-        What heals is found here, too: the first line afterwards says how many were missed.
+        It also notices that writing works again: the first line then says how many were missed.
         """
         facts = os.fstatvfs(self._descriptor)
         self._is_disk_full = (facts.f_bavail if os.geteuid() else facts.f_bfree) == 0
@@ -260,8 +261,9 @@ class Audit:
             return found is not None and found.st_ctime_ns != self._changed_at
 
     def examine(self) -> str | None:
-        """Check the whole log, and set `broken`; what is wrong. Takes seconds for a long one:
-        for a thread."""
+        """Check the whole log, set `broken` and return it. Takes seconds for a long log, so call it
+        in a thread.
+        """
         with self._lock:
             found = self._found()
             self._changed_at = found.st_ctime_ns if found is not None else None
@@ -514,8 +516,9 @@ def _opened(path: Path) -> int:
 
 
 async def watch_audit(audit: Audit, changed: Callable[[], None]) -> None:
-    """Look after the log until cancelled. `changed` is called when `failure` or `broken`
-    became another; the terminal is told what is wrong."""
+    """Watch the log until cancelled. `changed` is called when `failure` or `broken` changed; the
+    terminal shows what is wrong.
+    """
     told: tuple[str | None, str | None] = (None, None)
     while True:
         try:

@@ -1,7 +1,7 @@
 """Read the audit log: lines from its end, and the hash that chains them.
 
-Only a regular file is read, and no link is followed: what lies behind one isn't ours. It writes
-nothing (`audit` does) and judges nothing (`audit_check` does).
+It reads only a regular file and follows no link. It writes nothing (`audit` does) and judges
+nothing (`audit_check` does).
 """
 
 import hashlib
@@ -35,15 +35,16 @@ def line_hash(line: bytes) -> str:
 
 
 def opened(path: Path) -> BinaryIO:
-    """The log, to read; `OSError` where there is none, or something else than a file lies there."""
+    """Open the log to read; `OSError` where there is none, or it isn't a regular file."""
     return os.fdopen(plain_files.opened(path, os.O_NOFOLLOW), "rb")
 
 
 def newest_first(
     path: Path, limit: int, before_seq: int | None = None, event: str = ""
 ) -> list[dict[str, Any]]:
-    """Up to `limit` records, newest first; those older than `before_seq` where it is given, and of
-    one event where that is."""
+    """Return up to `limit` records, newest first; only older than `before_seq` and of one event,
+    where given.
+    """
     found: list[dict[str, Any]] = []
     wanted = f'"event":"{event}"'.encode() if event else b""
     for line in _lines_backwards(path):
@@ -63,7 +64,7 @@ def newest_first(
 
 
 def said_of_requests(path: Path, since: float) -> set[tuple[str, str]]:
-    """Return what lines since then say of requests, each as its event and the request's id."""
+    """Return the events about requests since then, each with the request's id."""
     said = set[tuple[str, str]]()
     for line in _lines_backwards(path):
         try:
@@ -77,8 +78,9 @@ def said_of_requests(path: Path, since: float) -> set[tuple[str, str]]:
 
 
 def hash_at(path: Path, seq: int) -> str | None:
-    """The hash of the line of a record; None where there is no such record. It is looked for
-    from the end."""
+    """Return the hash of a record's line; None where there is no such record. The search starts at
+    the end.
+    """
     if seq == 0:
         return GENESIS
     for line in _lines_backwards(path):

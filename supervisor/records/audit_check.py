@@ -1,7 +1,6 @@
-"""Check the whole audit log: its chain, its signatures, and what is kept outside of it.
+"""Check the whole audit log: its chain, its signatures, and the facts kept outside it.
 
-It reads and judges; what is shown of it, and when, is others' affair. `docs/record.md` says what
-a good log proves.
+It reads and judges; others show the result. `docs/record.md` says what a good log proves.
 """
 
 import json
@@ -40,8 +39,9 @@ class CheckedLine(msgspec.Struct):
 
 
 class Outside(NamedTuple):
-    """The facts about a log that are kept outside of it. INVARIANT: read before the log is,
-    which only grows."""
+    """The facts about a log that are kept outside it. INVARIANT: they are read before the log,
+    which only grows.
+    """
 
     key: SigningKey | None
     head: AuditHead | None
@@ -49,15 +49,16 @@ class Outside(NamedTuple):
 
     @classmethod
     def read(cls, log: Path, database: Path) -> "Outside":
-        """Return what lies beside a log, with the head of a database file."""
+        """Return the facts kept beside a log, with the head in a database file."""
         return cls(
             SigningKey.read(key_path(log)), audit_head.peek(database), read_mark(mark_path(log))
         )
 
 
 class Checked(NamedTuple):
-    """A good log: how far it goes, from which record on it is signed, and what it says of the
-    one before it."""
+    """A good log: how far it goes, from which record on it is signed, and what it says about the
+    log before it.
+    """
 
     last: Point
     signed_from: int | None = None
@@ -65,11 +66,11 @@ class Checked(NamedTuple):
 
 
 def verify(path: Path, outside: Outside | None = None) -> Checked:
-    """Return how far a log goes, when nothing of it was changed, removed or added. `StorageError`
-    says where and what is wrong.
+    """Return how far an unchanged log goes. `StorageError` says what was changed, removed or added,
+    and where.
 
-    Without `outside`, as for a copy, only the chain is checked. A last line without its line
-    break is being written, or a crash cut it off: it counts for nothing.
+    Without `outside`, as for a copy, only the chain is checked. A last line without a line break is
+    ignored: it is being written, or a crash cut it off.
     """
     asked = {one.seq for one in _points(outside)}
     hashes = {0: GENESIS}

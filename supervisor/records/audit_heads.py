@@ -1,4 +1,4 @@
-"""Sign how far the audit log goes, and keep that outside of it.
+"""Sign how far the audit log goes, and keep that outside it.
 
 A hash chain alone can be made anew after a change, and shows nothing of a missing end. So the log's
 newest head (a record's number and the hash of its line) is signed with Ed25519 and kept in the
@@ -52,7 +52,7 @@ _MOST_KEY_BYTES = 4096
 
 
 class SigningKey:
-    """The key that heads are signed with. Who can read it can forge a log."""
+    """The key that signs heads. Whoever can read it can forge a log."""
 
     def __init__(self, private: Ed25519PrivateKey) -> None:
         self._private = private
@@ -63,7 +63,9 @@ class SigningKey:
 
     @classmethod
     def read(cls, path: Path) -> "SigningKey | None":
-        """The key in a file; None where there is none. `StorageError` where it can't be used."""
+        """Read the key from a file; None where there is none. `StorageError` where it can't be
+        used.
+        """
         remedy = (
             "put it back from a copy, with mode 600; or move it away together with audit.log to"
             " begin anew"
@@ -91,7 +93,7 @@ class SigningKey:
 
     @classmethod
     def make(cls, path: Path) -> "SigningKey":
-        """A new key, kept in a file of mode 600; `OSError` where that can't be written."""
+        """Make a new key, kept in a file of mode 600; `OSError` where that can't be written."""
         private = Ed25519PrivateKey.generate()
         whole_files.replace(
             path, private.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
@@ -99,11 +101,11 @@ class SigningKey:
         return cls(private)
 
     def sign(self, point: Point) -> str:
-        """The signature of a head, in base64."""
+        """Return the signature of a head, in base64."""
         return base64.b64encode(self._private.sign(_message(point))).decode()
 
     def has_signed(self, point: Point, signature: str) -> bool:
-        """Return whether a signature is of this key and this head."""
+        """Return whether this key made the signature for this head."""
         try:
             self._private.public_key().verify(
                 base64.b64decode(signature, validate=True), _message(point)
@@ -113,8 +115,9 @@ class SigningKey:
         return True
 
     def mac(self, text: str) -> str:
-        """The MAC of a mark: it is made with each append, and a signature would take thirty
-        times as long."""
+        """Return the MAC of a mark, which is made with each append: a signature would take thirty
+        times as long.
+        """
         return hmac.digest(self._for_marks, text.encode(), "sha256").hex()
 
 
@@ -145,11 +148,11 @@ class Heads:
     def begin(
         self, last: Point, hash_at: Callable[[int], str | None], is_signed: Callable[[], bool]
     ) -> str | None:
-        """Read the key, or make it; why the log, which ends with `last`, isn't as it was written,
-        None where it is.
+        """Read the key, or make it. Return how the log, which ends with `last`, was changed; None
+        where it wasn't.
 
-        `StorageError` where the log is signed and the key is gone: it couldn't be told from a
-        forged one.
+        `StorageError` where the log is signed and the key is gone: a forged log would look the
+        same.
         """
         head, mark = self.kept(), read_mark(self._mark_path)
         key = SigningKey.read(key_path(self._log))
@@ -170,7 +173,7 @@ class Heads:
             return audit_head.read(connection)
 
     def mark(self, point: Point) -> None:
-        """Write how far the log goes now; `OSError` where that can't be written."""
+        """Write how far the log now goes; `OSError` where that fails."""
         text = f"{point.seq:020d} {point.hash} {self._boot}"
         line = f"{text} {self.key.mac(text)}\n".encode()
         is_new = self._descriptor is None
@@ -185,8 +188,7 @@ class Heads:
             os.fsync(self._descriptor)
 
     def keep(self, point: Point) -> None:
-        """Sign a head and keep it in the database. INVARIANT: all up to there is on the disk
-        already.
+        """Sign a head and store it in the database. INVARIANT: all lines up to it are on the disk.
 
         `StorageError` where the database can't be written.
         """
@@ -219,8 +221,7 @@ class LogSeen(NamedTuple):
 
 
 def problem(key: SigningKey, head: AuditHead | None, mark: Mark | None, log: LogSeen) -> str | None:
-    """Return why a log isn't the one that was written, by what is kept outside of it; None where
-    it is."""
+    """Return how a log differs from the facts kept outside it; None where it doesn't."""
     if head is not None:
         point = Point(head.seq, head.hash)
         if not key.has_signed(point, head.signature):
@@ -241,8 +242,9 @@ def problem(key: SigningKey, head: AuditHead | None, mark: Mark | None, log: Log
 
 
 def read_mark(path: Path) -> Mark | None:
-    """Return what `audit.end` says; None where there is none. What is none of ours has a MAC
-    that fits nothing."""
+    """Return what `audit.end` says; None where there is none. The MAC of foreign content fits
+    nothing.
+    """
     try:
         descriptor = plain_files.opened(path, os.O_NOFOLLOW)
     except FileNotFoundError:
@@ -260,17 +262,17 @@ def read_mark(path: Path) -> Mark | None:
 
 
 def key_path(log: Path) -> Path:
-    """Where the key of a log is."""
+    """Return the path of a log's key."""
     return log.with_name("audit.key")
 
 
 def mark_path(log: Path) -> Path:
-    """Where the mark of a log is."""
+    """Return the path of a log's mark."""
     return log.with_name("audit.end")
 
 
 def boot_id() -> str:
-    """Which boot of the machine this is."""
+    """Return the id of this boot of the machine."""
     return _BOOT_ID.read_text().strip()
 
 

@@ -1,4 +1,4 @@
-"""Make, check and lock the data folder, and say in it where its supervisor is."""
+"""Make, check and lock the data folder, and write its supervisor's address there."""
 
 import fcntl
 import os
@@ -48,7 +48,7 @@ def make_private(folder: Path) -> None:
 
 
 def check_room(folder: Path) -> None:
-    """Refuse to start on a full disk: else the first failure would say it in other words."""
+    """Refuse to start on a full disk: a later failure would be less clear."""
     facts = os.statvfs(folder)
     free_bytes = (facts.f_bavail if os.geteuid() else facts.f_bfree) * facts.f_frsize
     if free_bytes < _LEAST_BYTES:
@@ -76,11 +76,11 @@ def lock(folder: Path) -> int:
 
 
 def write_contact(folder: Path, port: int, token: str) -> None:
-    """Tell other programs of this user this process's port, and the token for it."""
+    """Write this process's port and token for other programs of this user."""
     whole_files.replace(folder / "operator.token", token.encode())
     whole_files.replace(folder / _CONTACT, msgspec.json.encode(Contact(os.getpid(), port)))
 
 
 def remove_contact(folder: Path) -> None:
-    """Remove the address of a supervisor that has ended."""
+    """Remove an ended supervisor's address."""
     (folder / _CONTACT).unlink(missing_ok=True)

@@ -1,8 +1,8 @@
 """Stop everything: while it is on, the gate denies every action of every session, whatever the
 rules say.
 
-A file holds it, so that it outlives a crash and can be set by hand (`touch data/stopped`) when
-nothing else answers.
+It is a file, so that it survives a crash and can be set by hand (`touch data/stopped`) when nothing
+else answers.
 """
 
 import os
@@ -11,8 +11,9 @@ from pathlib import Path
 
 
 class KillSwitch:
-    """The file's presence is the state; its text is the reason. `on_stop` is called when it is
-    thrown here, not by hand."""
+    """The file's presence is the state; its text is the reason. `on_stop` is called by `stop`, not
+    when the file is made by hand.
+    """
 
     def __init__(self, path: Path) -> None:
         self._path = path

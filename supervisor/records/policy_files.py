@@ -44,15 +44,13 @@ type _Key = tuple[str, float]
 
 
 class RuleEnds:
-    """When rules that hold for a time are over: by the clock on the wall, and by the time that
-    really went by. One per `PolicyFiles`.
+    """The expiry of temporary rules, by wall-clock time and by elapsed time. One per `PolicyFiles`.
 
-    A rule's end is stored as a time of the clock on the wall, or a restart would forget it. But
-    that clock can be set: set back it would make "for 15 minutes" an hour. So while this process
-    runs the time that went by since a rule was first seen counts as well, and where the two
-    disagree the stricter holds (`core.verdicts.Context.is_over`). After a restart there is the
-    clock on the wall alone: but a rule that was added in what is now the future is over, since
-    nobody can say how much of its time is left.
+    A rule's end is stored as wall-clock time, so that it survives a restart. But that clock can be
+    set back, which would turn "for 15 minutes" into an hour. So while this process runs, the time
+    elapsed since it first saw a rule counts as well; where the two disagree, the stricter wins
+    (`core.verdicts.Context.is_over`). After a restart only the wall clock is left; a rule that was
+    added in what is now the future is over, since its remaining time is unknown.
     """
 
     def __init__(self, clock: Clock) -> None:
@@ -60,11 +58,11 @@ class RuleEnds:
         self._ends: dict[_Key, float] = {}
 
     def disputed(self, policy: Policy) -> frozenset[str]:
-        """The ids of the policy's rules of which the two clocks disagree whether they are over."""
+        """Return the ids of the policy's rules on whose end the two clocks disagree."""
         return _NONE if not policy.ending else self._disputed(policy.ending)
 
     def is_over(self, rule: Rule) -> bool:
-        """Return whether a rule's time is over, the stricter of both clocks."""
+        """Return whether a rule is over by the stricter clock."""
         now = self._clock.now()
         return Context(
             now, "", None, frozenset(), frozenset(), None, self._disputed([rule])
@@ -115,8 +113,9 @@ ALWAYS = Until()
 
 
 def check_policy(path: Path) -> None:
-    """`PolicyError` in one line where a file can't be used as a policy: for what is to be said
-    before anything starts."""
+    """Raise `PolicyError`, in one line, if a file can't be used as a policy: a check before
+    anything starts.
+    """
     try:
         parse_policy(plain_files.read_text(path), str(path))
     except OSError as error:
@@ -139,7 +138,7 @@ class _File:
         self._seen: tuple[int, ...] | None = None
 
     def refresh(self) -> bool:
-        """Read the file again where it changed; whether anything did."""
+        """Read the file again if it changed. Return whether anything changed."""
         try:
             stat = os.stat(self._name)  # noqa: PTH116  # asked before every verdict, and a Path takes as long as the kernel
             stamp: tuple[int, ...] = (stat.st_mtime_ns, stat.st_size, stat.st_ino)
@@ -179,11 +178,11 @@ def _drop(data: dict[str, Any], is_over: Callable[[dict[str, Any]], bool]) -> No
 
 
 class PolicyFiles:
-    """The one holder of policies. `on_change(is_saved)` is called after every change of what is in
-    force, or of the banner.
+    """Holds the policies. `on_change(is_saved)` is called after every change of the policy in force
+    or of the banner.
 
-    `is_saved`: it came through `add_rule` or `remove_rule`, whose caller lets it answer what
-    waits, in a person's name.
+    `is_saved`: the change came from `add_rule` or `remove_rule`, whose caller lets it answer
+    waiting requests in a person's name.
     """
 
     def __init__(self, base: Path, saved: Path, clock: Clock) -> None:
@@ -207,8 +206,9 @@ class PolicyFiles:
         return self._saved.path
 
     def on_record(self) -> dict[str, Any]:
-        """Which files are in force, for the record: by path, and by the SHA-256 of what they
-        held when they were last good."""
+        """Return the files in force, for the record: path, and SHA-256 of their last
+        good content.
+        """
         return {
             "policy": str(self.file),
             "policy_sha256": self._base.sha256,
@@ -228,18 +228,19 @@ class PolicyFiles:
         return f"{'; '.join(errors)} ({kept})"
 
     def current(self) -> Policy:
-        """Return what is in force for every session."""
+        """Return the policy in force for every session."""
         self._refresh()
         return self._merged
 
     def for_session(self, policy_text: str) -> Policy:
-        """Return what is in force for a session that has rules of its own, as policy text."""
+        """Return the policy in force for a session with its own rules, given as policy text."""
         self._refresh()
         return self.known_for_session(policy_text)
 
     def known_for_session(self, policy_text: str) -> Policy:
-        """The same as it was at the last look: for who has a verdict already, and asks what else
-        it means."""
+        """Return the same policy as of the last look, without reading files: for callers that
+        already have a verdict.
+        """
         if not policy_text:
             return self._merged
         if policy_text not in self._of_session:
@@ -251,8 +252,9 @@ class PolicyFiles:
     def add_rule(
         self, effect: Effect, rule: str, *, why: str, by: str, until: Until = ALWAYS
     ) -> str:
-        """Save a rule; its new id. `PolicyError` where it doesn't parse or may not be saved;
-        nothing is written then."""
+        """Save a rule and return its id. `PolicyError` where it doesn't parse or may not be saved;
+        nothing is written then.
+        """
         parse_rule(rule)
         now = self._clock.now()
         data = self._read_saved()
@@ -267,7 +269,9 @@ class PolicyFiles:
         return rule_id
 
     def remove_rule(self, rule_id: str) -> str:
-        """Take a saved rule away; its text. `NotFoundError` where no saved rule has that id."""
+        """Remove a saved rule and return its text. `NotFoundError` where no saved rule
+        has that id.
+        """
         data = self._read_saved()
         for effect in EFFECTS:
             for entry in data.get(effect) or []:
@@ -285,8 +289,9 @@ class PolicyFiles:
         return any(rule.id == rule_id for rule in self._saved_rules())
 
     def drop_ended(self, is_over: Callable[[str], bool]) -> list[Rule]:
-        """Take away the saved rules whose time, or session, is over: those. They can match
-        nothing any more, so what fails does no harm."""
+        """Remove and return the saved rules whose time or session is over. They can't match any
+        more, so a failure does no harm.
+        """
         ended = [
             found
             for found in self._saved_rules()
@@ -347,17 +352,18 @@ class PolicyFiles:
 
 
 def saved_file(policy: Path, data_dir: Path) -> Path:
-    """Where rules are saved that are made under a policy file other than the supervisor's: beside
-    it, and of one that ships with Gatehouse in the data folder. What a version before saved beside
-    such a one stays in force there."""
+    """Return where rules for a policy file other than the supervisor's are saved: beside it, or in
+    the data folder for a file that ships with Gatehouse. Rules that an earlier version saved beside
+    such a file stay in force.
+    """
     beside = policy.with_name(f"saved-{policy.name}")
     is_shipped = policy.resolve().is_relative_to(SHIPPED) and not beside.exists()
     return data_dir / beside.name if is_shipped else beside
 
 
 class PolicySets:
-    """Which policy judges which session: the supervisor's set, `main`, or that of the file that the
-    session was started with.
+    """The policy of each session: the supervisor's set, `main`, or the set of the session's own
+    file.
 
     A set is a policy file and the rules that were saved for it. The supervisor's rules are saved in
     its data folder, those of any other file apart from these, so that "always" in one session
@@ -375,7 +381,7 @@ class PolicySets:
         self.on_change: Callable[[PolicyFiles, bool], None] = lambda policies, is_saved: None
 
     def of(self, session: Session) -> PolicyFiles:
-        """The set that judges a session."""
+        """Return the set that judges a session."""
         key = self._key(session)
         if key == (str(self.main.file), str(self.main.saved_file)):
             return self.main
@@ -386,12 +392,12 @@ class PolicySets:
         return found
 
     def keep_only(self, sessions: Iterable[Session]) -> None:
-        """Forget the sets that judge none of these sessions."""
+        """Forget sets that judge none of these sessions."""
         used = {self._key(session) for session in sessions}
         self._others = {key: found for key, found in self._others.items() if key in used}
 
     def all(self) -> list[PolicyFiles]:
-        """Every set in use, the supervisor's first."""
+        """Return every set in use, the supervisor's first."""
         return [self.main, *self._others.values()]
 
     @property
@@ -400,8 +406,9 @@ class PolicySets:
         return "; ".join(filter(None, (one.banner for one in self.all()))) or None
 
     def wanted(self, policy: Path | None) -> dict[str, Any]:
-        """The facts of a new session that wants this policy, or none in particular. `UserError`
-        where it can't be used."""
+        """Return the facts of a new session with this policy, or with the default. `UserError`
+        where it can't be used.
+        """
         main = {"policy_file": str(self.main.file)}
         if policy is None:
             return main

@@ -1,4 +1,4 @@
-"""Workspace channel: the agent's private copy, and the reviewed way back.
+"""Workspace channel: the agent's private copy, and the judged way of changes back to the host.
 
 INVARIANT: every path is opened relative to a directory descriptor, component by component, never
 through a symlink (`disk/beneath`). The copy belongs to a hostile writer at all times, and the

@@ -1,4 +1,4 @@
-"""Table of the categories that rules speak of, and the questions put to a rule of any of them.
+"""Table of rule categories, and the questions asked about a rule of any category.
 
 A category is added here: its object (`category`), in a module of its own beside its judge.
 INVARIANT: where `contains(outer, inner)` holds and `outer` is always in force, taking `inner` away
@@ -26,8 +26,9 @@ _CONTEXT = Context(0.0, WORKSPACE, None, frozenset(), frozenset({"origin"}), Non
 
 @cache
 def rule_category(category: Category) -> RuleCategory:
-    """Return a category's object, imported when it is first asked for; `PolicyError` for one that
-    no rules speak of."""
+    """Return a category's object, imported at its first use; `PolicyError` for a category without
+    rules.
+    """
     match category:
         case "exec":
             from supervisor.core.policy.exec_category import CATEGORY as EXEC
@@ -65,8 +66,8 @@ def compiled(rule: Rule) -> AnyRule:
 
 
 def contains(outer: AnyRule, inner: AnyRule, protected_by: ProtectedBy) -> bool:
-    """Return whether `outer`, while it is in force, makes `inner` say nothing new. False for an
-    `outer` that is less strict.
+    """Return whether `outer`, while in force, makes `inner` redundant. False for an `outer` that is
+    less strict.
 
     A rule that spells a protected name out lifts something.
     """
@@ -103,7 +104,7 @@ def keys_above(rule: AnyRule) -> Iterator[Hashable]:
 
 
 def never(rule: AnyRule, protected_by: ProtectedBy, mode: Mode) -> Remark | None:
-    """Return why the rule can match no action; None where that can't be told.
+    """Return why the rule can never match; None where that is unknown.
 
     `mode` is the category's mode.
     """
@@ -132,7 +133,7 @@ def width(rule: Rule) -> str:
 
 
 def failing(rule: Rule) -> Iterator[tuple[str, bool]]:
-    """The examples that don't hold, each with whether the rule should have matched it."""
+    """Return the failing examples, each with whether the rule should have matched it."""
     alone = replace(rule, expires_at=None, session=None, uses=None) if rule.is_limited else rule
     judge = rule_category(rule.category).judge([alone], _NO_NAMES)
     for examples, expected in ((rule.match, True), (rule.not_match, False)):

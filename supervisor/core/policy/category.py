@@ -1,8 +1,7 @@
-"""One category of rules as one object: everything that is asked of its patterns.
+"""One category of rules as one object, with every question about its patterns.
 
-`categories` has the table of them, and puts these questions to the rules of any category. What
-takes an `outer` and an `inner` rule never says yes where it can't tell: a rule would be removed
-that somebody relied on.
+`categories` has the table of them. A function of an `outer` and an `inner` rule never returns True
+when unsure, so that no needed rule is removed.
 """
 
 from collections.abc import Callable, Hashable, Iterator, Sequence

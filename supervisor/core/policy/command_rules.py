@@ -71,8 +71,9 @@ class CommandJudge(Judge[_Seen]):
         return self._judgement(self.canonical(action), context)
 
     def restrictions(self, action: Exec, context: Context) -> Verdict:
-        """Return what deny and ask rules say of the command line, and allow where they say nothing,
-        whatever the mode."""
+        """Return the verdict of deny and ask rules on the command line; allow where none matches,
+        whatever the mode.
+        """
         judgement = self.judgement(action, context)
         if judgement.decision in ("deny", "ask"):
             return self._verdict(judgement, "deny")

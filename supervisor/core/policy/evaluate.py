@@ -2,7 +2,7 @@
 
     deny rule > ask rule > allow rule > mode of the category; order never matters
 
-It never acts, and it never raises: whatever goes wrong in here is a denial (law 3).
+It never acts and never raises: every failure is a denial (law 3).
 """
 
 from collections.abc import Mapping
@@ -62,7 +62,7 @@ def evaluate(
 
 
 def evaluate_in(policy: Policy, action: Action, context: Context) -> Verdict:
-    """Evaluate in a context that is built already. Never raises."""
+    """Evaluate in an existing context. Never raises."""
     try:
         if policy.is_deny_all:
             remedy = "the operator must mend the policy file"
@@ -86,9 +86,10 @@ def evaluate_in(policy: Policy, action: Action, context: Context) -> Verdict:
 
 
 def evaluate_program(policy: Policy, action: Exec, context: Context) -> Verdict:
-    """Return what deny and ask rules for commands say of a program that is about to be executed,
-    and allow where they say nothing. The mode isn't for it: what started it was judged by that.
-    Never raises."""
+    """Return the verdict of deny and ask rules for commands on a program about to be executed;
+    allow where none matches. The mode doesn't apply: it judged what started the program. Never
+    raises.
+    """
     try:
         if policy.is_deny_all:
             return Verdict("deny", NOTHING_IN_FORCE, by_policy=False)

@@ -66,7 +66,7 @@ def is_head(piece: RepositoryPiece) -> bool:
 
 
 def is_repository(pieces: Pieces) -> bool:
-    """Return whether git takes a folder with these in it for a repository's own."""
+    """Return whether git would use a folder with these entries as a repository."""
     head = pieces.get(HEAD)
     return (
         head is not None

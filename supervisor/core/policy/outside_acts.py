@@ -1,4 +1,4 @@
-"""Pushes, fetches and installs in a command line: what it is besides a command.
+"""Finds pushes, fetches and installs in a command line.
 
 Such a line is judged by the rules of git and packages, too (`evaluate`), and its own channel
 carries it out, in place of a tool sandbox that has neither credentials nor a way to the index. It

@@ -28,8 +28,9 @@ UNJUDGED = "what can't be read, or names no host, can't be judged, so it is refu
 
 
 class Admission:
-    """`forbidden` are Gatehouse's own listeners; `forbid` replaces them. `allowances` cover what
-    goes out."""
+    """Admits the process's connections. `forbidden` are Gatehouse's own listeners; `forbid`
+    replaces them. `allowances` cover the traffic that goes out.
+    """
 
     def __init__(
         self, questions: Questions, resolver: Resolver, clock: Clock, allowances: Allowances
@@ -42,11 +43,11 @@ class Admission:
 
     @property
     def is_busy(self) -> bool:
-        """Return whether nothing new can be admitted now."""
+        """Return whether new connections can't be admitted now."""
         return self._questions.is_busy
 
     def forbid(self, endpoints: frozenset[tuple[str, int]]) -> None:
-        """Never dial these."""
+        """Set the addresses that are never dialled."""
         self._forbidden = endpoints
 
     async def admit(
@@ -59,8 +60,8 @@ class Admission:
         headers: tuple[tuple[str, str], ...] = (),
         body_bytes: int = 0,
     ) -> Answer:
-        """The answer; where it is an allow, the connection has a pin for the action's host and
-        port, and a request is covered by the budget.
+        """Return the answer. After an allow the connection has a pinned address for the action's
+        host and port, and the budget covers the request.
 
         `headers` are for the person to see (`checks.shown_headers`); `body_bytes` is as much of
         the body as is known before it comes.
@@ -112,7 +113,7 @@ class Admission:
         self._questions.refused(connection.session.id, _NAMELESS, UNJUDGED)
 
     def refused_name(self, session_id: str, host: str, why: str) -> None:
-        """Report that a session's name server gave no address for a name."""
+        """Report that a session's name server refused a name."""
         self._questions.refused(
             session_id, Network(operation="connect", host=host, port=NAMES_PORT), why
         )
@@ -125,8 +126,9 @@ class Admission:
         detail: dict[str, str | int | float | None],
         headers: tuple[tuple[str, str], ...] = (),
     ) -> None:
-        """Report what came of an allowed question of this connection, once; `headers` are the
-        response's, to be shown."""
+        """Report, once, the outcome of an allowed question of this connection; `headers` are the
+        response's, to be shown.
+        """
         found = connection.unsettled.pop(question_id, None)
         if found is None:
             return
@@ -147,7 +149,7 @@ class Admission:
             self.ended(connection, question_id, "done", {})
 
     def unreachable(self, connection: ClientConnection, host: str) -> None:
-        """Look a host up anew next time: none of its addresses answered."""
+        """Look a host up again next time: none of its addresses answered."""
         self._resolver.forget(connection.session.id, host)
 
     def _never(self, action: Network) -> str | None:

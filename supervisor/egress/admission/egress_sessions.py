@@ -1,7 +1,7 @@
 """Sessions in the egress process, and the connections of their clients.
 
-A connection belongs to the session whose listening socket it came in by: nothing that a client
-says can change that.
+A connection belongs to the session of the listening socket that accepted it; nothing that a client
+sends can change that.
 """
 
 import asyncio
@@ -65,7 +65,7 @@ class Server(Protocol):
 
 
 class Starting:
-    """Stands for a server that is being started: closed meanwhile, it never serves."""
+    """A server that is being started. If it is closed meanwhile, it never serves."""
 
     is_closed = False
 
@@ -88,7 +88,7 @@ class Beginnings:
 
     @property
     def are_guesses(self) -> bool:
-        """Return whether there are more than chance makes."""
+        """Return whether there are more than would occur by chance."""
         return len(self.lengths_bytes) > MOST_BEGINNINGS
 
     @property
@@ -325,8 +325,9 @@ class ClientConnection:
                 self.cut()
 
     def leave(self, waiter: asyncio.Task[object] | None = None) -> None:
-        """The client went away: whatever it waits for is over; with `waiter` only what this task
-        waits for, a stream's."""
+        """End what a client waits for, since it went away; with `waiter` only what this task, a
+        stream's, waits for.
+        """
         for future, task in list(self.waiting.items()):
             if (waiter is None or task is waiter) and not future.done():
                 future.set_result(_GONE)
@@ -355,7 +356,7 @@ class Sessions:
             server.close()
 
     def get(self, session_id: str) -> EgressSession:
-        """Return the session of this id, made where it is new."""
+        """Return the session with this id; a new one is made."""
         session = self._sessions.get(session_id)
         if session is None:
             session = self._sessions[session_id] = EgressSession(
@@ -408,7 +409,7 @@ class Sessions:
         )
 
     def disconnect(self, connection: ClientConnection) -> None:
-        """Forget a client, whose connection is over."""
+        """Forget a client whose connection ended."""
         if connection in connection.session.connections:
             self._open_connections -= 1
             self._left.set()
@@ -418,22 +419,21 @@ class Sessions:
             room.leave()
 
     def name_client(self, client_id: str, connection: ClientConnection) -> None:
-        """mitmproxy knows the client of this connection by an id of its own."""
+        """Register the id that mitmproxy gives this connection's client."""
         self._by_client[client_id] = connection
 
     def forget_client(self, client_id: str) -> None:
-        """Nothing that mitmproxy still says of this client belongs to a connection."""
+        """Forget mitmproxy's id of a client: its later events belong to no connection."""
         self._by_client.pop(client_id, None)
 
     def of_client(self, client_id: str) -> ClientConnection | None:
-        """The connection of a client of mitmproxy's, None where it is unknown or over."""
+        """Return the connection of mitmproxy's client; None where it is unknown or ended."""
         return self._by_client.get(client_id)
 
     def cut(
         self, session_id: str, connection_id: str, why: str, question_id: int | None = None
     ) -> None:
-        """End one connection, or what was allowed as this question on it, for a reason of the
-        supervisor's."""
+        """End a connection, or what this question on it allowed, with the supervisor's reason."""
         session = self._sessions.get(session_id)
         for connection in list(session.connections) if session is not None else ():
             if connection.id != connection_id:

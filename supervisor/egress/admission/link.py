@@ -35,7 +35,7 @@ _FDS_BYTES = socket.CMSG_SPACE(MOST_FDS * array.array("i").itemsize)
 
 
 class LinkDownError(Exception):
-    """The supervisor is gone or doesn't read: the answer to everything is no."""
+    """The supervisor is gone or doesn't read: everything is denied."""
 
 
 class Link:
@@ -59,7 +59,7 @@ class Link:
 
     @property
     def is_full(self) -> bool:
-        """Return whether the supervisor doesn't read as fast as it is told."""
+        """Return whether the supervisor reads too slowly, so that the queue is full."""
         return len(self._queue) >= MOST_QUEUED
 
     def send(self, message: FromEgress, *, always: bool = False) -> None:

@@ -1,10 +1,10 @@
 """Portions of each session's budget of requests and bytes, drawn from the ledger.
 
-It decides only whether what is about to go out is covered. Where it isn't, more is drawn, and all
-who need more of the same kind wait for that one answer. INVARIANT: what isn't covered doesn't go
-out; no answer and a lost supervisor are denials (law 3). What went out is reported now and then,
-out of the way of traffic, and what is drawn and not needed is given back with it: a client may
-announce a body of any length and go away.
+It decides only whether outgoing traffic is covered. If it isn't, more is drawn, and all who need
+more of the same kind wait for that one answer. INVARIANT: what isn't covered doesn't go out; no
+answer and a lost supervisor are denials (law 3). What went out is reported now and then, out of the
+way of traffic, and what is drawn and not needed is given back with it: a client may announce a body
+of any length and go away.
 """
 
 import asyncio
@@ -45,7 +45,7 @@ def _is_as_much(count: int, denied: int) -> bool:
 
 
 class Allowances:
-    """One per process."""
+    """The portions of all sessions in this process."""
 
     def __init__(self, questions: Questions, sessions: Sessions, clock: Clock) -> None:
         self._questions = questions
@@ -56,7 +56,7 @@ class Allowances:
         self._timer = asyncio.get_running_loop().call_later(REPORT_S, self._report_all)
 
     async def cover(self, session: EgressSession, kind: Kind, count: int) -> Answer | None:
-        """Wait until the session has so much left. Return the denial where it won't."""
+        """Wait until the session has this much left. Return the denial if it can't get it."""
         count = min(count, MOST_AT_ONCE)
         while session.left[kind] < count:
             answer = await asyncio.shield(self.draw(session, kind, count))
@@ -65,7 +65,7 @@ class Allowances:
         return None
 
     async def take(self, session: EgressSession, kind: Kind, count: int) -> Answer | None:
-        """Use so much up. Return the denial where it isn't covered."""
+        """Use this much up. Return the denial where it isn't covered."""
         denied = await self.cover(session, kind, count)
         if denied is None:
             session.use(kind, count)
@@ -126,7 +126,7 @@ class Allowances:
         return found
 
     def close(self, session: EgressSession) -> None:
-        """Report the last of a session that sends no more, and give back what is left."""
+        """Report the last usage of a session that sends no more, and give back the rest."""
         self._report(session, dict(session.left), is_last=True)
         for kind in session.left:
             self._denied.pop((session, kind), None)
@@ -178,11 +178,11 @@ class BytesOut:
         self._session = session
 
     def use(self, count: int) -> bool:
-        """Use so much up, where it is covered; whether it is."""
+        """Use this many bytes if they are covered. Return whether they are."""
         return self._session.use("bytes_out", count)
 
     def draw(self, count: int) -> asyncio.Future[str]:
-        """Ask for more: why there is none, empty once there is."""
+        """Draw more. Return why there is none; empty if there is."""
         found: asyncio.Future[str] = asyncio.get_running_loop().create_future()
 
         def answered(drawn: asyncio.Future[Answer]) -> None:

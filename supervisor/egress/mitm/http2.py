@@ -364,7 +364,7 @@ class BoundedHttp2Server(Http2Server):
         yield from super().protocol_error(message, error_code)
 
     def forget(self, going_on: Container[int]) -> None:
-        """Keep nothing of requests that aren't in `going_on`: nobody is left to be told of them."""
+        """Forget requests that aren't in `going_on`: no client is left for them."""
         for stream_id in [one for one in self.streams if one not in going_on]:
             del self.streams[stream_id]
 
