@@ -1,4 +1,4 @@
-"""The review service, a product of its own on the gate's API: only `app` and `cli` import it.
+"""The review service, built on the gate's API. Only `app` and `cli` import it.
 
     webhooks -> reconcile -> stored_slots -> queue -> runs (clones, a session) -> poster
 

@@ -1,9 +1,9 @@
 """The money of reviews: reserved before a run starts, shared by its sessions, given back after it.
 
-`reviews.core.allowances` says how much a run may have; egress holds each session to its budget, and
-the ledger knows what it really used. Facts are compared with the books again and again rather than
-counted along: an attempt whose slot has it running no more is settled as soon as its sessions have
-ended and the last of their calls is in the ledger.
+`reviews.core.allowances` says how much a run may have, egress enforces each session's budget, and
+the ledger has its real use. Facts are compared with the books regularly instead of being counted:
+an attempt that no longer runs is settled once its sessions have ended and their last calls are in
+the ledger.
 
 INVARIANT: a run is started in the transaction that reserved its money in every layer.
 """
@@ -110,8 +110,9 @@ class Budgets:
         return NO_BUDGET[found.scope]
 
     def refilled(self) -> list[HeldSlot]:
-        """Return the reviews that waited for money and may go on: a period ended, a run gave money
-        back, or a cap was raised. Checked now and then, and after each settlement."""
+        """Return the reviews that waited for money and may continue: a period ended, a run gave
+        money back, or a cap was raised. Checked regularly, and after each settlement.
+        """
         now = self._clock.now()
         if now < self._look_at:
             return []
@@ -128,8 +129,9 @@ class Budgets:
         return found
 
     def say_held(self, pull_id: int, reason: str) -> None:
-        """Ask for the comment that a review waits for money: once a day for a repository, or
-        for a pull request that used up its own."""
+        """Ask to post a comment that a review waits for money: once a day per repository, or per
+        pull request that used up its own budget.
+        """
         if reason not in NO_BUDGET.values() or reason == NO_BUDGET["run"]:
             return
         now = self._clock.now()
@@ -161,8 +163,7 @@ class Budgets:
     # -- for people --------------------------------------------------------------------------------
 
     def in_use(self) -> list[LayerUse]:
-        """Return what is used of the caps in force; of pull requests only those that are half
-        used."""
+        """Return the use of the caps in force; for pull requests only those at least half used."""
         now, caps = self._clock.now(), self.caps
         day, month = day_of(now), month_of(now)
         with self._engine.connect() as connection:
@@ -191,7 +192,7 @@ class Budgets:
         }
 
     def notices(self) -> list[tuple[str, str, str, int]]:
-        """Return the notices that were given of the caps in force: scope, key, period, percent."""
+        """Return the notices given about the caps in force: scope, key, period, percent."""
         now = self._clock.now()
         current = ("", day_of(now), month_of(now))
         with self._engine.connect() as connection:
@@ -199,7 +200,7 @@ class Budgets:
         return [one for one in said if one[2] in current]
 
     def spent_since(self, since: float) -> list[allowances.AttemptCost]:
-        """Return what each attempt since then came to, oldest first."""
+        """Return the cost of each attempt since then, oldest first."""
         with self._engine.connect() as connection:
             return allowances.spent_since(connection, since)
 
@@ -235,13 +236,14 @@ class Budgets:
     # -- after it ----------------------------------------------------------------------------------
 
     def lose(self) -> None:
-        """At start-up: count as spent all money of sessions that an earlier process was about to
-        start."""
+        """At start-up, count as spent the money of sessions that an earlier process was about to
+        start.
+        """
         with self._engine.begin() as connection:
             allowances.lose_sessions(connection)
 
     def settle_over(self) -> None:
-        """Give back what ended attempts reserved and, by the ledger, did not use."""
+        """Give back the money that ended attempts reserved but, by the ledger, didn't use."""
         with self._engine.connect() as connection:
             if not allowances.attempts_over(connection):
                 return
@@ -338,8 +340,9 @@ class Budgets:
 def read_caps(
     *, review: str, pull: str, repository_day: str, owner_month: str, all_day: str
 ) -> tuple[Caps, Limits]:
-    """Return the caps, and the limits of one run, as the settings say them; `UserError` where one
-    is no amount of dollars."""
+    """Return the caps and the limits of one run from the settings; `UserError` where one isn't an
+    amount of dollars.
+    """
     limits = parse_budget(review, "GATEHOUSE_REVIEW_COST")
     if limits.cost is None:
         raise UserError("GATEHOUSE_REVIEW_COST names no dollars", "write 2usd, or 2usd,1M-tokens")

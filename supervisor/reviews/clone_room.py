@@ -1,7 +1,7 @@
 """Disk space of clones: what is in use, and what is removed to make room.
 
-What is removed is first renamed to a place where nothing is ever opened, then removed in a thread.
-So a kill at any moment leaves either a whole tree or rubbish that the next start sweeps.
+A tree is first renamed to a place where nothing is ever opened, then removed in a thread. So a kill
+at any moment leaves either a whole tree or leftovers that the next start removes.
 """
 
 import asyncio
@@ -30,7 +30,7 @@ class _Clone(NamedTuple):
 
 
 class CloneRoom:
-    """The room of all clones below `root`, of which one supervisor has care."""
+    """The disk space of one supervisor's clones, below `root`."""
 
     def __init__(self, root: Path) -> None:
         self._root = root
@@ -49,8 +49,9 @@ class CloneRoom:
             await self._make_room()
 
     async def is_kept(self, clone: Path, *, may_go: bool) -> bool:
-        """Return whether there is a clone that can be used; else there is an empty folder, now.
-        `may_go`: no checkout of it is in use. Nobody may fetch into it meanwhile."""
+        """Return whether there is a usable clone; if not, leave an empty folder. `may_go`: none of
+        its checkouts is in use. Nobody may fetch into it meanwhile.
+        """
         await self._sweep()
         packs = await asyncio.to_thread(_whole_packs, clone)
         if (clone / "HEAD").is_file() and not (may_go and packs > MOST_PACKS):

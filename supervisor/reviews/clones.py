@@ -1,11 +1,11 @@
-"""Clones of repositories, and the checkouts that runs look at.
+"""Clones of repositories, and the checkouts that runs read.
 
-A bare clone for each repository, with as much history as a merge base needs. A checkout is a
-worktree of it at one commit, used by one run at a time; one that nobody uses is taken to the next
-run's commit, so that only what differs is written. Nothing of a repository's runs here: git is
-given each folder by name, and never one that a tree fills (law 12); no attribute of a tree hides or
-changes what a reader is shown. The token is in one process's environment, never in an argument, a
-URL or a configuration. What a pull request may take of the disk is bounded before it is written
+Each repository has a bare clone with as much history as a merge base needs. A checkout is a
+worktree of it at one commit, used by one run at a time; an unused one is moved to the next run's
+commit, so that only differing files are written. No code of a repository runs here: git is given
+each folder by name, never one with a repository's files (law 12), and no attribute of a tree hides
+or changes what a reader is shown. The token is in one process's environment, never in an argument,
+a URL or a configuration. A pull request's disk use is bounded before anything is written
 (`tree_size`).
 """
 
@@ -87,8 +87,7 @@ class BranchFiles(NamedTuple):
 
 
 class Checkout(NamedTuple):
-    """The files of the commit `head` in `folder`, and what changed since `base`, where it parted
-    from its branch."""
+    """The files of the commit `head` in `folder`, and the changes since `base`, the merge base."""
 
     folder: Path
     clone: Path
@@ -99,7 +98,7 @@ class Checkout(NamedTuple):
 
 
 class Clones:
-    """One per supervisor. `root` is a cache: whatever is in it can be had again."""
+    """The clones of one supervisor. `root` is a cache: everything in it can be fetched again."""
 
     def __init__(self, root: Path) -> None:
         self._root = root
@@ -109,8 +108,9 @@ class Clones:
 
     @contextlib.asynccontextmanager
     async def checkout(self, wanted: WantedCode) -> AsyncIterator[Checkout]:
-        """Fetch what is missing and yield the head's files, until the block ends. `CloneError`
-        where that can't be."""
+        """Fetch missing commits and yield the head's files until the block ends. `CloneError` where
+        that fails.
+        """
         _check(wanted)
         clone = self._folder(wanted.name)
         async with self._room.used(clone):
@@ -129,8 +129,9 @@ class Clones:
                 self._used.discard(folder)
 
     async def since(self, checkout: Checkout, last: str) -> list[ChangedFile] | None:
-        """Return what changed in the files of the change since an earlier head; None where that
-        commit is gone."""
+        """Return the changes since an earlier head in the pull request's files; None where that
+        commit is gone.
+        """
         if not is_sha(last) or not await self._has(checkout.clone, last):
             return None
         found = await self._files(checkout.clone, last, checkout.head)
@@ -158,8 +159,9 @@ class Clones:
         return await self._data(checkout.clone, revision, path)
 
     async def branch_files(self, branch: WantedBranch, paths: Sequence[str]) -> BranchFiles | None:
-        """Return these files as they are on a branch now, without a checkout; None where there is
-        no such branch. `CloneError` where it can't be fetched."""
+        """Return a branch's current version of these files, without a checkout; None where there is
+        no such branch. `CloneError` where it can't be fetched.
+        """
         _check_url(branch.url)
         if not is_branch(branch.branch):
             raise CloneError("the forge names no branch that git could take", may_retry=False)
@@ -362,8 +364,9 @@ def _check_url(url: str) -> None:
 
 
 def tree_size(listed: bytes) -> tuple[int, str]:
-    """Return how many bytes the listed files take, and why they can't be checked out: "" where they
-    can."""
+    """Return the size of the listed files in bytes, and why they can't be checked out: "" where
+    they can.
+    """
     if listed.count(b"\0") > MOST_ENTRIES:
         return 0, f"it has more than {MOST_ENTRIES:,} files and folders"
     size_bytes = 0

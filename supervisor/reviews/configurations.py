@@ -1,7 +1,7 @@
-"""The configuration that holds for a repository: its settings, its files, and its owner's.
+"""The configuration in force for a repository: its settings, its files, and its owner's.
 
-`reviews.core.config` says what holds of several; this reads them. Of a file with a mistake in it
-nothing is used, and that is said.
+`reviews.core.config` merges them; this reads them. A file with a mistake is ignored, and the result
+says so.
 """
 
 import asyncio
@@ -36,7 +36,7 @@ MOST_FAULTS = 3
 
 
 class Configurations:
-    """One per supervisor."""
+    """The configurations of one supervisor's repositories."""
 
     def __init__(self, engine: Engine, forge: Forge, clones: Clones) -> None:
         self._engine = engine
@@ -47,8 +47,9 @@ class Configurations:
     async def effective(
         self, repository: queries.Repository, checkout: Checkout, revision: str
     ) -> EffectiveConfig:
-        """Return what holds for a run whose files are those of a commit of its checkout. Raises
-        `ForgeError` or `CloneError` where the owner's files can't be asked for."""
+        """Return the configuration for a run, with the files of a commit of its checkout. Raises
+        `ForgeError` or `CloneError` where the owner's files can't be read.
+        """
         files = {
             path: data
             for path in (REVIEWERC, REFINERY)
@@ -57,13 +58,14 @@ class Configurations:
         return await self._effective(repository, BranchFiles(revision, files))
 
     async def of_default_branch(self, repository: queries.Repository) -> EffectiveConfig:
-        """Return what holds on the default branch as it is now. Raises as `effective`."""
+        """Return the configuration of the current default branch. Raises as `effective`."""
         found = await self._branch_files(repository, (REVIEWERC, REFINERY))
         return await self._effective(repository, found or BranchFiles("", {}))
 
     async def wants_drafts(self, repository: queries.Repository) -> bool:
-        """Return whether some prompt on the default branch looks at drafts. False where that can't
-        be found out."""
+        """Return whether a prompt on the default branch runs on drafts. False where that is
+        unknown.
+        """
         try:
             config = await self.of_default_branch(repository)
         except GatehouseError as error:
@@ -72,8 +74,9 @@ class Configurations:
         return prompts.wants_drafts([one.value for one in config.prompts])
 
     def change(self, repository_id: int, changes: Mapping[str, object]) -> None:
-        """Keep what the operator sets for a repository; an empty value takes one away. `UserError`
-        where that can't be used."""
+        """Store the operator's settings for a repository; an empty value removes a setting.
+        `UserError` where a value can't be used.
+        """
         with self._engine.begin() as connection:
             known = queries.repository_of(connection, repository_id).settings
             merged = {key: value for key, value in (known | dict(changes)).items() if value}

@@ -1,7 +1,7 @@
-"""Holds: an operator's word that no review starts and nothing is posted, for now.
+"""Holds: while one stands, no review of its scope starts and nothing is posted.
 
-Webhooks are stored and answered meanwhile, and runs under way finish. While everything is stopped
-(`records.kill_switch`) nothing is done either.
+Meanwhile webhooks are stored and answered, and running reviews finish. The same applies while
+everything is stopped (`records.kill_switch`).
 """
 
 import re
@@ -36,8 +36,9 @@ class Holds:
         self.stopped = stopped
 
     def hold(self, scope: HoldScope, key: str, *, by: str, why: str) -> Hold:
-        """Hold what `scope` and `key` name; an existing hold is replaced. It holds even where it
-        can't be recorded."""
+        """Hold what `scope` and `key` name, replacing an existing hold. It stands even if it can't
+        be recorded.
+        """
         now = self._clock.now()
         with self._engine.begin() as connection:
             key = _key(connection, scope, key)
@@ -48,7 +49,7 @@ class Holds:
         return hold
 
     def release(self, scope: HoldScope, key: str, *, by: str) -> None:
-        """Release that hold, and no other; `NotFoundError` where none stands."""
+        """Release exactly that hold; `NotFoundError` where there is none."""
         with self._engine.begin() as connection:
             key = _key(connection, scope, key)
             if not holds.release(connection, scope, key, self._clock.now()):
@@ -58,7 +59,7 @@ class Holds:
             self._audit.record("reviews_released", scope=scope, key=key, by=by)
 
     def standing(self) -> list[Hold]:
-        """Return the holds that stand, oldest first."""
+        """Return the current holds, oldest first."""
         with self._engine.connect() as connection:
             return holds.standing(connection)
 
@@ -81,7 +82,7 @@ def find_pull(text: str) -> tuple[str, int] | None:
 
 
 def pull_named(text: str) -> tuple[str, int]:
-    """The same; `UserError` where it is neither."""
+    """Do `find_pull`; `UserError` where it is neither."""
     found = find_pull(text)
     if found is None:
         raise UserError("this is no pull request", "give its URL, or OWNER/REPO#NUMBER")

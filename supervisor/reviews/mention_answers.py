@@ -1,7 +1,7 @@
 """Answers comments that mention us, after asking the forge what their author may do.
 
-The comment's text is read from the forge, too: the webhook only says that there is one. A reaction
-says that it was heard; an answer in words is an act like any other.
+The comment's text is also read from the forge: the webhook only says that there is one. A reaction
+confirms it; an answer in words is an act like any other.
 """
 
 from collections.abc import Callable, Sequence
@@ -34,7 +34,7 @@ PERMISSION_S = 60.0
 
 
 class Mentions:
-    """One per supervisor. `ask` asks for an act in the session of a repository."""
+    """The mentions of one supervisor. `ask` asks for an act in a repository's session."""
 
     def __init__(
         self,
@@ -57,7 +57,7 @@ class Mentions:
         self._permissions: dict[tuple[int, str], tuple[str, float]] = {}
 
     async def handle(self, repository: queries.Repository, delivery: queries.Delivery) -> str:
-        """Answer the comment that a delivery tells of; return the outcome in a word."""
+        """Answer a delivery's comment; return the outcome in a word."""
         payload = msgspec.json.decode(payload_of(delivery))
         number = deliveries.comment_id(payload)
         own = await self._reconcile.own_login()
@@ -131,18 +131,18 @@ class Mentions:
     def answered(
         self, repository: queries.Repository, called: Sequence[queries.WaitingMention]
     ) -> None:
-        """The prompts of these mentions have run."""
+        """Note that the prompts of these mentions have run."""
         with self._engine.begin() as connection:
             for one in called:
                 queries.end_mention(connection, _key(repository, one), "done")
 
     def wants_more(self, pull_id: int) -> bool:
-        """Return whether a mention came in that no run has looked at."""
+        """Return whether there is a mention that no run has handled."""
         with self._engine.connect() as connection:
             return bool(_prompts_waiting(connection, pull_id))
 
     async def call_again(self) -> None:
-        """Run the mentions that a full slot, or a reason that is over, kept from running."""
+        """Run mentions that had to wait for a full slot or another reason that is over."""
         with self._engine.connect() as connection:
             found = [queries.pull(connection, one) for one in queries.pulls_called(connection)]
             places = [

@@ -1,7 +1,7 @@
-"""Carries out what was granted on a forge: the only part that holds what writes there.
+"""Carries out granted acts on a forge. Only it can write there.
 
-It composes nothing and has no model. Before it acts it looks for what an earlier try left, so that
-a crash posts nothing twice.
+It composes nothing and has no model. Before it acts it looks for the result of an earlier try, so
+that a crash posts nothing twice.
 """
 
 import asyncio
@@ -37,8 +37,9 @@ class MovedError(GatehouseError):
 
 
 class Poster:
-    """One per supervisor. `failed` is told of an act that came to nothing; `keeps` says whether
-    one has to wait: it is held, or everything is stopped."""
+    """The poster of one supervisor. `failed` is called for a failed act; `keeps` says whether an
+    act has to wait: it is held, or everything is stopped.
+    """
 
     def __init__(
         self,
@@ -60,8 +61,9 @@ class Poster:
         self._tasks: set[asyncio.Task[Any]] = set()
 
     async def close(self) -> None:
-        """End the tasks that wait. An act that was begun is looked for at the next start; others
-        are done then."""
+        """End the waiting tasks. The next start looks for acts that were begun, and carries out the
+        others.
+        """
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
@@ -80,7 +82,7 @@ class Poster:
                 self._tasks.discard(task)
 
     async def carry_out(self, request: Request) -> None:
-        """Do what a ready request asks for, and settle it."""
+        """Carry out a ready request, and settle it."""
         with self._known():
             await self._carry_out(request)
 
@@ -93,7 +95,7 @@ class Poster:
             await self.do(request, grant)
 
     async def do(self, request: Request, grant: Grant) -> None:
-        """Do what was granted, however long the forge is down, and settle it."""
+        """Carry out a granted act, however long the forge is down, and settle it."""
         with self._known():
             await self._do(request, grant)
 

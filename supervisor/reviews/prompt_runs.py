@@ -1,7 +1,7 @@
-"""Prompts of `.reviewerc` beside a review: each that holds is a session of the reader of its own.
+"""Prompts of `.reviewerc` beside a review: each whose conditions hold runs in its own session.
 
-They run at the same time, a few at once, each with its part of what the run may spend. What counts
-of an answer, and what is posted of it, is decided here, not by the model.
+A few run at the same time, each with a share of the run's budget. This module, not the model,
+decides which parts of an answer count and which are posted.
 """
 
 import asyncio
@@ -63,7 +63,7 @@ class PromptRuns:
         self.arguments: dict[str, Told] = {}
 
     async def notes(self) -> tuple[Told, ...]:
-        """Return what the main reader is told, once every prompt that feeds it has ended."""
+        """Return the notes for the main reader, once every prompt that feeds it has ended."""
         feeding = [task for name, task in self.tasks.items() if name in self.fed]
         if feeding:
             await asyncio.wait(feeding)
@@ -74,7 +74,7 @@ class PromptRuns:
         )
 
     async def ended(self) -> list[PromptOutcome]:
-        """Return what became of each, once all have ended."""
+        """Return each prompt's outcome, once all have ended."""
         if self.tasks:
             await asyncio.wait(self.tasks.values())
         return self.outcomes
@@ -103,9 +103,10 @@ class Prompts:
         *,
         only_called: bool = False,
     ) -> AsyncIterator[PromptRuns]:
-        """Have the prompts of a configuration that hold, and those that comments called, run until
-        the block ends: whoever leaves it early stops them. `order` is that of the review;
-        `only_called`: there is nothing new for the others."""
+        """Run the prompts whose conditions hold, and those that comments called, until the block
+        ends; leaving it early stops them. `order` is that of the review; `only_called`: the others
+        have nothing new to read.
+        """
         subject = PromptSubject(pull.draft, pull.labels, pull.author, checkout.files)
         plans = [] if only_called else [one.value for one in config.prompts]
         chosen, others = await asyncio.to_thread(prompts.choose, plans, subject)
@@ -182,7 +183,7 @@ class Prompts:
         pull: queries.PullRequest,
         repository: queries.Repository,
     ) -> queries.ReviewRun:
-        """Keep what became of the prompts, and ask for what they say; the run's facts then."""
+        """Store the prompts' outcomes, and ask to post what they say. Return the run's facts."""
         acts: dict[str, Act] = {}
         target = target_of(repository, pull, going.run.head_sha)
         outcomes = {one.id: one for one in going.outcomes}
@@ -221,11 +222,13 @@ class Prompts:
         return run
 
     def settled(self, act: Act) -> None:
-        """A prompt's post stands on the forge, or a person denied it: it isn't said again."""
+        """Note that a prompt's post is on the forge, or that a person denied it: it isn't posted
+        again.
+        """
         self._change(act, {"is_settled": True})
 
     def came_to_nothing(self, act: Act) -> None:
-        """A prompt's post failed: it may be said again."""
+        """Note that a prompt's post failed: it may be posted again."""
         self._change(act, {"told": [], "is_said": False})
 
     def _change(self, act: Act, facts: dict[str, object]) -> None:

@@ -1,6 +1,6 @@
 """Reads the state of a pull request from the forge, and updates its slot.
 
-A delivery only wakes this: its content may be old, forged in part, or lost. A poll does the same.
+A delivery only wakes this: its content may be old, partly forged, or lost. A poll wakes it too.
 """
 
 import contextlib
@@ -65,12 +65,12 @@ class Reconcile:
         self._own_login = ""
 
     async def own_login(self) -> str:
-        """Return who we are on the forge."""
+        """Return our own login on the forge."""
         self._own_login = self._own_login or await self._forge.own_login()
         return self._own_login
 
     async def handle_all(self) -> None:
-        """Handle every delivery that nothing came of yet, oldest first."""
+        """Handle every unhandled delivery, oldest first."""
         with self._engine.connect() as connection:
             waiting = queries.unhandled(connection, MOST_ATTEMPTS)
         now = self._clock.now()
@@ -116,7 +116,7 @@ class Reconcile:
         return await self.pull(repository, delivery.number)
 
     def repository(self, name: str, forge: str = "github") -> queries.Repository | None:
-        """Return a repository by its name, in any letter case, also one that is removed."""
+        """Return a repository by its name, in any letter case, even a removed one."""
         with self._engine.connect() as connection:
             return queries.repository(connection, forge, name)
 
@@ -125,7 +125,7 @@ class Reconcile:
         return None if found is None or found.removed_at is not None else found
 
     async def repositories(self) -> None:
-        """Keep which repositories the App is installed on."""
+        """Store which repositories the App is installed on."""
         installed = await self._forge.installed()
         names = {one.full_name for one in installed.repositories}
         with self._engine.begin() as connection:
@@ -160,7 +160,7 @@ class Reconcile:
                     )
 
     async def poll(self) -> None:
-        """Find what no webhook told: undelivered webhooks, and open pull requests."""
+        """Find what no webhook reported: undelivered webhooks, and open pull requests."""
         now = self._clock.now()
         with self._engine.begin() as connection:
             queries.tidy_deliveries(
@@ -227,9 +227,10 @@ class Reconcile:
         called: bool = False,
         again: bool = False,
     ) -> str:
-        """Read a pull request from the forge, and give its slot what follows; return the outcome in
-        a word. `full`: somebody wants it reviewed, also where it was; `called`: somebody who may
-        write does; `again`: a run has something to do, also where it was."""
+        """Read a pull request from the forge, and update its slot. Return the outcome in a word.
+        `full`: somebody wants a review even if this head has one; `called`: somebody who may write
+        does; `again`: a run has something to do even if this head was reviewed.
+        """
         facts = await self._forge.pull(facts_of(repository), number)
         return await self._take(repository, facts, full=full, called=called, again=again)
 
@@ -390,5 +391,5 @@ def facts_of(repository: queries.Repository) -> RepositoryFacts:
 
 
 def trust_of(pull: queries.PullRequest) -> Trust:
-    """Return which commit's configuration holds for a pull request."""
+    """Return which commit's configuration applies to a pull request."""
     return trusted(fork=pull.fork, permission=pull.author_permission)

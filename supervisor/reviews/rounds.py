@@ -23,9 +23,10 @@ from supervisor.reviews.store import findings, queries
 
 
 class ReviewRound(NamedTuple):
-    """A round that begins. `since`: the head that was reviewed before, "" where the whole change is
-    looked at; `touched`: what changed since then, or nobody has seen; `configuration`: which of the
-    files that steer reviews the change itself changes."""
+    """A round that begins. `since`: the head reviewed before, "" for a review of the whole change;
+    `touched`: files changed since then or not yet seen; `configuration`: the review configuration
+    files that the change itself changes.
+    """
 
     number: int
     since: str
@@ -39,12 +40,12 @@ class ReviewRound(NamedTuple):
         return {one.old_path: one.path for one in self.touched if one.status == "R"}
 
     def paths(self) -> set[str]:
-        """Return the files that the known findings are in by now."""
+        """Return the current files of the known findings."""
         renames = self.renames()
         return {renames.get(one.finding.path, one.finding.path) for one in self.known}
 
     def remarks(self) -> tuple[KnownRemark, ...]:
-        """Return the findings that are open, for the reader."""
+        """Return the open findings, for the reader."""
         return tuple(
             KnownRemark(
                 id=one.id[:8],
@@ -70,7 +71,7 @@ class Rounds:
     async def begin(
         self, run: queries.ReviewRun, pull: queries.PullRequest, checkout: Checkout
     ) -> ReviewRound:
-        """Return what is known before a run reads the code."""
+        """Return what is known of the pull request before a run reads its code."""
         with self._engine.connect() as connection:
             slot = queries.slot(connection, pull.id)
             known = findings.of_pull(connection, pull.id)
@@ -162,8 +163,9 @@ class Rounds:
     # -- what people say -------------------------------------------------------------------------
 
     def posted(self, run: queries.ReviewRun, kept: Collection[str] | None, *, by: str) -> None:
-        """A run's review stands on the forge, with the comments of the `kept` findings (None: all).
-        A person left out the others."""
+        """Note that a run's review is on the forge, with comments of the `kept` findings (None:
+        all). A person left out the others.
+        """
         said = run.review or {}
         inline = set(said.get("inline", ()))
         out = inline - (inline if kept is None else set(kept))
@@ -174,7 +176,7 @@ class Rounds:
             self._say(run.pull_id, identity, "wont-fix", by=by, why="left out of the review")
 
     def denied(self, run: queries.ReviewRun, *, by: str, why: str) -> None:
-        """A person denied a run's review: its findings aren't posted again."""
+        """Note that a person denied a run's review: its findings aren't posted again."""
         for identity in (run.review or {}).get("post", ()):
             self._say(run.pull_id, identity, "wont-fix", by=by, why=why)
 
@@ -188,8 +190,9 @@ class Rounds:
         why: str,
         scope: SaidScope = "pull",
     ) -> TrackedFinding:
-        """Store a person's word on a finding, named by the short id that its comment shows; return
-        the finding. `NotFoundError` or `UserError` where that names none."""
+        """Store a person's decision on a finding, named by the short id in its comment. Return the
+        finding. `NotFoundError` or `UserError` where the id names none.
+        """
         with self._engine.connect() as connection:
             known = findings.of_pull(connection, pull_id)
         wanted = finding.strip().strip("`").casefold()

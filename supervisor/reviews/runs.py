@@ -1,7 +1,7 @@
-"""One run: the code is fetched, a reader looks at it in a sandbox, and its findings become an act.
+"""One run: fetches the code, has a reader review it in a sandbox, and turns findings into an act.
 
-The reader has no credentials of the forge's, and nothing that it changes leaves its copy. What it
-reports is checked against the code here, before anybody is asked to post it.
+The reader has no forge credentials, and its changes never leave its copy. Its report is checked
+against the code here, before anybody is asked to post it.
 """
 
 import asyncio
@@ -67,10 +67,10 @@ class Readers(Protocol):
         budget: str,
         model: str = "",
     ) -> str:
-        """Start it; the session's id. `may_run`: it may run the commands that a policy lets it.
-        `quarantined`: it reads by reference alone, since nobody vouches for the code.
-        `order`: what it is told besides; `budget`: what it may spend; `model`: which one, "" for
-        the service's own."""
+        """Start a reader; return the session's id. `may_run`: it may run the commands that a policy
+        allows. `quarantined`: it reads only by reference, since the code is untrusted. `order`: its
+        further instructions; `budget`: what it may spend; `model`: "" for the service's default.
+        """
 
     async def wait(self, session_id: str) -> Session:
         """Return the session once it has ended."""
@@ -79,16 +79,16 @@ class Readers(Protocol):
         """Begin its end."""
 
     def cost(self, session_id: str) -> int:
-        """Return what it spent, in pico-dollars."""
+        """Return the session's spending, in pico-dollars."""
 
     def spent(self, session_id: str) -> int | None:
-        """Return the same once it and all of its calls are over; None before."""
+        """Return its final spending once it and all its calls have ended; None before."""
 
     def refusal(self, session_id: str) -> str:
-        """Return why its last call of a model was refused for want of money; "" where none was."""
+        """Return why its last model call was refused for lack of money; "" where it wasn't."""
 
     def trouble(self, session_id: str) -> ProviderTrouble | None:
-        """Return what the last answer of its model's provider said, where that was no good one."""
+        """Return the error in the last answer of its model's provider, if it was one."""
 
 
 class _ProviderError(GatehouseError):
@@ -148,7 +148,7 @@ class Runs:
         self.idle.set()
 
     async def handle(self, run_id: str) -> None:
-        """Do a run that the queue gives, where it is still wanted and nobody has it."""
+        """Carry out a run of the queue, if it is still wanted and nobody else has it."""
         if not self._slots.may_start():
             return
         begun = self._clock.monotonic()
@@ -179,7 +179,7 @@ class Runs:
                 self._sessions.stop(session_id)
 
     def stop_all(self) -> None:
-        """Everything is stopped: end what runs; it is wanted again."""
+        """End all running reviews, since everything is stopped; they are queued again."""
         self._cut |= self.under_way
         for session_id in self._running.values():
             self._sessions.stop(session_id)

@@ -1,6 +1,6 @@
 """The review service: its parts, and the loops that keep them going.
 
-`app` makes one where reviews are switched on, and hands it what starts sessions.
+`app` makes one if reviews are switched on, and gives it the means to start sessions.
 """
 
 import asyncio
@@ -52,7 +52,7 @@ CONCURRENCY = 2
 
 
 class ReviewSettings(NamedTuple):
-    """What a review service runs with. Times in seconds."""
+    """Settings of a review service. Times in seconds."""
 
     database: Path
     clones: Path
@@ -162,8 +162,9 @@ class ReviewService:
             tasks.create_task(self._queue.serve(self.runs.handle, concurrency), name="reviews-runs")
 
     async def drain(self, patience_s: float = DRAIN_S) -> None:
-        """Start no more runs, and return once those under way have ended, or after the patience.
-        The rest is given back when `run` is cancelled, and taken up at the next start."""
+        """Start no more runs, and return once running ones have ended or the patience is over. The
+        rest is given back when `run` is cancelled, and resumed at the next start.
+        """
         self.slots.is_closing = True
         self.slots.drain()
         with contextlib.suppress(TimeoutError):
@@ -171,8 +172,9 @@ class ReviewService:
                 await self.runs.idle.wait()
 
     def hold(self, scope: HoldScope, key: str, *, by: str, why: str = "") -> list[Hold]:
-        """Hold reviews and acts of what is named; return all holds. `UserError`, `NotFoundError`
-        where it names nothing."""
+        """Hold the named reviews and acts; return all holds. `UserError` or `NotFoundError` where
+        the name matches nothing.
+        """
         self.holds.hold(scope, key, by=by, why=why)
         self.slots.drain()
         return self.holds.standing()
@@ -190,8 +192,7 @@ class ReviewService:
         self.engine.dispose()
 
     async def review_pull(self, name: str, number: int) -> str:
-        """Have a pull request reviewed, also where it was; return what became of that, in a
-        word."""
+        """Have a pull request reviewed, even if it was; return the outcome in a word."""
         return await self.reconcile.pull(self.repository_named(name), number, full=True)
 
     def set_enabled(self, repository_id: int, *, is_enabled: bool) -> None:

@@ -1,6 +1,7 @@
-"""Standing sessions: without an agent and a sandbox, for what is done on a forge in the name of one
-repository. They last until it is removed, so that gate, record and History know where an act
-belongs."""
+"""Standing sessions, one per repository, for acts on a forge. They have no agent and no sandbox,
+and last until the repository is removed, so that gate, record and History know where an act
+belongs.
+"""
 
 import secrets
 from pathlib import Path

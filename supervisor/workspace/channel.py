@@ -108,8 +108,7 @@ class WorkspaceChannel:
     # -- an overlay -------------------------------------------------------------------------------
 
     def take_mount(self, mounted: OverlayMount) -> None:
-        """The copy is an overlay, mounted so. It is this channel's from now on, and closed at
-        the end."""
+        """Take over the copy's overlay mount, which this channel closes at its end."""
         self._mounted = mounted
 
     @property
@@ -193,7 +192,9 @@ class WorkspaceChannel:
                 self._mounted = None
 
     def reconsider(self) -> None:
-        """The rules changed, or the kill switch was released: ask again what rules had denied."""
+        """Ask again about changes that rules denied: the rules changed, or the kill switch was
+        released.
+        """
         if self._opened is not None:
             self._opened.comparison.reconsider()
             self._opened.watcher.wake()
@@ -350,7 +351,9 @@ class WorkspaceChannel:
             return await (await self._open()).agent.move(path, to, reason)
 
     async def with_scripts(self, action: Exec) -> Exec:
-        """A command with the scripts that it names, as they are in the private copy now."""
+        """Return a command with the current content of the scripts that it names, from the private
+        copy.
+        """
         wanted = operands(action.command, action.cwd)
         found = (
             await asyncio.to_thread(scripts_in, (await self._open()).sides.copy, wanted)
@@ -377,8 +380,9 @@ class WorkspaceChannel:
             return await to_end(lambda: image_in(opened.sides, action, side))
 
     async def read_contents[T](self, read: Callable[[ReadContent], T]) -> T:
-        """Return what a function finds in contents of requests, in a thread. It is given what
-        reads the start of one: None where that isn't here."""
+        """Run a function over contents of requests in a thread, and return its result. Its argument
+        reads the start of a content: None where that is missing.
+        """
         async with self._open_to_read() as opened:
             return await to_end(lambda: read(opened.sides.blobs.read))
 
@@ -460,7 +464,7 @@ class WorkspaceChannel:
             await self._ask_unwatched(requests)
 
     async def until_idle(self) -> None:
-        """Return once nothing is being carried out, which may ask anew at its end."""
+        """Wait until nothing is being carried out: an effect may ask again at its end."""
         async with self._turn:
             pass
 

@@ -285,7 +285,7 @@ class ClientConnection:
         self.unread = Room(MOST_UNREAD_BYTES, waiting)
 
     def moved(self) -> Moved:
-        """Return what went over it so far."""
+        """Return the bytes that went over it so far, each way."""
         in_tunnel = self.in_tunnel()
         return Moved(self.up_bytes + in_tunnel.up_bytes, self.down_bytes + in_tunnel.down_bytes)
 

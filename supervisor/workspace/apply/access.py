@@ -1,4 +1,4 @@
-"""Who may use a file that replaces another: its owner, group and access list, as far as we may.
+"""Keeps owner, group and access list of a replaced file, as far as we may.
 
 INVARIANT: nobody gets more than the file's permissions say: where the group or the list can't be
 kept, those who are in neither count, so that a group's rights never go to another group.
@@ -19,9 +19,10 @@ _OTHERS = 0o7
 def keep_access(
     writing: int, mode: int, host: Seen | None, place: tuple[int, str], gid: int = -1
 ) -> int:
-    """Give the new file what the one had that it replaces at `place` (folder and leaf), where there
-    is one; return the permissions that it may have. `mode` was for the group `gid`, where that is
-    known, else for that of the file there."""
+    """Give the new file the access of the file that it replaces at `place` (folder and leaf), if
+    any; return the permissions that it may have. `mode` was for the group `gid`, if known, else for
+    the group of the file there.
+    """
     has_list = True
     if host is not None and host.kind == "file":
         has_list = _keep_list(writing, *place)
@@ -35,8 +36,9 @@ def keep_access(
 
 
 def closed(mode: int) -> int:
-    """Return permissions that mean the same whoever is in the group: what both it and all others
-    had."""
+    """Return permissions that mean the same for any group: those that both the group and all others
+    had.
+    """
     both = mode & mode >> 3 & _OTHERS
     return mode & ~(0o077 | stat.S_ISGID) | both << 3 | both
 

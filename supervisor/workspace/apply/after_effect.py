@@ -45,14 +45,16 @@ class Agreement:
         self._followers: dict[str, str | None] = {}
 
     def follow_with_copy(self, request_id: str, expected: str | None) -> None:
-        """Once the request is carried out the copy gets its content, too, if it holds `expected`
-        (a token) still."""
+        """After the effect, give the copy the request's content too, if it still holds `expected`
+        (a token).
+        """
         self._followers[request_id] = expected
 
     async def record(self, request: Request, action: FileChange, applied: Applied) -> None:
-        """Put on record what both sides agree on now. INVARIANT: after a conflict they do only
-        where the copy holds the same: else the copy's version would count as a change of the
-        agent's alone, and a rule could apply it over the person's."""
+        """Record what both sides now agree on. INVARIANT: after a conflict they agree only where
+        the copy holds the same: else the copy's version would count as the agent's change alone,
+        and a rule could apply it over the person's.
+        """
         name = name_of(action)
         if applied.folders:
             await asyncio.to_thread(self._agree_on_folders, request, action, applied.folders)
@@ -205,5 +207,5 @@ class IntoCopy:
 
 
 def token_of(seen: Seen | None) -> str | None:
-    """Return how an action names a state that may be nothing."""
+    """Return an action's token for a state, which may be nothing."""
     return seen.token if seen is not None else None

@@ -131,7 +131,7 @@ class AgentChanges:
         """Ask to delete a file, a link or an empty folder. `UserError` where there is none, or the
         folder holds something.
 
-        A file that waits to be made isn't made then: its request is closed, and given back.
+        If the file's creation still waits, that request is closed and returned.
         """
         name = canonical(path)
         if denied := await self._prepare(FileChange(operation="delete", path=name), reason):
@@ -154,8 +154,9 @@ class AgentChanges:
         return await self._ask(to_action(name, wanted), reason)
 
     async def move(self, path: str, to: str, reason: str) -> Request:
-        """Ask to give a file another path, where nothing may be. `UserError` where it can't be
-        moved there."""
+        """Ask to move a file to a path where nothing is. `UserError` where it can't be
+        moved there.
+        """
         name, new = canonical(path), canonical(to)
         if not new.isprintable():
             raise UserError(
@@ -192,8 +193,8 @@ class AgentChanges:
         return await self._ask(action, reason, MOVED)
 
     async def host_changed(self, names: Collection[str]) -> None:
-        """Ask anew what waits about these paths, which the person changed, about the host's new
-        content.
+        """Ask again about waiting requests for these paths, which the person changed, against the
+        host's new content.
 
         An edit that still fits is the same edit. A whole file that was written without knowing of
         the change is a conflict, even where the copy has followed the host by now. A request that

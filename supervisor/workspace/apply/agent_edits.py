@@ -1,4 +1,4 @@
-"""The agent's waiting edits of a file, so that one more is added to them.
+"""The agent's waiting edits of a file, to which a further edit is added.
 
 Effects need it to say why edits no longer fit, and to make them in a copy that moved on. It is a
 memory of this run only: an approval applies the request's content, not this. It must never grow
@@ -47,7 +47,7 @@ class AgentEdits:
         self._by_name: dict[str, Edits] = {}
 
     def remember(self, name: str, edits: Edits) -> None:
-        """These are the edits of the file that wait now."""
+        """Store the file's waiting edits."""
         self._by_name.pop(name, None)
         if edits.chars <= MOST_CHARS_OF_ONE:
             self._by_name[name] = edits
@@ -60,5 +60,5 @@ class AgentEdits:
         return found if found is not None and found.request_id == request_id else None
 
     def forget(self, name: str) -> None:
-        """They were made."""
+        """Forget edits that were made."""
         self._by_name.pop(name, None)
