@@ -290,7 +290,6 @@ def fold_name(name: str) -> str:
     return re.sub(r"[-_.]+", "-", name).lower()
 
 
-@lru_cache(maxsize=1024)
 def folded_spec(manager: str, text: str) -> str:
     """A name with its version as rules compare it: the name folded where the manager folds
     names."""

@@ -9,7 +9,6 @@ an expansion, a pattern or `..` could lead out.
 import posixpath
 import re
 from collections.abc import Collection, Iterable, Sequence
-from functools import lru_cache
 
 from supervisor.core.shell.shell import Command
 from supervisor.core.shell.shell_words import Word
@@ -57,7 +56,6 @@ def _below(path: str, roots: Sequence[str]) -> bool:
     return any(path.startswith(root.rstrip("/") + "/") for root in roots)
 
 
-@lru_cache(maxsize=64)
 def normal(roots: tuple[str, ...]) -> tuple[str, ...]:
     """Return the roots as folders are compared with them."""
     return tuple([posixpath.normpath(root) for root in roots])

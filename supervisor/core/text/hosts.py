@@ -141,7 +141,6 @@ def _ipv6(text: str) -> str:
         raise ValueError("is not a valid address") from None
 
 
-@lru_cache(maxsize=8192)
 def as_address(host: str) -> Address | None:
     """Return the address that a canonical host is, None where it is a name."""
     if ":" not in host and not host[-1:].isdigit():
