@@ -1,12 +1,16 @@
-"""Read files that a person named, and only regular files.
+"""Read files that a person named, and only regular files; write small files of ours atomically.
 
 Policies, prices, credentials, authorities. Never a FIFO, a socket or a device: opening a FIFO waits
 until somebody writes to it, and a device may have no end, which held up the start, and every
 verdict after it. A link to a file is allowed, but where `opened` is told to follow none.
+
+What is written is in the data folder, which only we write: after a crash the old content or the new
+(law 7). `workspace.apply` writes an agent's changes to the workspace.
 """
 
 import errno
 import os
+import secrets
 import stat
 from pathlib import Path
 
@@ -60,6 +64,31 @@ def read_text(path: Path, encoding: str = "utf-8") -> str:
 def why_not_text(error: OSError | UnicodeDecodeError) -> str:
     """In words why `read_text` gave none; the path isn't among them."""
     return getattr(error, "strerror", None) or "is not UTF-8 text"
+
+
+def write_temporary(path: Path, data: bytes, mode: int = 0o600) -> Path:
+    """Write a new file beside `path`, flushed to the disk, with exactly this mode; the caller moves
+    or removes it."""
+    temporary = path.with_name(f".{path.name}.{secrets.token_hex(8)}")
+    descriptor = os.open(
+        temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, mode
+    )
+    with os.fdopen(descriptor, "wb") as file:
+        os.fchmod(descriptor, mode)
+        file.write(data)
+        file.flush()
+        os.fsync(descriptor)
+    return temporary
+
+
+def replace(path: Path, data: bytes, mode: int = 0o600) -> None:
+    """Put `data` in the place of `path`. When this returns, it survives a power cut."""
+    write_temporary(path, data, mode).replace(path)
+    folder = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(folder)
+    finally:
+        os.close(folder)
 
 
 def _check(facts: os.stat_result, path: Path) -> None:

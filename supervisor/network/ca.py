@@ -22,7 +22,7 @@ from cryptography.hazmat.primitives.serialization import pkcs12
 from cryptography.utils import CryptographyDeprecationWarning
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
-from supervisor.base import plain_files, whole_files
+from supervisor.base import plain_files
 from supervisor.base.clock import Clock
 from supervisor.errors import UserError
 
@@ -193,7 +193,7 @@ def _certificate(path: Path) -> x509.Certificate:
 
 
 def _write_new(path: Path, data: bytes) -> None:
-    temporary = whole_files.write_temporary(path, data)
+    temporary = plain_files.write_temporary(path, data)
     try:
         path.hardlink_to(temporary)
     finally:
@@ -202,4 +202,4 @@ def _write_new(path: Path, data: bytes) -> None:
 
 def _replace(path: Path, data: bytes, mode: int) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
-    whole_files.replace(path, data, mode)
+    plain_files.replace(path, data, mode)

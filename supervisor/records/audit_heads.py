@@ -39,7 +39,7 @@ from cryptography.hazmat.primitives.serialization import (
 )
 from sqlalchemy import Engine
 
-from supervisor.base import plain_files, whole_files
+from supervisor.base import plain_files
 from supervisor.core.text.numbers import whole_number
 from supervisor.errors import StorageError
 from supervisor.records.audit_chain import Point
@@ -95,7 +95,7 @@ class SigningKey:
     def make(cls, path: Path) -> "SigningKey":
         """Make a new key, kept in a file of mode 600; `OSError` where that can't be written."""
         private = Ed25519PrivateKey.generate()
-        whole_files.replace(
+        plain_files.replace(
             path, private.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
         )
         return cls(private)

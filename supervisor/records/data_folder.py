@@ -7,7 +7,7 @@ from pathlib import Path
 
 import msgspec
 
-from supervisor.base import whole_files
+from supervisor.base import plain_files
 from supervisor.core.text.utf8 import is_text
 from supervisor.errors import StorageError, UserError
 
@@ -77,8 +77,8 @@ def lock(folder: Path) -> int:
 
 def write_contact(folder: Path, port: int, token: str) -> None:
     """Write this process's port and token for other programs of this user."""
-    whole_files.replace(folder / "operator.token", token.encode())
-    whole_files.replace(folder / _CONTACT, msgspec.json.encode(Contact(os.getpid(), port)))
+    plain_files.replace(folder / "operator.token", token.encode())
+    plain_files.replace(folder / _CONTACT, msgspec.json.encode(Contact(os.getpid(), port)))
 
 
 def remove_contact(folder: Path) -> None:

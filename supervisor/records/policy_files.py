@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 
 import yaml
 
-from supervisor.base import plain_files, whole_files
+from supervisor.base import plain_files
 from supervisor.base.clock import Clock
 from supervisor.core.actions import Effect
 from supervisor.core.policy.policy_text import DENY_ALL, EFFECTS, merge, parse_policy, parse_rule
@@ -331,7 +331,7 @@ class PolicyFiles:
         path = self._saved.path
         text = _HEADER + yaml.safe_dump(data, sort_keys=False, allow_unicode=False)
         parse_policy(text, str(path))
-        whole_files.replace(path, text.encode())
+        plain_files.replace(path, text.encode())
         self._refresh(is_saved=True)
 
     def _refresh(self, *, is_saved: bool = False) -> None:

@@ -21,7 +21,7 @@ from typing import Any
 import msgspec
 from sqlalchemy import Engine
 
-from supervisor.base import log, whole_files
+from supervisor.base import log, plain_files
 from supervisor.base.clock import Clock
 from supervisor.core.actions import content_hash
 from supervisor.core.review_markdown import review_markdown
@@ -274,10 +274,10 @@ class SessionManager:
         )
         folder = self.folder(session_id)
         try:
-            whole_files.replace(
+            plain_files.replace(
                 folder / "review.json", msgspec.json.format(msgspec.json.encode(review)) + b"\n"
             )
-            whole_files.replace(
+            plain_files.replace(
                 folder / "review.md", review_markdown(review).encode("utf-8", "backslashreplace")
             )
         except OSError as error:

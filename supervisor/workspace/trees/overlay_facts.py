@@ -13,7 +13,7 @@ from pathlib import Path
 
 import msgspec
 
-from supervisor.base import whole_files
+from supervisor.base import plain_files
 from supervisor.core.files.changes import SET_ID, SPECIAL, Known, kind_of, signature_of
 from supervisor.workspace.disk.beneath import PathError, Root
 
@@ -45,7 +45,7 @@ def read_facts(folder: Path) -> OverlayFacts | None:
 
 def write_facts(folder: Path, facts: OverlayFacts) -> None:
     """Durably and whole, or not at all."""
-    whole_files.replace(folder / FACTS, msgspec.msgpack.encode(facts))
+    plain_files.replace(folder / FACTS, msgspec.msgpack.encode(facts))
 
 
 class Since:
