@@ -207,7 +207,7 @@ class Settings(NamedTuple):
 
     @property
     def github_app_dir(self) -> Path:
-        """What `gatehouse app create` keeps of the App that it made."""
+        """Return the folder where `gatehouse app create` keeps its App."""
         return self.data_dir / "github-app"
 
     @property

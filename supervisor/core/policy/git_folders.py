@@ -52,7 +52,7 @@ def piece_of(leaf: str) -> str | None:
 
 
 def has_piece(name: str) -> bool:
-    """Return whether a path that comes to be could complete a repository's folder above it."""
+    """Return whether a new path could complete a repository's folder above it."""
     return any(map(piece_of, name.split("/")))
 
 
