@@ -36,8 +36,9 @@ grep -q '^Seccomp:[[:space:]]*2' /proc/self/status && grep -q '^NoNewPrivs:[[:sp
 
 
 async def check(backend: Sandbox, program: str | None) -> list[CheckResult]:
-    """Check what the bubblewrap backend needs besides the kernel, in the order in which to mend
-    it."""
+    """Check what the bubblewrap backend needs besides the kernel, in the order in which
+    to fix it.
+    """
     return [
         await bubblewrap(program),
         await git(),

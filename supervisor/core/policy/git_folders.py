@@ -3,8 +3,8 @@
 Git doesn't ask for the name `.git`: any folder with a valid HEAD, objects and refs is a
 repository's own folder to it (its `is_git_directory`, in setup.c), and its configuration names
 programs that run at the next `git status` in there. So all in such a folder is `.git` to the rules.
-Pure: judging, carrying out and undo agree by it. It must never call a folder harmless that git
-would use.
+Pure: judging, carrying out and undo all use it. It must never call a folder harmless that git would
+use.
 
 Where git looks twice, this looks once and takes the stricter: the types of HEAD, objects and refs
 (a folder, a link to one, a file) don't matter, but the content of HEAD does; and with `commondir`

@@ -32,8 +32,9 @@ _Line = Annotated[str, msgspec.Meta(min_length=1, max_length=1_000)]
 
 
 class RepositorySettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """`enabled`: its pull requests are reviewed. The rest is configuration; what is left out stays
-    as it is, and an empty one is as if it weren't set."""
+    """`enabled`: its pull requests are reviewed. The rest is configuration; an omitted field stays
+    unchanged, and an empty one unsets it.
+    """
 
     enabled: bool | None = None
     strictness: Literal["", "lenient", "balanced", "strict"] | None = None

@@ -167,7 +167,7 @@ class Listed(NamedTuple):
         return [os.fsdecode(line.rpartition(b"\t")[2]) for line in found]
 
     def holds(self, leaf: str) -> bool:
-        """Return whether a file of this name is among those that belong, in any folder."""
+        """Return whether the included files have one of this name, in any folder."""
         name = os.fsencode(leaf) + b"\0"
         return any(before + name in b"\0" + self.belonging for before in (b"\0", b"\t", b"/"))
 
