@@ -57,7 +57,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     # The agent's routes ask and wait. They never import what answers.
     "server.agent": GATE | {"parts", "server.common", "workspace.incoming"},
     "server.operator": (GATE | {"records", "sessions", "workspace.*", "parts", "server.common"}),
-    "server.operator.routes": (
+    "server.operator.pages": (
         GATE
         | {
             "store",
@@ -86,7 +86,7 @@ MAY_IMPORT: dict[str, set[str]] = {
         | {"reviews.core.*", "reviews.store", "reviews.forges", "reviews.queue"}
     ),
     "reviews.demo": GIT,
-    "reviews.routes": (
+    "reviews.pages": (
         GATE
         | {"parts", "server.common", "server.operator.*"}
         | {"reviews", "reviews.core.*", "reviews.store"}
@@ -95,10 +95,10 @@ MAY_IMPORT: dict[str, set[str]] = {
         GATE
         | {"store", "sandbox", "sessions", "network", "workspace", "parts", "server.common"}
         | {"reviews", "reviews.core.*", "reviews.store", "reviews.forges", "reviews.queue"}
-        | {"reviews.routes"}
+        | {"reviews.pages"}
     ),
     "reviews.cli": BASE | {"core.*", "cli.common", "reviews.core.*", "reviews.forges"},
-    "app": (GATE | {"records", "sandbox", "sessions", "parts", "reviews.routes", "server.*"}),
+    "app": (GATE | {"records", "sandbox", "sessions", "parts", "reviews.pages", "server.*"}),
     "cli.common": BASE | {"core.*"},
     "cli.lab": BASE | {"core.*", "workspace.disk"},
     # Only `foreground` and `undo_verb` start a supervisor; every other verb calls one.

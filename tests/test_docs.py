@@ -15,7 +15,7 @@ import pytest
 from litestar import Litestar
 
 from supervisor.records.audit import EVENTS
-from supervisor.reviews.routes import reviews_api
+from supervisor.reviews.pages import reviews_api
 from supervisor.server.agent import mcp_tools
 from supervisor.server.app import build_agent_app, build_operator_app
 from supervisor.settings import SETTINGS

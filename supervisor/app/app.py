@@ -24,13 +24,13 @@ from supervisor.parts import Parts
 from supervisor.records import data_folder
 from supervisor.records.audit import watch_audit
 from supervisor.records.policy_files import PolicyFiles
-from supervisor.reviews.routes import reviews_api, reviews_page
+from supervisor.reviews.pages import reviews_api, reviews_page
 from supervisor.sandbox.base import Sandbox
 from supervisor.server.app import build_agent_app, build_operator_app
 from supervisor.server.common.auth import OperatorAuth
 from supervisor.server.common.listening import ANYWHERE, LOOPBACK, listen, own_addresses
 from supervisor.server.common.serve import serve_agent, serve_operator
-from supervisor.server.operator.routes import page_frame, pages
+from supervisor.server.operator.pages import page_frame, pages
 from supervisor.sessions.standing import standing
 from supervisor.sessions.start_session import StartSession
 from supervisor.settings import Settings

@@ -110,7 +110,7 @@ async def _alone(settings: Settings, path: str, body: dict[str, Any]) -> dict[st
     """The same calls as the API's, without a server. UserError where another process holds the
     data folder."""
     from supervisor.parts import Parts
-    from supervisor.server.operator.routes import undo_api
+    from supervisor.server.operator.pages import undo_api
 
     parts = Parts(settings)
     try:

@@ -27,14 +27,14 @@ from supervisor.server.agent.agent_calls import AgentCalls
 from supervisor.server.common.auth import BadTokens, OperatorAuth
 from supervisor.server.common.error_bodies import HANDLERS, ErrorPage
 from supervisor.server.common.request_guard import AgentDoor, OperatorDoor, RefusedAttempts
+from supervisor.server.operator import operator_api
 from supervisor.server.operator.change_sets import ChangeSets
 from supervisor.server.operator.live import Live
-from supervisor.server.operator.routes import (
+from supervisor.server.operator.pages import (
     change_api,
     change_set_api,
     left_page,
     network_page,
-    operator_api,
     push_api,
     quiet_page,
     security_page,

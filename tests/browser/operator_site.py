@@ -31,12 +31,12 @@ from supervisor.core.files.change_card import ChangeCard, ReadContent, Side, mak
 from supervisor.core.sessions import Session
 from supervisor.core.text.content_types import Image, image_of
 from supervisor.gate.gate import Refused
-from supervisor.reviews.routes import reviews_api, reviews_page
+from supervisor.reviews.pages import reviews_api, reviews_page
 from supervisor.server.app import build_agent_app, build_operator_app
 from supervisor.server.common.auth import OperatorAuth
 from supervisor.server.common.listening import listen
 from supervisor.server.common.serve import Serving, serve_operator
-from supervisor.server.operator.routes import page_frame, pages
+from supervisor.server.operator.pages import page_frame, pages
 from tests.fakes.parts import FakeParts
 
 POLICY = """\

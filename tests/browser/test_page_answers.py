@@ -10,7 +10,7 @@ from playwright.async_api import BrowserContext, Page, Route, expect
 from supervisor.core.actions import Exec, Git, Network, Packages, Proposal
 from supervisor.core.approvals import Answer, Request, status
 from supervisor.gate.gate import Grant, Refused
-from supervisor.server.operator.routes import request_cards
+from supervisor.server.operator.pages import request_cards
 from tests.browser.conftest import PATIENCE_S, Watch, opened
 from tests.browser.operator_site import Site, fill
 

@@ -9,7 +9,7 @@ import pytest_asyncio
 from playwright.async_api import Browser, Page, expect
 
 from supervisor.core.sessions import Session
-from supervisor.server.operator.routes import undo_api
+from supervisor.server.operator.pages import undo_api
 from tests.browser.conftest import SHOWN
 from tests.browser.session_page import page_of
 from tests.fakes.supervised import Supervised, make_repository, settings_in, supervised

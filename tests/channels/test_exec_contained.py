@@ -8,7 +8,7 @@ import pytest
 import pytest_asyncio
 
 from supervisor.core.approvals import status
-from supervisor.server.operator.routes.sessions_page import session_data
+from supervisor.server.operator.pages.sessions_page import session_data
 from tests.fakes.sandboxed_agent import agent_command, answers
 from tests.fakes.supervised import Supervised, make_repository, settings_in, supervised
 

@@ -139,7 +139,7 @@ def test_every_page_answers_in_every_state(policy: Path, gatehouse: Path, tmp_pa
 
 
 def _routes() -> Iterator[str]:
-    for place in ("server/operator", "reviews/routes"):
+    for place in ("server/operator", "reviews/pages"):
         for path in sorted((ROOT / "supervisor" / place).rglob("*.py")):
             for route in _GET.findall(path.read_text()):
                 if not route.startswith("/api/"):

@@ -30,7 +30,7 @@ from supervisor.records.approval_queue import ApprovalQueue
 from supervisor.records.audit import Audit
 from supervisor.records.kill_switch import KillSwitch
 from supervisor.records.policy_files import PolicyFiles
-from supervisor.reviews.routes import reviews_page
+from supervisor.reviews.pages import reviews_page
 from supervisor.reviews.service import ReviewService
 from supervisor.sandbox.base import Running
 from supervisor.server.common.auth import OperatorAuth

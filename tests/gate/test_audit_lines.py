@@ -6,7 +6,7 @@ from supervisor.records.audit import EVENTS
 from supervisor.settings import ROOT
 
 # These read lines, show them, or declare the events.
-READ = ("core/lab/past.py", "records/audit.py", "server/operator/routes/page_frame.py")
+READ = ("core/lab/past.py", "records/audit.py", "server/operator/pages/page_frame.py")
 
 
 def names_in(source: str) -> list[str]:

@@ -13,7 +13,7 @@ import pytest
 from supervisor.core.money import PICOUSD, microusd
 from supervisor.core.network.egress_wire import Credential
 from supervisor.core.sessions import Session
-from supervisor.server.operator.routes.network_page import call_words
+from supervisor.server.operator.pages.network_page import call_words
 from tests.fakes.model_api import MODEL, ModelApi
 from tests.fakes.waiting import PATIENCE_S
 from tests.network.conftest import Setting, really_started

@@ -12,13 +12,13 @@ import httpx
 import pytest
 from litestar import Litestar
 
-from supervisor.reviews.routes import reviews_api, reviews_page
+from supervisor.reviews.pages import reviews_api, reviews_page
 from supervisor.server.app import build_agent_app, build_operator_app
 from supervisor.server.common.auth import OperatorAuth
 from supervisor.server.common.listening import listen
 from supervisor.server.common.request_guard import CSRF_HEADER
 from supervisor.server.common.serve import Serving, serve_agent, serve_operator
-from supervisor.server.operator.routes import page_frame, pages
+from supervisor.server.operator.pages import page_frame, pages
 from tests.fakes import handlers_read_once
 from tests.fakes.parts import PORT, FakeParts
 

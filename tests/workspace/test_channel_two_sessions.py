@@ -9,7 +9,7 @@ import pytest
 from supervisor.core.approvals import Request, status
 from supervisor.core.sessions import Session
 from supervisor.errors import GatehouseError
-from supervisor.server.operator.routes import undo_api
+from supervisor.server.operator.pages import undo_api
 from tests.fakes.supervised import Supervised, make_repository, settings_in, supervised
 
 POLICY = """\

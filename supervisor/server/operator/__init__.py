@@ -1,4 +1,4 @@
-"""What an operator does and sees, as functions; live state. `routes/` has pages and JSON API.
+"""What an operator does and sees, as functions; live state; the JSON API. `pages/` has the pages.
 
-Start with `decisions`.
+Start with `decisions` and `operator_api`.
 """

@@ -431,7 +431,7 @@ def test_the_agents_door_has_no_websocket_and_no_way_to_an_answer(
     imported = {node.module or "" for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)}
     assert not imported & {
         "supervisor.server.operator.decisions",
-        "supervisor.server.operator.routes.operator_api",
+        "supervisor.server.operator.operator_api",
         "supervisor.server.operator.live",
     }
     called = {node.attr for node in ast.walk(tree) if isinstance(node, ast.Attribute)}

@@ -11,7 +11,7 @@ from supervisor.core.approvals import Request, status
 from supervisor.server.app import build_operator_app
 from supervisor.server.common.listening import listen
 from supervisor.server.common.serve import serve_operator
-from supervisor.server.operator.routes import page_frame, pages
+from supervisor.server.operator.pages import page_frame, pages
 from tests.fakes.parts import FakeParts
 from tests.server.conftest import on_socket, sign_in
 

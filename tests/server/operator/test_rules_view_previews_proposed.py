@@ -10,7 +10,7 @@ from supervisor.cli import card_verbs, terminal
 from supervisor.core.actions import Effect, Exec, Proposal
 from supervisor.core.approvals import Request, status
 from supervisor.server.operator import decisions
-from supervisor.server.operator.routes import request_cards
+from supervisor.server.operator.pages import request_cards
 from tests.fakes.parts import SECRET, FakeParts
 
 BY = "operator (browser)"

@@ -21,7 +21,7 @@ from supervisor.core.text.display import visible
 from supervisor.errors import ChangedError, GatehouseError
 from supervisor.parts import Parts
 from supervisor.server.common.error_bodies import ErrorBody
-from supervisor.server.operator.routes.operator_api import AnyRequest, caller, parts_of
+from supervisor.server.operator.operator_api import AnyRequest, caller, parts_of
 from supervisor.settings import ROOT
 
 Form = URLEncodedBody[dict[str, str]]

@@ -18,7 +18,7 @@ from supervisor.core.budget import Over
 from supervisor.core.models.model_calls import ModelCall
 from supervisor.server.common.auth import OperatorAuth
 from supervisor.server.common.views import MOST_LISTED_CHARS
-from supervisor.server.operator.routes.sessions_page import session_data
+from supervisor.server.operator.pages.sessions_page import session_data
 from tests.fakes.parts import SECRET, FakeParts
 from tests.fakes.waiting import settled
 from tests.server.conftest import PATIENCE_S, client_of, sign_in

@@ -11,7 +11,7 @@ import pytest
 
 from supervisor.cli.terminal import approval_lines
 from supervisor.core.approvals import Request, status
-from supervisor.server.operator.routes import change_api
+from supervisor.server.operator.pages import change_api
 from supervisor.workspace.channel import WorkspaceChannel
 from supervisor.workspace.compare.cards import MOST_BELOW
 from supervisor.workspace.copy.snapshot import make_copy

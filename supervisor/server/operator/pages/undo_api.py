@@ -23,8 +23,8 @@ from supervisor.errors import ChangedError, GatehouseError, NotFoundError, UserE
 from supervisor.parts import Parts
 from supervisor.server.common.views import clock_text, shown, shown_data
 from supervisor.server.operator.change_views import shown_change
-from supervisor.server.operator.routes import page_frame
-from supervisor.server.operator.routes.operator_api import AnyRequest, caller, parts_of
+from supervisor.server.operator.operator_api import AnyRequest, caller, parts_of
+from supervisor.server.operator.pages import page_frame
 from supervisor.workspace.undo.timeline import Row
 from supervisor.workspace.undo.undo import Undo
 from supervisor.workspace.undo.undo_plan import UndoFile, UndoPlan

@@ -41,16 +41,16 @@ from supervisor.network.network_log import SessionLog
 from supervisor.parts import Parts
 from supervisor.server.common.spend_views import CALL_WORDS
 from supervisor.server.common.views import clock_text, duration_text, shown_data
-from supervisor.server.operator.routes import page_frame, spend_page
-from supervisor.server.operator.routes.operator_api import (
+from supervisor.server.operator.operator_api import (
     AnyRequest,
     KeepBodiesBody,
     Ok,
     caller,
     parts_of,
 )
-from supervisor.server.operator.routes.page_frame import Form
-from supervisor.server.operator.routes.request_cards import session_name
+from supervisor.server.operator.pages import page_frame, spend_page
+from supervisor.server.operator.pages.page_frame import Form
+from supervisor.server.operator.pages.request_cards import session_name
 
 # A person finds one of more than these by its name.
 MOST_HOSTS = 100

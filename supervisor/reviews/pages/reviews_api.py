@@ -12,8 +12,8 @@ from litestar.types import ControllerRouterHandler
 
 from supervisor.core.text.duration import parse_duration
 from supervisor.reviews.holds import HoldScope, pull_named
-from supervisor.reviews.routes import metrics, review_views
-from supervisor.reviews.routes.review_views import (
+from supervisor.reviews.pages import metrics, review_views
+from supervisor.reviews.pages.review_views import (
     ConfigurationView,
     DeliveryView,
     HoldView,
@@ -25,7 +25,7 @@ from supervisor.reviews.routes.review_views import (
     service_of,
     usage,
 )
-from supervisor.server.operator.routes.operator_api import AnyRequest, caller, parts_of
+from supervisor.server.operator.operator_api import AnyRequest, caller, parts_of
 
 _Most = Annotated[int, QueryParameter(ge=1, le=1000)]
 _Line = Annotated[str, msgspec.Meta(min_length=1, max_length=1_000)]

@@ -15,14 +15,14 @@ from supervisor.core.money import dollars
 from supervisor.errors import GatehouseError, NotFoundError, UserError
 from supervisor.parts import Parts
 from supervisor.reviews.holds import HoldScope
-from supervisor.reviews.routes import review_views
-from supervisor.reviews.routes.review_views import ReviewView, service_of, usage
+from supervisor.reviews.pages import review_views
+from supervisor.reviews.pages.review_views import ReviewView, service_of, usage
 from supervisor.reviews.store.holds import Hold
 from supervisor.server.common.views import clock_text
 from supervisor.server.operator.decisions import shown_by
-from supervisor.server.operator.routes import page_frame
-from supervisor.server.operator.routes.operator_api import AnyRequest, caller, parts_of
-from supervisor.server.operator.routes.request_cards import card, card_with
+from supervisor.server.operator.operator_api import AnyRequest, caller, parts_of
+from supervisor.server.operator.pages import page_frame
+from supervisor.server.operator.pages.request_cards import card, card_with
 
 # What the page of all reviews shows the cost of.
 USAGE_S = 30 * 86_400.0

@@ -23,8 +23,8 @@ from supervisor.core.network.egress_wire import (
 )
 from supervisor.core.secrets.redact import Redactor
 from supervisor.network.egress_questions import EgressQuestions
-from supervisor.server.operator.routes import network_page
-from supervisor.server.operator.routes.network_page import MOST_HOSTS
+from supervisor.server.operator.pages import network_page
+from supervisor.server.operator.pages.network_page import MOST_HOSTS
 from tests.fakes.parts import SECRET, FakeParts
 
 RLO = "\u202e"

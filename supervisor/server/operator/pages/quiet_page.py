@@ -16,9 +16,9 @@ from supervisor.gate.repeats import Denied, Quiet
 from supervisor.parts import Parts
 from supervisor.server.common.views import OperatorRequest, clock_text, operator_request, shown
 from supervisor.server.operator import decisions
-from supervisor.server.operator.routes import page_frame
-from supervisor.server.operator.routes.operator_api import AnyRequest, HeldDenied, caller, parts_of
-from supervisor.server.operator.routes.request_cards import session_name
+from supervisor.server.operator.operator_api import AnyRequest, HeldDenied, caller, parts_of
+from supervisor.server.operator.pages import page_frame
+from supervisor.server.operator.pages.request_cards import session_name
 
 
 @get("/parts/quiet", include_in_schema=False, sync_to_thread=False)

@@ -21,7 +21,7 @@ from supervisor.reviews.store import findings, queries
 from supervisor.reviews.store.allowances import AttemptCost
 from supervisor.reviews.store.figures import OLDEST_S, backlog
 from supervisor.reviews.store.holds import Hold
-from supervisor.server.operator.routes.operator_api import AnyRequest, parts_of
+from supervisor.server.operator.operator_api import AnyRequest, parts_of
 
 _OF_FINDING = (
     *("state", "severity", "title", "path", "line"),

@@ -15,10 +15,10 @@ from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
 from supervisor.parts import Parts
-from supervisor.reviews.routes.review_views import service_of
+from supervisor.reviews.pages.review_views import service_of
 from supervisor.reviews.service import ReviewService
 from supervisor.reviews.store.figures import figures
-from supervisor.server.operator.routes.operator_api import AnyRequest, parts_of
+from supervisor.server.operator.operator_api import AnyRequest, parts_of
 
 PICO = 10**12
 # litestar adds the charset.

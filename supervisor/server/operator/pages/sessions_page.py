@@ -37,11 +37,11 @@ from supervisor.parts import Parts
 from supervisor.server.common.spend_views import spend_view
 from supervisor.server.common.views import clock_text, shown
 from supervisor.server.operator import decisions
-from supervisor.server.operator.routes import page_frame, request_cards
-from supervisor.server.operator.routes.network_page import size_text
-from supervisor.server.operator.routes.operator_api import AnyRequest, caller, parts_of
-from supervisor.server.operator.routes.page_frame import Form
-from supervisor.server.operator.routes.request_cards import session_name
+from supervisor.server.operator.operator_api import AnyRequest, caller, parts_of
+from supervisor.server.operator.pages import page_frame, request_cards
+from supervisor.server.operator.pages.network_page import size_text
+from supervisor.server.operator.pages.page_frame import Form
+from supervisor.server.operator.pages.request_cards import session_name
 from supervisor.sessions import agent_programs
 from supervisor.sessions.scheduled_jobs import read_jobs
 from supervisor.sessions.start_session import StartSession

@@ -21,9 +21,9 @@ from supervisor.errors import ChangedError, GatehouseError, NotFoundError, UserE
 from supervisor.server.common.views import shown
 from supervisor.server.operator import decisions
 from supervisor.server.operator.change_sets import ChangeSets, SetView
-from supervisor.server.operator.routes import page_frame
-from supervisor.server.operator.routes.operator_api import AnyRequest, caller, parts_of
-from supervisor.server.operator.routes.request_cards import (
+from supervisor.server.operator.operator_api import AnyRequest, caller, parts_of
+from supervisor.server.operator.pages import page_frame
+from supervisor.server.operator.pages.request_cards import (
     job_in_short,
     session_end,
     session_name,

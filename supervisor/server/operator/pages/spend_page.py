@@ -34,8 +34,8 @@ from supervisor.core.text.display import visible
 from supervisor.ledger.spending import BudgetStanding
 from supervisor.parts import Parts
 from supervisor.server.common.spend_views import TokensOfModel, by_kind, notice
-from supervisor.server.operator.routes import page_frame
-from supervisor.server.operator.routes.operator_api import AnyRequest, parts_of
+from supervisor.server.operator.operator_api import AnyRequest, parts_of
+from supervisor.server.operator.pages import page_frame
 from supervisor.store.spending import OfTime
 
 Span = Literal["session", "day", "month", "all"]

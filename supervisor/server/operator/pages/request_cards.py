@@ -37,9 +37,9 @@ from supervisor.server.common.action_words import install_words
 from supervisor.server.common.views import clock_text, listed, may_always, width_of
 from supervisor.server.operator import decisions, rules_view
 from supervisor.server.operator.change_views import change, further
-from supervisor.server.operator.routes import page_frame
-from supervisor.server.operator.routes.operator_api import AnyRequest, caller, live_of, parts_of
-from supervisor.server.operator.routes.page_frame import Form
+from supervisor.server.operator.operator_api import AnyRequest, caller, live_of, parts_of
+from supervisor.server.operator.pages import page_frame
+from supervisor.server.operator.pages.page_frame import Form
 from supervisor.server.operator.rules_view import preview_of_proposal
 
 # Cards that a page starts with. The rest is fetched when these are answered: 500 diffs at once help

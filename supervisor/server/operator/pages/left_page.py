@@ -17,9 +17,9 @@ from supervisor.gate.left_to_answer import LeftOfSession
 from supervisor.parts import Parts
 from supervisor.server.common.views import shown
 from supervisor.server.operator import decisions
-from supervisor.server.operator.routes import page_frame
-from supervisor.server.operator.routes.operator_api import AnyRequest, caller, parts_of
-from supervisor.server.operator.routes.request_cards import project_name
+from supervisor.server.operator.operator_api import AnyRequest, caller, parts_of
+from supervisor.server.operator.pages import page_frame
+from supervisor.server.operator.pages.request_cards import project_name
 
 
 class LeftView(msgspec.Struct, frozen=True, kw_only=True):

@@ -8,7 +8,8 @@ from litestar import Response, get, post
 from litestar.types import ControllerRouterHandler
 
 from supervisor.server.operator import decisions
-from supervisor.server.operator.routes import (
+from supervisor.server.operator.operator_api import AnyRequest, caller, live_of, parts_of
+from supervisor.server.operator.pages import (
     history_page,
     left_page,
     network_page,
@@ -20,7 +21,6 @@ from supervisor.server.operator.routes import (
     sessions_page,
     spend_page,
 )
-from supervisor.server.operator.routes.operator_api import AnyRequest, caller, live_of, parts_of
 
 
 @get("/", include_in_schema=False)

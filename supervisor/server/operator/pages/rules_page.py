@@ -16,9 +16,9 @@ from supervisor.parts import Parts
 from supervisor.records.policy_files import PolicyFiles
 from supervisor.server.common.views import clock_text
 from supervisor.server.operator import decisions, rules_view
-from supervisor.server.operator.routes import page_frame
-from supervisor.server.operator.routes.operator_api import AnyRequest, caller, live_of, parts_of
-from supervisor.server.operator.routes.page_frame import Form
+from supervisor.server.operator.operator_api import AnyRequest, caller, live_of, parts_of
+from supervisor.server.operator.pages import page_frame
+from supervisor.server.operator.pages.page_frame import Form
 
 # A category of the policy file with more rules than this is folded.
 SHORT_GROUP = 12

@@ -21,8 +21,8 @@ from supervisor.core.secrets.redact import Redactor
 from supervisor.parts import Parts
 from supervisor.records import audit_chain
 from supervisor.server.common.views import clock_text
-from supervisor.server.operator.routes import page_frame
-from supervisor.server.operator.routes.operator_api import AnyRequest, parts_of
+from supervisor.server.operator.operator_api import AnyRequest, parts_of
+from supervisor.server.operator.pages import page_frame
 from supervisor.store import requests as store
 
 HISTORY_ROWS = 100

@@ -22,9 +22,9 @@ from supervisor.parts import Parts
 from supervisor.server.common.views import OperatorRequest, operator_request, shown_data
 from supervisor.server.operator.change_views import shown_hunks
 from supervisor.server.operator.decisions import shown_by
-from supervisor.server.operator.routes import page_frame
-from supervisor.server.operator.routes.operator_api import AnyRequest, Seen, caller, parts_of
-from supervisor.server.operator.routes.request_cards import card
+from supervisor.server.operator.operator_api import AnyRequest, Seen, caller, parts_of
+from supervisor.server.operator.pages import page_frame
+from supervisor.server.operator.pages.request_cards import card
 from supervisor.server.operator.shown_changes import must_be_seen, part_from
 from supervisor.workspace.apply.partial import Rest
 from supervisor.workspace.channel import WorkspaceChannel

@@ -10,8 +10,8 @@ from litestar.types import ControllerRouterHandler
 from supervisor.parts import Parts
 from supervisor.records import audit_chain
 from supervisor.server.common.views import clock_text, shown_data
-from supervisor.server.operator.routes import page_frame
-from supervisor.server.operator.routes.operator_api import AnyRequest, parts_of
+from supervisor.server.operator.operator_api import AnyRequest, parts_of
+from supervisor.server.operator.pages import page_frame
 
 ROWS = 100
 # By risk; a call that is no tool's has none.

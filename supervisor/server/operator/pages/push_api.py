@@ -20,8 +20,8 @@ from supervisor.errors import GatehouseError
 from supervisor.parts import Parts
 from supervisor.server.common.views import clock_text, shown, shown_data
 from supervisor.server.operator.change_views import shown_change
-from supervisor.server.operator.routes import page_frame
-from supervisor.server.operator.routes.operator_api import AnyRequest, parts_of
+from supervisor.server.operator.operator_api import AnyRequest, parts_of
+from supervisor.server.operator.pages import page_frame
 from supervisor.server.operator.shown_changes import FIRST_ROWS
 
 _NAMES_AT_ONCE = 1000
