@@ -9,6 +9,7 @@ import asyncio
 import gc
 import os
 import shutil
+import signal
 import subprocess
 import sys
 from collections.abc import AsyncIterator, Iterator
@@ -23,6 +24,9 @@ ROOT = Path(__file__).resolve().parents[1]
 # To rewrite the assertions of all tests takes as long as all else of collecting them: what one
 # process rewrote, the others read, also where PYTHONDONTWRITEBYTECODE is set.
 sys.dont_write_bytecode = False
+
+# What tests start is started as from a terminal, also under nohup.
+signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
 # What is collected is kept to the end: to look through it again and again for garbage takes a tenth
 # of all the time.
