@@ -1,7 +1,7 @@
 """Exec rules that "always" may offer for a command line.
 
-Decides the exact pattern and, where the tables find it harmless, the one of fixed words plus a last
-`*`. It must never offer a pattern that wouldn't allow the line it is made from: each is judged
+Offers the exact pattern and, where the tables find it harmless, a narrow one: fixed words plus a
+last `*`. It must never offer a pattern that wouldn't allow the line it is made from: each is judged
 before it is handed out.
 """
 
@@ -39,11 +39,11 @@ def quote(word: str) -> str:
 def candidates(
     text: str, cwd: str, workspace_roots: Sequence[str]
 ) -> tuple[str | None, str | None]:
-    """Return (exact pattern, narrow pattern) for a line that no rule decides; None for a pattern
-    that couldn't allow it.
+    """Return (exact pattern, narrow pattern) for a line that no rule decides; a pattern that
+    couldn't allow the line is None.
 
-    A rule names one command, so a line of several gets none, but for `cd DIR` inside the
-    workspace, which needs no rule.
+    A rule names one command, so a line of several commands gets none, except for a `cd DIR` inside
+    the workspace, which needs no rule.
     """
     script = parse(text)
     if script.constructs:
@@ -61,8 +61,8 @@ def candidates(
 def _from_root(
     words: tuple[Word, ...], script: Script, cwd: str, roots: Sequence[str]
 ) -> tuple[Word, ...]:
-    """Write a relative command name as a rule means it. The folder is a guess: the result is
-    judged."""
+    """Write a relative command name as a rule means it. The folder is a guess; the resulting rule
+    is judged before use."""
     name = words[0].text
     if "/" not in name or name.startswith("/") or not roots:
         return words
@@ -98,15 +98,15 @@ def _narrow(words: Sequence[Word]) -> str | None:
 
 
 def verbs_of(name: Word) -> Sequence[tuple[str, ...]]:
-    """Return the words behind a program that may go before a last `*`. A path is kept as it was
-    written; the table knows it by its name where it lies in a system directory."""
+    """Return the words after a program that may stand before a last `*`. A path is kept as written;
+    the table knows it by its name if it lies in a system directory."""
     verbs = tables().narrow.get(program_name(name.text) or "") if name.is_literal else None
     return () if verbs is None else verbs or ((),)
 
 
 def fixed_words(words: Sequence[Word]) -> tuple[tuple[str, ...], Sequence[Word]]:
-    """Return the verb of the `narrow` table that a command has, and its words up to there; nothing
-    where it has none."""
+    """Return the verb of the `narrow` table that a command has, and its words up to that verb;
+    nothing if it has none."""
     for verb in verbs_of(words[0]):
         fixed = words[: len(verb) + 1]
         if len(fixed) == len(verb) + 1 and all(

@@ -1,6 +1,6 @@
 """Facts about one command that don't depend on rules, computed once.
 
-Remembers what `exec_tables` and `exec_wrappers` say of its words, however many rules and lists look
+Caches what `exec_tables` and `exec_wrappers` find in its words, however many rules and lists look
 at it. It must never hold anything that depends on a policy or a folder.
 """
 
@@ -25,7 +25,7 @@ _MAX_SHOWN_CHARS = 120
 
 
 class ExecCommand:
-    """The words of one command; everything else is found out when it is first asked for."""
+    """The words of one command. Everything else is computed when first asked for."""
 
     def __init__(self, words: tuple[Word, ...]) -> None:
         name = words[0].text
@@ -37,7 +37,7 @@ class ExecCommand:
 
     @cached_property
     def is_program(self) -> bool:
-        """Return whether its name is certain, and runs a program rather than changing the shell."""
+        """Return whether its name is certain and runs a program rather than changing the shell."""
         name = self.words[0]
         if not name.is_literal or not name.text or is_shell_state(name.text):
             return False
@@ -50,12 +50,12 @@ class ExecCommand:
 
     @cached_property
     def arguments(self) -> str:
-        """Return the words behind the name, joined."""
+        """Return the words after the name, joined."""
         return SEPARATOR.join([word.text for word in self.words[1:]])
 
     @cached_property
     def operands(self) -> frozenset[str]:
-        """Return the texts behind the name, each once."""
+        """Return the literal texts after the name, without duplicates."""
         return frozenset([word.text for word in self.words[1:] if word.text])
 
     @cached_property
@@ -65,13 +65,13 @@ class ExecCommand:
 
     @cached_property
     def unwrapped(self) -> Unwrapped | None:
-        """Return the commands that it runs in turn."""
+        """Return the commands that this command runs as a wrapper."""
         return unwrap(self.words)
 
     @cached_property
     def plain(self) -> "tuple[ExecCommand, list[str]] | None":
-        """Return the command without what changes nothing, and the folders of its `-C DIR`; None
-        where there is nothing of the kind."""
+        """Return the command without options that change nothing, and the folders of its `-C DIR`;
+        None if there are no such options."""
         found = plain_form(self.words) if program_name(self.words[0].text) else None
         return None if found is None else (ExecCommand(found[0]), found[1])
 
@@ -82,13 +82,13 @@ class ExecCommand:
 
 
 def show(words: Sequence[Word]) -> str:
-    """A command in one line, for a reason."""
+    """Return a command in one line, for a reason."""
     text = " ".join([word.text for word in words]).replace("\n", " ")
     return text if len(text) <= _MAX_SHOWN_CHARS else text[: _MAX_SHOWN_CHARS - 3] + "..."
 
 
 class ParsedLine:
-    """A text that was parsed, and its commands in the order of the script."""
+    """A parsed text and its commands, in the order of the script."""
 
     __slots__ = ("commands", "may_move", "script")
 
@@ -99,7 +99,8 @@ class ParsedLine:
 
 
 def read_line(text: str) -> ParsedLine:
-    """Return the line that rules are asked about, with all that no rule changes found out."""
+    """Parse a line into what rules are asked about, with every fact that doesn't depend on rules.
+    """
     line = ParsedLine(parse(text))
     for command in line.commands:
         if command.is_program and command.unwrapped is None:

@@ -1,7 +1,7 @@
 """Exec pattern containment: whether one pattern already covers another.
 
 For `exec_category`. A command line can be read in more ways than any other action: wrappers,
-options in any order, expansions. It must never say yes where some command could show otherwise.
+options in any order, expansions. It must never say yes if some command could prove it wrong.
 """
 
 from supervisor.core.shell.exec_patterns import ExecPattern, PatternWord
@@ -17,8 +17,8 @@ def allow_in_allow(outer: ExecPattern, inner: ExecPattern) -> bool:
     covers.
 
     Both cover word by word. Three cases need care: a rule for a wrapper also applies to the wrapped
-    command; a literal word may be one that no wildcard covers; and a word with an expansion meets a
-    wildcard only under conditions.
+    command; a literal word of `inner` may be one that no wildcard covers; and a wildcard covers a
+    word with an expansion only under conditions.
     """
     if outer.is_bare or inner.is_bare:
         return False
@@ -54,7 +54,7 @@ def allow_in_allow(outer: ExecPattern, inner: ExecPattern) -> bool:
 
 def strict_in_strict(outer: ExecPattern, inner: ExecPattern) -> bool:
     """Return whether the deny or ask rule `outer` touches every command that the deny or ask rule
-    `inner` touches, or may touch."""
+    `inner` touches or may touch."""
     if outer.is_bare:
         return True
     if inner.is_bare:
@@ -142,8 +142,8 @@ def _literal_lead(pattern: ExecPattern) -> list[str]:
 
 
 def _may_be_a_glob(word: PatternWord) -> bool:
-    """Return whether the word, written like this, could be a shell pattern: then only an equal word
-    meets it."""
+    """Return whether the word, as written, could be a shell pattern: then it matches only an equal
+    word."""
     return any(char in word.raw for char in "*?[")
 
 
@@ -156,8 +156,8 @@ def _as_text(word: PatternWord) -> str:
 
 
 def _speaks_of_a_payload(pattern: ExecPattern) -> bool:
-    """Return whether the rule could say something of a command that its own command runs; True
-    where that can't be told."""
+    """Return whether the rule could apply to a command that its own command runs; True if that
+    can't be told."""
     name = pattern.words[0].literal or ""
     wrapper = tables().wrappers.get(basename(name))
     if wrapper is None:
@@ -181,10 +181,10 @@ def _speaks_of_a_payload(pattern: ExecPattern) -> bool:
 
 
 def spelled_words(pattern: ExecPattern) -> list[tuple[str, int, str]]:
-    """Every word that is spelled out, with its place and the program's name; none where the name
-    has a wildcard.
+    """Return every word that is spelled out, with its place and the program's name; none if the
+    name has a wildcard.
 
-    A word that one pattern spells out, every pattern that it contains spells out at the same place.
+    If a pattern spells out a word, every pattern that it contains spells it out at the same place.
     """
     name = pattern.words[0].literal
     if name is None:

@@ -1,7 +1,7 @@
-"""Index of exec rules by command, so that few are compared.
+"""Index of exec rules by command, so that only a few have to be compared.
 
-Leaves out only rules that can't cover or touch a command. A wrong index would be a hole of its own
-kind. INVARIANT: it never leaves out a rule that matters, and keeps the rules' order.
+Leaves out only rules that can't cover or touch a command: a wrong index would be a security hole.
+INVARIANT: it never leaves out a rule that matters, and keeps the rules' order.
 """
 
 from collections.abc import Hashable, Iterable, Sequence
@@ -18,7 +18,7 @@ type IndexEntry[K] = tuple[K, ExecPattern] | tuple[K, ExecPattern, tuple[ExecPat
 
 
 class ExecRule[K: Hashable](msgspec.Struct, frozen=True, gc=False):
-    """A pattern with its exceptions, and whatever its owner knows it by."""
+    """A pattern with its exceptions, and the key by which its owner knows it."""
 
     key: K
     pattern: ExecPattern
@@ -26,8 +26,8 @@ class ExecRule[K: Hashable](msgspec.Struct, frozen=True, gc=False):
 
 
 class _Named[K: Hashable]:
-    """The rules for one name. Where there are many they are found by their further words,
-    indexed when that is first asked."""
+    """The rules for one name. If there are many, they are found by their further words, through an
+    index that is built when first needed."""
 
     __slots__ = ("_by_operand", "_by_start", "rules")
 
@@ -37,8 +37,8 @@ class _Named[K: Hashable]:
         self._by_operand: dict[str, list[tuple[int, ExecRule[K]]]] | None = None
 
     def covering(self, command: ExecCommand) -> list[ExecRule[K]]:
-        """Those that could cover the command: its words must start with the ones that the rule
-        spells out."""
+        """Return the rules that could cover the command: its words must start with the words that
+        the rule spells out."""
         if len(self.rules) <= FEW or not command.is_spelled_out:
             return self.rules
         if self._by_start is None:
@@ -48,8 +48,8 @@ class _Named[K: Hashable]:
         return _in_order(self._by_start.starting((command.arguments,)))
 
     def touching(self, command: ExecCommand) -> list[ExecRule[K]]:
-        """Those that could touch the command: an operand that the rule spells out must be among
-        its words."""
+        """Return the rules that could touch the command: an operand that the rule spells out must
+        be among its words."""
         if len(self.rules) <= FEW or not command.is_spelled_out:
             return self.rules
         if self._by_operand is None:
@@ -65,7 +65,7 @@ class _Named[K: Hashable]:
 
 
 def _start(pattern: ExecPattern) -> str:
-    """Return the common start of the words behind the name, joined, over all commands that the
+    """Return the common start of the words after the name, joined, over all commands that the
     pattern covers."""
     parts: list[str] = []
     for word in pattern.words[1:]:
@@ -76,8 +76,7 @@ def _start(pattern: ExecPattern) -> str:
 
 
 def _operand(pattern: ExecPattern) -> str:
-    """A word that every command holds which the pattern touches, as far as it has no expansions;
-    empty where there is none."""
+    """Return a word that every touched command without expansions holds; empty if there is none."""
     operands = (
         word.literal
         for word in pattern.words[1:]
@@ -115,7 +114,7 @@ class Rules[K: Hashable]:
         return bool(self.by_name or self.anywhere or self.bare)
 
     def every(self) -> list[ExecRule[K]]:
-        """All rules."""
+        """Return all rules."""
         return [
             *self.bare,
             *self.anywhere,
@@ -147,8 +146,8 @@ class Rules[K: Hashable]:
     def touching(
         self, command: ExecCommand, anywhere: Sequence[ExecRule[K]] | None = None
     ) -> Sequence[ExecRule[K]]:
-        """Return the rules that could touch this command; `anywhere`: those with a wildcard in the
-        name, where fewer will do."""
+        """Return the rules that could touch this command. `anywhere` replaces the rules with a
+        wildcard in the name, for a caller that has a shorter list of them."""
         others = self.anywhere if anywhere is None else anywhere
         named = self.by_name.get(command.name)
         if named is None:

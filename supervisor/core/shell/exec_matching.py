@@ -1,14 +1,14 @@
 """Match one line's commands with the allow, ask and deny rules, and note what matched.
 
-It takes commands as they are given: finding every command of a line is the judge's. It must never
-leave out a deny or ask rule that might touch a command.
+It takes commands as given; `exec_rules` finds every command of a line. It must never leave out a
+deny or ask rule that might touch a command.
 
-Two ways to match. *Covering* is for allow: every word is compared exactly,
-an opaque argument only with a literal word of the rule, a word with an expansion only where no
-expansion could make it an option that matters. *Touching* is for deny and ask: the name by its
-basename, options in any order, bundled or long, the global options of git and others passed
-over. Exceptions turn it round: an exception of an allow rule touches, one of a deny or ask rule
-covers, so that neither can be talked out of what it guards.
+There are two ways to match. *Covering* is for allow: every word is compared exactly, an opaque
+argument only with a literal word of the rule, and a word with an expansion only if no expansion
+could make it an option that matters. *Touching* is for deny and ask: the name is compared by its
+basename, options match in any order, bundled or long, and the global options of git and others are
+skipped. Exceptions are matched the other way round: an exception of an allow rule touches, and an
+exception of a deny or ask rule covers, so that no exception can be tricked out of what it guards.
 """
 
 import re
@@ -38,7 +38,7 @@ _ROUGH_BREAK = re.compile(r"[;&|()<>{}`\n]+")
 
 
 class LineRules[K: Hashable]:
-    """Three lists of rules, and what of them matched the commands of one line so far."""
+    """Three lists of rules, and which of them matched the commands of one line so far."""
 
     # Above 0 inside a wrapper that one rule spells out with all that it runs.
     spelled = 0
@@ -69,8 +69,8 @@ class LineRules[K: Hashable]:
             self.problems.append(what)
 
     def covering(self, command: ExecCommand, inside: frozenset[int]) -> list[tuple[K, ExecPattern]]:
-        """Return the allow rules that cover the command, the words `inside` a payload left out of
-        the opaque check."""
+        """Return the allow rules that cover the command. The opaque check skips the words `inside`
+        a payload."""
         seen = self.from_root(command)
         if seen is not None:
             # The forms that an exception may match: as written, and with the name as a rule means
@@ -133,8 +133,8 @@ class LineRules[K: Hashable]:
         return False
 
     def forms(self, command: ExecCommand, inside: frozenset[int]) -> tuple[ExecCommand, ...]:
-        """Return the command, and the command without what changes nothing: `--no-pager`, and `-C
-        DIR` into the workspace, which is `cd DIR` and free."""
+        """Return the command, and the command without options that change nothing: `--no-pager`,
+        and `-C DIR` into the workspace, which is free like `cd DIR`."""
         if inside or command.plain is None:
             return (command,)
         form, folders = command.plain
@@ -145,8 +145,8 @@ class LineRules[K: Hashable]:
         return (command, form) if is_free else (command,)
 
     def from_root(self, command: ExecCommand) -> ExecCommand | None:
-        """Return the command with its name as a rule means it: `./run` in a rule is the workspace's
-        own, whatever `cd` or `cwd` came before. None where that can't be told."""
+        """Return the command with its name as a rule means it; None if that can't be told. `./run`
+        in a rule is the workspace's own, whatever `cd` or `cwd` came before."""
         if not command.has_path or self.here <= set(self.roots[:1]):
             return command
         words = command.words
@@ -165,8 +165,8 @@ class LineRules[K: Hashable]:
         return not any(command.words[0].text == "cd" for command in self.found)
 
     def restrict(self, command: ExecCommand) -> None:
-        """Apply deny and ask rules that touch the command, or might once its expansions are
-        known."""
+        """Apply the deny and ask rules that touch the command, or might touch it once its
+        expansions are known."""
         if rules := self.deny.touching(command):
             self.hold(command, rules, self.denied, "denied")
         if rules := self.ask.touching(command):
@@ -206,7 +206,7 @@ class LineRules[K: Hashable]:
                 )
 
     def restrict_anywhere(self, parts: Sequence[Sequence[Word]]) -> None:
-        """Apply deny and ask rules to commands that may begin at any word of any part."""
+        """Apply deny and ask rules to every command that might begin at any word of any part."""
         texts = {word.text for words in parts for word in words}
         for rules, found, verb in (
             (self.deny, self.denied, "denied"),
@@ -239,8 +239,8 @@ class LineRules[K: Hashable]:
                     found.setdefault(rule.key, f"{verb} by exec({rule.pattern.text})")
 
     def scan(self, text: str) -> None:
-        """Match deny and ask rules token by token on a text whose reading is doubtful: wide, and
-        only ever stricter."""
+        """Match deny and ask rules token by token on a text that is hard to read reliably. This
+        matches too much rather than too little, so it is only ever stricter."""
         if not self.deny and not self.ask:
             return
         if len(text) > MAX_SCANNED_CHARS:

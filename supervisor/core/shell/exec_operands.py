@@ -1,8 +1,8 @@
 """Operands of a command line that may name a script in the workspace.
 
 A script's content is part of what a person approves. This looks at names alone; the caller checks
-for such a file. It errs to the side of more: a file that is named and isn't run costs a second
-question at most, and only where it changed.
+for such a file. It rather returns too many: a file that is named but isn't run costs at most a
+second question, and only if it changed.
 """
 
 import posixpath
@@ -28,17 +28,17 @@ _SUFFIXES = frozenset(
 
 
 class Operand(NamedTuple):
-    """`path` is relative to the workspace's root. `is_run`: an interpreter stands in the
-    command, so whatever the file is called it may be a script; else only one that looks like it
-    is."""
+    """A possible script: `path` is relative to the workspace's root. `is_run`: an interpreter
+    stands in the command, so the file may be a script whatever its name; otherwise only a file that
+    looks like a script is one."""
 
     path: str
     is_run: bool
 
 
 def operands(command: str, cwd: str = ".", root: str = WORKSPACE) -> tuple[Operand, ...]:
-    """Return the possible operands of a line that runs in `cwd`, those run first in front; a
-    bounded number."""
+    """Return the possible operands of a line that runs in `cwd`, those that are run first; their
+    number is bounded."""
     found: dict[str, bool] = {}
     folders = {posixpath.normpath(posixpath.join(root, cwd))}
     _look_into(command, folders, found, root, 0)
@@ -48,7 +48,7 @@ def operands(command: str, cwd: str = ".", root: str = WORKSPACE) -> tuple[Opera
 
 
 def looks_like_script(path: str, start: bytes) -> bool:
-    """Return whether a file of this name that begins so is a script."""
+    """Return whether a file with this name and beginning is a script."""
     stem, _, suffix = basename(path).rpartition(".")
     return start.startswith(b"#!") or (bool(stem) and suffix.lower() in _SUFFIXES)
 

@@ -1,8 +1,7 @@
 """Exec patterns: parsing, and the two ways to match a command's words.
 
-Decides for one pattern and one command; `exec_rules` puts the answers together. It must never
-let a wildcard cover an opaque argument, or a word that an expansion could turn into one (see
-`covers`).
+Decides for one pattern and one command; `exec_rules` combines the answers. It must never let a
+wildcard cover an opaque argument, or a word that an expansion could turn into one (see `covers`).
 """
 
 import re
@@ -39,8 +38,8 @@ INSIDE = "{workspace}"
 
 
 class PatternWord(msgspec.Struct, frozen=True, gc=False):
-    """`literal` where there is no wildcard; else `parts`, the literal texts around each `*`.
-    `raw` as it was written."""
+    """One word of a pattern: `literal` if it has no wildcard; otherwise `parts`, the literal texts
+    around each `*`. `raw` is the word as written."""
 
     literal: str | None
     parts: tuple[str, ...] = ()
@@ -48,7 +47,7 @@ class PatternWord(msgspec.Struct, frozen=True, gc=False):
 
     @property
     def is_star(self) -> bool:
-        """Return whether it is nothing but a wildcard."""
+        """Return whether the word is only a wildcard."""
         return self.literal is None and not any(self.parts)
 
     def matches(self, text: str) -> bool:
@@ -72,10 +71,10 @@ class PatternWord(msgspec.Struct, frozen=True, gc=False):
 
 
 class ExecPattern(msgspec.Struct, frozen=True, gc=False):
-    """A compiled pattern. `has_tail`: its last word is `*`, any further arguments; `words` then
+    """A compiled pattern. `has_tail`: its last word is `*`, for any further arguments; `words` then
     leaves it out.
 
-    `stays_inside`: its last word is `{workspace}`, any further arguments that lie inside of the
+    `stays_inside`: its last word is `{workspace}`, for any further arguments that lie inside the
     workspace.
     """
 
@@ -87,7 +86,7 @@ class ExecPattern(msgspec.Struct, frozen=True, gc=False):
 
     @property
     def has_options(self) -> bool:
-        """Return whether it spells out an option, or how one starts."""
+        """Return whether it spells out an option or the start of one."""
         return any(_starts_with_dash(word) for word in self.words[1:])
 
     @property
@@ -96,7 +95,7 @@ class ExecPattern(msgspec.Struct, frozen=True, gc=False):
         return not self.has_tail and all(word.literal is not None for word in self.words)
 
     def behind(self, start: int) -> "ExecPattern | None":
-        """Return the pattern from word `start` on, None where that word isn't spelled out."""
+        """Return the pattern from word `start` on; None if that word isn't spelled out."""
         if start >= len(self.words) or self.words[start].literal is None:
             return None
         return ExecPattern(
@@ -110,8 +109,8 @@ class ExecPattern(msgspec.Struct, frozen=True, gc=False):
 
 @lru_cache(maxsize=32_768)
 def compile_pattern(text: str) -> ExecPattern:
-    """Return the pattern of `exec(text)`; PolicyError with a remedy where it isn't the words of one
-    command."""
+    """Return the pattern of `exec(text)`. Raise `PolicyError` with a remedy if the text isn't the
+    words of one command."""
     source = to_bytes_text(text.strip())
     if not source:
         raise PolicyError(
@@ -196,15 +195,14 @@ def covers(
     """Return whether the pattern allows the command; the words `inside` a payload are judged
     elsewhere.
 
-    `opaque`: `opaque_words(words)` where the caller has it already. `outside`:
-    `outside_words(...)`; without it a pattern that stays inside covers no argument.
+    `opaque` is `opaque_words(words)`, for a caller that has it already. `outside` is
+    `outside_words(...)`; without it, a pattern that stays inside covers no argument.
 
-    A word that only a rule may allow which spells it out (an opaque argument) must meet a
-    literal word. A word with an expansion never equals a literal; it is covered by a wildcard
-    where it can't become an opaque argument: the program has none, or the word certainly starts
-    with something that isn't an option. One that may become several words (an unquoted
-    expansion, a glob) is covered by the last `*` alone, or by a word that is written exactly
-    like the glob.
+    An opaque argument, which only a rule that spells it out may allow, must match a literal word. A
+    word with an expansion never equals a literal. A wildcard covers it only if it can't become an
+    opaque argument: the program has none, or the word certainly starts with something that isn't an
+    option. A word that may become several (an unquoted expansion, a glob) is covered only by the
+    last `*`, or by a word that is written exactly like the glob.
     """
     if pattern.is_bare:
         return is_exception
@@ -268,8 +266,8 @@ _SAME_LETTER = {("rm", "R"): "r", ("cp", "R"): "r"}
 
 
 def could_touch(pattern: ExecPattern, name: Word) -> bool:
-    """False where a wildcard in the rule's name already tells that it isn't about a command of
-    this name."""
+    """Return False if the rule's name has a wildcard that already rules out a command with this
+    name."""
     return pattern.words[0].literal is not None or _touches_name(pattern.words[0], name)
 
 
@@ -288,7 +286,7 @@ def touches(pattern: ExecPattern, words: Sequence[Word]) -> bool:
 
 
 def might_touch(pattern: ExecPattern, words: Sequence[Word]) -> bool:
-    """Return whether an expansion could make the command one that the rule means."""
+    """Return whether an expansion could turn the command into one that the rule means."""
     if all(word.is_literal for word in words) or not _touches_name(pattern.words[0], words[0]):
         return False
     for wanted, word in zip(pattern.words[1:], words[1:], strict=False):
@@ -342,8 +340,9 @@ def _touches_plain(wanted: Sequence[PatternWord], given: Sequence[Word], has_tai
 
 
 def _touches_loosely(pattern: ExecPattern, words: Sequence[Word]) -> bool:
-    """`rm -rf *` means `rm -fr x`, `rm -r -f x` and `rm --recursive x -f` too; `git push --force
-    *` also the last word."""
+    """Return whether the rule means the command with its options in another form: `rm -rf *` also
+    means `rm -fr x`, `rm -r -f x` and `rm --recursive x -f`; the last word counts too, as in `git
+    push --force *`."""
     if not pattern.has_options:
         return False
     name = basename(words[0].text)
@@ -387,8 +386,8 @@ def _has_option(name: str, option: str, letters: set[str], longs: Sequence[str])
 
 
 def _operands_fit(wanted: Sequence[PatternWord], words: Sequence[Word], *, has_tail: bool) -> bool:
-    """Return whether the operands begin with the wanted ones, where a word behind an option may be
-    that option's value."""
+    """Return whether the operands begin with the wanted ones. A word after an option may be that
+    option's value."""
     reached = {0}
     for i in range(1, len(words)):
         if words[i].text.startswith("-"):

@@ -2,8 +2,8 @@
 
 Decides where `cd DIR` is free, and what the last word `{workspace}` of a rule covers (`exec(rm
 {workspace})`: any further arguments, none of which can name anything outside). It looks at names
-alone: the sandbox stops links that lead out. It must never take a folder or a word for inside that
-an expansion, a pattern or `..` could lead out.
+alone; the sandbox stops links that lead out. It must never count a folder or word as inside if an
+expansion, a pattern or `..` could lead out.
 """
 
 import posixpath
@@ -21,8 +21,8 @@ _CLIMBS = re.compile(r"(?:\A|[/,{])\.[.*?\[{]|[$`]")
 def outside_words(
     words: Sequence[Word], places: Collection[str], roots: Sequence[str]
 ) -> frozenset[int]:
-    """Return the positions (from 1) of the words that may name something outside of the workspace,
-    or the workspace itself.
+    """Return the positions (from 1) of the words that may name the workspace itself or something
+    outside it.
 
     `places`: every folder that the command may run in.
     """
@@ -57,24 +57,24 @@ def _below(path: str, roots: Sequence[str]) -> bool:
 
 
 def normal(roots: tuple[str, ...]) -> tuple[str, ...]:
-    """Return the roots as folders are compared with them."""
+    """Return the roots in the form in which folders are compared with them."""
     return tuple([posixpath.normpath(root) for root in roots])
 
 
 def join(base: str, path: str) -> str:
-    """Return the folder that `path` means in folder `base`."""
+    """Return the folder that `path` means when read in folder `base`."""
     return posixpath.normpath(posixpath.join(base, path))
 
 
 def path_from_root(name: str, place: str, roots: Sequence[str]) -> str | None:
-    """A relative name of a program, used in folder `place`, as it is from the workspace's root;
-    None where it isn't below."""
+    """Return a program's relative name, used in folder `place`, as a path from the workspace's
+    root; None if it isn't below the root."""
     path = join(place, name)
     return "./" + posixpath.relpath(path, roots[0]) if within(path, roots[:1]) else None
 
 
 def within(path: str, roots: Sequence[str]) -> bool:
-    """Return whether the path is one of the roots or below."""
+    """Return whether the path is one of the roots or below one."""
     for root in roots:  # noqa: SIM110 (asked for every command line: a generator would take longer than the rest)
         if path == root or path.startswith(root.rstrip("/") + "/"):
             return True
@@ -90,8 +90,8 @@ _MAY_MOVE = MOVES | _SAME_SHELL
 
 
 def may_move(commands: Iterable[Command]) -> bool:
-    """Return whether any of the commands could change the folder; where none does, they all run
-    where the first one does."""
+    """Return whether any of the commands could change the folder. If none does, they all run in the
+    same folder as the first."""
     for command in commands:  # noqa: SIM110 (asked for every command line)
         if command.words[0].text in _MAY_MOVE:
             return True
@@ -99,11 +99,11 @@ def may_move(commands: Iterable[Command]) -> bool:
 
 
 class Places:
-    """Every folder that a script may be in at some point, so that `cd DIR` is free only where it
-    surely stays inside.
+    """Every folder that a script may be in at some point. `cd DIR` is free only if it surely stays
+    inside.
 
-    `sure` is where an unbroken chain of `&&` is; `maybe` all that was ever possible. Names only:
-    that a link may lead out of the workspace is the sandbox's matter.
+    `sure` is the folder after an unbroken chain of `&&`; `maybe` are all folders that were ever
+    possible. This looks at names only: the sandbox handles links that lead out of the workspace.
     """
 
     def __init__(self, start: Iterable[str], roots: Sequence[str]) -> None:
@@ -112,18 +112,18 @@ class Places:
         self.maybe = set(self.sure)
 
     def get_lost(self) -> None:
-        """From here on it may be anywhere."""
+        """Record that the script may be anywhere from here on."""
         self.maybe.add("/")
         self.sure.add("/")
 
     def before(self, command: Command) -> None:
-        """Note that `command` comes next."""
+        """Record that `command` comes next."""
         if not command.is_joined:
             self.sure = set(self.maybe)
 
     def is_free(self, command: Command) -> bool:
-        """Return whether the command is a `cd` that surely stays inside; where it leads is
-        noted."""
+        """Return whether the command is a `cd` that surely stays inside, and record where it leads.
+        """
         words = command.words
         if words[0].text != "cd" or not words[0].is_literal:
             if words[0].text in MOVES or (

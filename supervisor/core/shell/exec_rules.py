@@ -1,7 +1,7 @@
-"""Judge of a command line by exec patterns: allow, ask, deny or nothing.
+"""Judge a command line by exec patterns: allow, ask, deny or nothing.
 
-Judges one line under three lists of patterns. It must never allow a line unless every command in
-it, at any depth, is covered by a rule of its own.
+Judges one line under three lists of patterns. It must never allow a line unless a rule of its own
+covers every command in it, at any depth.
 """
 
 import re
@@ -43,13 +43,13 @@ type Decision = Literal["allow", "ask", "deny"]
 
 
 class Judgement[K: Hashable](msgspec.Struct, frozen=True, gc=False):
-    """Judgement of a line. `decision` is None where no rule decides: the category's mode does.
+    """Judgement of a line. `decision` is None if no rule decides: the category's mode does then.
     `keys`: the deciding rules.
 
     `never_allow`: the line holds something that no rule may allow, named in `why`. `commands`:
-    every command found, as text. `open`: where only rules are missing, the uncovered commands, with
+    every command found, as text. `open`: if only rules are missing, the uncovered commands, with
     their names as a rule would have to spell them. `unread`: why the commands may not be all that
-    would run; empty where they are.
+    would run; empty if they are.
     """
 
     decision: Decision | None
@@ -77,9 +77,9 @@ def judge[K: Hashable](
 ) -> Judgement[K]:
     """Judge the command line `text`, run in `cwd` (absolute, or relative to the first root).
 
-    An entry is (key, pattern) or (key, pattern, exceptions). Pass `Rules` where the same lists
-    judge more than one line, and `line` where `text` is parsed already. Never raises. The
-    strictest wins: deny, ask, allow.
+    An entry is (key, pattern) or (key, pattern, exceptions). Pass `Rules` if the same lists judge
+    more than one line, and `line` if `text` is parsed already. Never raises. The strictest decision
+    wins: deny, ask, allow.
     """
     try:
         judge = LineJudge(text, cwd, _rules(allow), _rules(ask), _rules(deny), workspace_roots)
@@ -92,8 +92,8 @@ def judge[K: Hashable](
 
 
 def spelled_commands(text: str) -> list[tuple[str, ...]]:
-    """Return the words of each command that a line would run, behind wrappers and in texts that
-    shells run, too; of those alone that have no expansion."""
+    """Return the words of each command that a line would run, including commands behind wrappers
+    and in texts that shells run. Commands with expansions are left out."""
     none: Rules[int] = Rules([])
     line = LineJudge(text, ".", none, none, none, ())
     line.judge()
@@ -105,7 +105,7 @@ def spelled_commands(text: str) -> list[tuple[str, ...]]:
 
 
 class LineJudge[K: Hashable](LineRules[K]):
-    """One line under three lists of rules. Ask it once."""
+    """Judges one line under three lists of rules. Use it once."""
 
     # The text, where the caller has parsed it already.
     line: ParsedLine | None = None
@@ -159,7 +159,7 @@ class LineJudge[K: Hashable](LineRules[K]):
     # -- finding every command
 
     def visit(self, line: ParsedLine, depth: int) -> bool:
-        """Judge every command of a text; whether each is allowed."""
+        """Judge every command of a text; return whether each is allowed."""
         script = line.script
         self.problems.extend(script.constructs)
         self.unread = self.unread or script.unread
@@ -177,7 +177,8 @@ class LineJudge[K: Hashable](LineRules[K]):
         return is_allowed
 
     def visit_moving(self, line: ParsedLine, depth: int) -> bool:
-        """Judge the commands of a text that may change the folder, each where it runs."""
+        """Judge the commands of a text that may change the folder, each in the folder where it
+        runs."""
         outside = self.here
         places = Places(self.here, self.roots)
         is_allowed = True
@@ -195,8 +196,8 @@ class LineJudge[K: Hashable](LineRules[K]):
         return is_allowed
 
     def look_into(self, text: str, depth: int) -> None:
-        """Deny and ask rules see a text that a shell would run; that nothing allows it was noted
-        by the caller."""
+        """Apply deny and ask rules to a text that a shell would run. The caller has already
+        recorded that nothing allows it."""
         if depth < MAX_DEPTH and self.has_budget(text):
             self.visit(ParsedLine(parse(text)), depth + 1)
         else:
@@ -215,7 +216,7 @@ class LineJudge[K: Hashable](LineRules[K]):
         return True
 
     def limit(self, what: str) -> None:
-        """Note a limit: what is behind it wasn't read."""
+        """Record a limit: what lies beyond it wasn't read."""
         self.problem(what)
         self.unread = self.unread or what
 
@@ -269,7 +270,7 @@ class LineJudge[K: Hashable](LineRules[K]):
                 self.spoken(line)
 
     def spoken(self, line: ParsedLine) -> None:
-        """Show deny rules the text that `echo` and `printf` may feed to an interpreter."""
+        """Apply deny rules to the text that `echo` and `printf` may feed to an interpreter."""
         for command in line.commands:
             if command.name in ("echo", "printf"):
                 texts = [word.text for word in command.words[1:]]

@@ -1,9 +1,9 @@
 """Check whether a sed or awk command only reads and prints.
 
-Decides it by a list of what is known to be plain, never by a list of what is dangerous: sed runs
+Decides by a list of what is known to be plain, never by a list of what is dangerous: sed runs
 commands with `e` and writes files with `w`, awk with `system`, pipes and redirections. It must
-never call a program plain that it doesn't read to its end, nor take a word for a program's input
-that could be the program.
+never call a program plain that it doesn't read to its end, nor take a word that could be the
+program for the program's input.
 """
 
 import re
@@ -15,9 +15,9 @@ from supervisor.core.shell.shell_words import Word
 
 
 def _regex(delimiter: str) -> str:
-    """Return the expression of a regular expression that every sed ends at the same place: of
-    brackets only those that hold neither this delimiter nor a backslash, which some take for their
-    end or for an escape, and some don't."""
+    """Return the source of a regular expression that matches only patterns which every sed ends at
+    the same place. It excludes brackets that hold this delimiter or a backslash: only some seds
+    take it for the end or for an escape."""
     end = re.escape(delimiter)
     named = "" if delimiter == ":" else r"\[:[a-z]+:\]|"
     inside = rf"(?:{named}[^\[\]\\\n{end}])"
@@ -34,7 +34,7 @@ _SED_END = re.compile(r"[ \t]*(?:[;\n}]+[ \t;\n}]*|\Z)")
 
 def is_plain_sed(text: str) -> bool:
     """Return whether a sed script holds only printing, deleting, hold-space commands, `s` without
-    `e`/`w`, and `y`. Source of the commands: the GNU sed 4.9 manual, section 3."""
+    `e`/`w`, and `y`. Source for the commands: the GNU sed 4.9 manual, section 3."""
     i = 0
     text = text.strip(" \t\n;")
     while i < len(text):
@@ -109,11 +109,11 @@ _AWK_REFUSED = re.compile(
 def is_plain_awk(text: str) -> bool:
     """Return whether an awk program only computes and prints to standard output.
 
-    No `system`, `getline`, pipe, output redirection, indirect call or function of its own.
+    It has no `system`, `getline`, pipe, output redirection, indirect call or function of its own.
     Strings and regular expressions aren't told from code (awk's own rule for `/` is too fine to
-    copy), so a `>`, a single `|` or a backslash that isn't part of `\\n` or `\\t` anywhere is
-    not called plain. Where nothing is printed, `>` only compares (POSIX awk: an output
-    redirection belongs to `print` or `printf`).
+    copy). So a program with a `>`, a single `|`, or a backslash that isn't part of `\n` or `\t` is
+    never called plain. If nothing is printed, `>` only compares (POSIX awk: an output redirection
+    belongs to `print` or `printf`).
     """
     bare = text.replace("||", " ").replace(">=", " ").replace("\\n", " ").replace("\\t", " ")
     if "print" not in bare:
@@ -127,8 +127,8 @@ type _Kind = Literal["sed", "awk"]
 
 
 class _Options(NamedTuple):
-    """The options of a program that takes a script. Group 1 is a value in the same word; without it
-    the value is the next one."""
+    """The options of a program that takes a script. Group 1 is a value in the same word; without
+    it, the value is the next word."""
 
     flag: re.Pattern[str]
     script: re.Pattern[str]
@@ -158,10 +158,9 @@ _AWK = _options("--version", _NONE, "-[Fv](.+)|-[Fv]", ".+", "-f(.+)|-f", _NONE)
 
 
 def script_words(kind: _Kind, words: Sequence[Word], start: int) -> frozenset[int]:
-    """Return the positions of the words of a sed or awk command that only a rule which spells them
-    out may cover: scripts that do more than read and print, and options that load or write files.
-    Where an option isn't known it is all of them: it may take the next word for its value.
-    """
+    """Return the positions of a sed or awk command's words that only a rule which spells them out
+    may cover: scripts that do more than read and print, and options that load or write files. If an
+    option isn't known, these are all the words: it may take the next word as its value."""
     found: set[int] = set()
     has_script = options_ended = False
     i = start
@@ -195,7 +194,7 @@ class _Option(NamedTuple):
 
 
 def _option(kind: _Kind, words: Sequence[Word], i: int) -> _Option | None:
-    """Return what the option at `i` means, None where it isn't known."""
+    """Return what the option at `i` means; None if it isn't known."""
     options, text = _SED if kind == "sed" else _AWK, words[i].text
     if options.flag.fullmatch(text):
         return _Option(set(), takes_next=False)
@@ -219,5 +218,5 @@ def _is_plain(kind: _Kind, script: str | None) -> bool:
 
 
 def _literal(words: Sequence[Word], i: int) -> str | None:
-    """Return a word's text, None where it isn't known yet and where there is none."""
+    """Return a word's text; None if it isn't known yet or there is no word."""
     return words[i].text if i < len(words) and words[i].is_literal else None

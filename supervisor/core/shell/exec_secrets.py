@@ -1,7 +1,7 @@
 """Words of a command that name a file with secrets.
 
 Goes by `data/secret_names.yaml`. No wildcard covers such a word, as with the protected names of
-`filesystem` rules; so it can only ever lead to a question. It looks at names alone: `grep -r . .`
+`filesystem` rules, so it can only ever lead to a question. It looks at names alone: `grep -r . .`
 reads every file too.
 """
 
@@ -61,8 +61,8 @@ def names_a_secret(text: str) -> bool:
 
 
 def _naming(texts: Sequence[str]) -> list[int]:
-    """Return the positions of texts that name secrets. A quick check skips the usual case of
-    none."""
+    """Return the positions of texts that name secrets. A quick check returns early in the usual
+    case that none does."""
     together = "\n".join(texts).lower()
     likely = [name for mark, name in _secrets() if mark in together]
     if not likely:
@@ -75,8 +75,8 @@ def _naming(texts: Sequence[str]) -> list[int]:
 
 
 def _may_become_one(text: str) -> bool:
-    """Return whether the shell may make such a name of a word with braces or wildcards. It errs to
-    the side of "yes"."""
+    """Return whether the shell may turn a word with braces or wildcards into such a name. When in
+    doubt, it says yes."""
     if len(text) > _MAX_NAME_CHARS:
         return True
     spellings = _spellings(text.translate(_UNQUOTED))
@@ -86,7 +86,7 @@ def _may_become_one(text: str) -> bool:
 
 
 def _spellings(text: str) -> list[str] | None:
-    """Expand the braces of a word; None where that is too much."""
+    """Expand the braces of a word; None if there are too many results."""
     if "{" not in text:
         return [text]
     done: list[str] = []
@@ -107,8 +107,8 @@ def _spellings(text: str) -> list[str] | None:
 
 
 def _patterns(text: str) -> Iterator[str]:
-    """The parts of a path that are patterns, in small letters; what brackets hold is not looked
-    at."""
+    """Return the parts of a path that are patterns, in lower case; the contents of brackets are
+    ignored."""
     parts = _NAME_ENDS.split(_BRACKETS.sub("*", text.lower()))
     return (part for part in parts if "*" in part or "?" in part)
 
@@ -127,7 +127,7 @@ def _finds_one(pattern: str) -> bool:
 
 def secret_words(words: Sequence[Word]) -> frozenset[int]:
     """Return the positions (from 1) of the words that name a secret which the command would read or
-    hand on."""
+    pass on."""
     found = [i for i in _naming([word.text for word in words]) if i]
     if any(word.globs for word in words):
         risky = {
@@ -162,8 +162,8 @@ _FLAGS = re.compile(
 
 
 def _sought(words: Sequence[Word]) -> int:
-    """Return the position of the text that a searching program looks for; 0 where an option may
-    have given it."""
+    """Return the position of the text that a search program looks for; 0 if an option may have
+    given it."""
     for i, word in enumerate(words[1:], start=1):
         if not word.text.startswith("-"):
             return i

@@ -1,7 +1,7 @@
 """Opaque arguments: which words of a program no wildcard may cover.
 
 Reads both tables once (`data/wrappers.yaml`, `data/opaque_arguments.yaml`) and applies them to one
-command's words. The knowledge is data, so that a reader can extend it. It must err to the side of
+command's words. The knowledge is data, so that a reader can extend it. When in doubt it says
 "opaque": that only ever leads to a question.
 """
 
@@ -78,8 +78,7 @@ def _load[T](name: str, type_: type[T]) -> T:
 
 
 class _Names[T]:
-    """A table by program name, with the names that are a prefix (`python3*`) behind the exact
-    ones."""
+    """A table by program name: exact names first, then names that are a prefix (`python3*`)."""
 
     def __init__(self) -> None:
         self.exact: dict[str, T] = {}
@@ -127,7 +126,7 @@ class _Tables:
 
 @cache
 def tables() -> _Tables:
-    """Both tables, read when a command is first judged."""
+    """Return both tables, which are read when a command is first judged."""
     return _Tables()
 
 
@@ -137,7 +136,7 @@ def basename(name: str) -> str:
 
 
 def program_name(name: str) -> str | None:
-    """Return the program that a command's name means for an allow rule: None for a path outside the
+    """Return the program that a command's name means for an allow rule; None for a path outside the
     system directories."""
     if "/" not in name:
         return name
@@ -146,7 +145,7 @@ def program_name(name: str) -> str | None:
 
 
 def is_shell_state(name: str) -> bool:
-    """Return whether a command of this name changes how the shell reads or finds what comes after
+    """Return whether a command with this name changes how the shell reads or finds what comes after
     it."""
     return name in tables().shell_state
 
@@ -210,8 +209,8 @@ def _searcher(patterns: tuple[str, ...]) -> re.Pattern[str]:
 
 
 def opaque_words(words: Sequence[Word]) -> frozenset[int]:
-    """Return the positions (from 1) of the words that only a rule which spells them out may
-    cover."""
+    """Return the positions (from 1) of the words that only a rule which spells them out may cover.
+    """
     if len(words) == 1:
         return frozenset()
     whatever = secret_words(words) | _climbing_words(words)
@@ -238,11 +237,11 @@ def _climbing_words(words: Sequence[Word]) -> frozenset[int]:
 
 
 def plain_form(words: tuple[Word, ...]) -> tuple[tuple[Word, ...], list[str]] | None:
-    """Return the command without the first options that change nothing, and the folders of `-C DIR`
-    and the like among them.
+    """Return the command without its leading options that change nothing, and the folders of `-C
+    DIR` and the like among them.
 
-    `-C DIR` is the same as `cd DIR` before the command: whether it is free is the caller's to
-    say. None where there are none.
+    `-C DIR` is the same as `cd DIR` before the command; the caller decides whether it is free.
+    Return None if there are no such options.
     """
     program = tables().programs.get(basename(words[0].text))
     if program is None:
@@ -262,7 +261,7 @@ def plain_form(words: tuple[Word, ...]) -> tuple[tuple[Word, ...], list[str]] | 
 
 def subcommand_at(program: Program, words: Sequence[Word]) -> int:
     """Return the position of the first word that is neither an option nor an option's value; the
-    end where there is none."""
+    end if there is none."""
     i = 1
     while i < len(words) and words[i].is_literal and words[i].text.startswith("-"):
         i += 2 if words[i].text in program.globals else 1
@@ -356,8 +355,8 @@ def _is_opaque(
 
 
 def _could_match(patterns: Sequence[str], word: Word) -> bool:
-    """Return whether an expansion could make the word match one of the patterns, as far as the
-    start of both tells."""
+    """Return whether an expansion could make the word match one of the patterns, judged by the
+    start of both."""
     for pattern in patterns:
         head = re.match(r"\^([A-Za-z0-9_:/-]*)(?![*?+{|])", pattern)
         start = head[1] if head else ""

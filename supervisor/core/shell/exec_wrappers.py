@@ -1,8 +1,8 @@
 """Wrappers: find the command that another program runs, in its words.
 
-Decides it by `data/wrappers.yaml`. It must err to the side of "uncertain": an option that isn't
-in the table makes the payload's place unknown, which only ever leads to a question, and deny
-rules then look at every later word.
+Decides by `data/wrappers.yaml`. When in doubt it must say "uncertain": an option that isn't in the
+table makes the payload's place unknown. That only ever leads to a question, and deny rules then
+look at every later word.
 """
 
 import re
@@ -17,8 +17,8 @@ UNKNOWN_WORDS = Word("...", is_literal=False, splits=True)
 
 
 class Payload(msgspec.Struct, frozen=True, gc=False):
-    """A command that a wrapper runs: `words` (from position `start` of the wrapper's) or `text`, a
-    shell program.
+    """A command that a wrapper runs: `words` (from position `start` of the wrapper's words) or
+    `text`, a shell program.
 
     `is_elsewhere`: it runs in a folder that isn't known yet.
     """
@@ -31,11 +31,11 @@ class Payload(msgspec.Struct, frozen=True, gc=False):
 
 
 class Unwrapped(msgspec.Struct, frozen=True, gc=False):
-    """`harmless`: judge only the payloads. `own`: positions that are judged as part of a payload,
-    not as arguments.
+    """The result of unwrapping. `harmless`: judge only the payloads. `own`: positions of words that
+    are judged as part of a payload, not as arguments.
 
-    `problem`: why no rule may allow it. `is_uncertain`: the place of the payload isn't known;
-    `guesses` are for deny rules.
+    `problem`: why no rule may allow it. `is_uncertain`: the payload's place isn't known; `guesses`
+    are for deny rules.
     """
 
     payloads: tuple[Payload, ...] = ()
@@ -46,8 +46,8 @@ class Unwrapped(msgspec.Struct, frozen=True, gc=False):
 
 
 def unwrap(words: Sequence[Word]) -> Unwrapped | None:
-    """Return the payloads of the command `words`; None where its program is no wrapper or runs
-    nothing here."""
+    """Return the payloads of the command `words`; None if its program is no wrapper or runs nothing
+    here."""
     name = basename(words[0].text)
     wrapper = tables().wrappers.get(name)
     if wrapper is None:
@@ -69,7 +69,7 @@ def _dynamic(word: Word) -> Word:
 
 
 def _option(wrapper: Wrapper, text: str) -> int:
-    """Return how many words the option takes, or 0 where it isn't known."""
+    """Return how many words the option takes; 0 if it isn't known."""
     if text in wrapper.flags or (wrapper.digits and re.fullmatch(r"-[0-9]+", text)):
         return 1
     if text in wrapper.valued or text in wrapper.replaces:
@@ -210,7 +210,8 @@ def _unwrap_find(words: Sequence[Word]) -> Unwrapped | None:
 
 
 def _unwrap_shell(wrapper: Wrapper, words: Sequence[Word], name: str) -> Unwrapped | None:
-    """`bash -c TEXT`, also bundled (`-lc`); None where the shell runs a file or its input."""
+    """Unwrap `bash -c TEXT`, also bundled (`-lc`); return None if the shell runs a file or its
+    input."""
     i = 1
     while i < len(words):
         text = words[i].text
@@ -264,7 +265,8 @@ def _shell_text(wrapper: Wrapper, words: Sequence[Word], option: int, name: str)
 
 
 def _unwrap_module(words: Sequence[Word]) -> Unwrapped | None:
-    """`python -m NAME ARGS` runs NAME; in any other place `-m` is an opaque argument."""
+    """Unwrap `python -m NAME ARGS`, which runs NAME; in any other place `-m` is an opaque argument.
+    """
     if len(words) < 3 or words[1].text != "-m":
         return None
     if not words[2].is_literal:

@@ -1,14 +1,14 @@
 """Parser from bash text to simple commands.
 
 Decides which commands a line would run, and what in it no rule may allow (`constructs`). It must
-never raise, and never leave a command out because a limit was reached: whatever can't be judged
-whole becomes a construct, and `deny_texts` keeps deny rules applying.
+never raise, and never leave a command out because a limit was reached: whatever can't be fully
+judged becomes a construct, and `deny_texts` keeps deny rules applying.
 
-Two readers see every line: tree-sitter's bash grammar, which knows the whole language and finds
+Two parsers read every line: tree-sitter's bash grammar, which knows the whole language and finds
 commands anywhere (in substitutions too), and `shell_outline.outline`, a strict reader of a small
-part of it. A line without a construct is one on which both read exactly the same commands from
-exactly the same words. tree-sitter-bash has known mis-parses (a here-document's line, redirections
-followed by words); a difference is a construct.
+part of it. A line has no construct only if both read exactly the same commands from exactly the
+same words. tree-sitter-bash has known mis-parses (a here-document's line, redirections followed by
+words), so a difference is a construct.
 """
 
 import re
@@ -138,11 +138,11 @@ class Command(msgspec.Struct, frozen=True, gc=False):
 class Script(msgspec.Struct, frozen=True, gc=False):
     """The commands that a text would run.
 
-    `constructs`: names of parts that no rule may allow, with their place; empty means that
-    `commands` is certainly complete. `deny_texts`: texts on which deny rules are also matched token
-    by token, because the reading is doubtful. `bodies`: the here-documents and here-strings.
-    `has_input`: some command reads a pipe, a here-document, a here-string or a file. `unread`: the
-    construct for which `commands` may not be what bash would run; empty where it is.
+    `constructs`: the parts that no rule may allow, by name and place; empty means that `commands`
+    is certainly complete. `deny_texts`: texts that deny rules also match token by token, because
+    the reading is doubtful. `bodies`: the here-documents and here-strings. `has_input`: some
+    command reads a pipe, a here-document, a here-string or a file. `unread`: the construct that
+    makes it doubtful whether `commands` is what bash would run; empty if there is none.
     """
 
     commands: tuple[Command, ...]
@@ -171,8 +171,8 @@ def hidden_character(text: str) -> str | None:
 
 
 def without_hidden(text: str) -> str:
-    """Return the text as it would look and, at best, run: CR is a newline, the other hidden
-    characters are nothing."""
+    """Return the text as it would look and most likely run: CR becomes a newline, and the other
+    hidden characters are removed."""
     text = _CONTROL.sub("", text.replace("\r", "\n").replace("\v", " ").replace("\f", " "))
     if text.isascii():
         return text
@@ -265,15 +265,14 @@ def _command(source: str, simple: Simple) -> Command:
 
 
 def _mask(source: str, reading: Outline) -> str:
-    """Return the text with the here-documents that are only data painted over, at the same
-    offsets."""
+    """Return the text with its data-only here-documents blanked out, at the same offsets."""
     for start, end, filler in reading.data:
         source = source[:start] + filler * (end - start) + source[end:]
     return source
 
 
 class _Tree:
-    """A walk over tree-sitter's tree, without recursion: every command found anywhere, every
+    """A walk over tree-sitter's tree, without recursion, that collects every command and every
     construct."""
 
     def __init__(self, source: str) -> None:
@@ -375,8 +374,8 @@ class _Tree:
 
 
 def _command_spans(node: "Node", children: "list[Node]") -> list[Span]:
-    """Return the words of a `command` node, and those that the grammar files under the redirections
-    behind it: behind the whole list where the command is the last of one."""
+    """Return the words of a `command` node, including those that the grammar files under the
+    redirections after it; after the whole list, if the command is the list's last."""
     words = [
         (c.start_byte, c.end_byte) for c in children if c.is_named and c.type not in _NOT_WORDS
     ]
@@ -402,7 +401,8 @@ _NOT_WORDS = frozenset(
 
 
 def _extra_words(redirect: "Node") -> Iterator[Span]:
-    """tree-sitter-bash reads `ls 2>/dev/null -l` as a redirection with two destinations."""
+    """Return the words that tree-sitter-bash takes for a second destination: it reads `ls
+    2>/dev/null -l` as a redirection with two."""
     if redirect.type == "file_redirect":
         targets = [
             c
@@ -431,8 +431,8 @@ _CONTEXTS = {
 
 
 def contexts(text: str) -> dict[tuple[str, ...], list[str]]:
-    """Return the contexts of a bash text's commands by their words, as tree-sitter reads it, in the
-    order of the text. Empty for none."""
+    """Return where each command of a bash text stands (`in a loop, in a subshell`; empty at the
+    top), by the command's words, as tree-sitter reads them and in the order of the text."""
     found: dict[tuple[str, ...], list[str]] = {}
     if len(text) > MAX_CHARS:
         return found

@@ -1,9 +1,9 @@
 """Strict second reader of a line of bash, independent of tree-sitter.
 
-Decides which words are commands' words when a line keeps to a small, well-understood part of the
+Decides which words belong to commands, for lines that keep to a small, well-understood part of the
 language. It must not share the mistakes of the parser that `shell` uses (tree-sitter): a line is
-allowed only where both read the same words. It must never guess: what lies outside its part of bash
-ends in a `GiveUp` that names it. Texts are byte texts (see `shell_words`).
+allowed only if both read the same words. It must never guess: anything outside its part of bash
+raises a `GiveUp` that names it. Texts are byte texts (see `shell_words`).
 """
 
 import re
@@ -49,8 +49,8 @@ type Span = tuple[int, int]
 
 
 class GiveUp(Exception):  # noqa: N818
-    """Raised where the line leaves the part of bash that is read here; the text names the cause.
-    `so_far`: what came before it."""
+    """Raised if the line leaves the part of bash that is read here; the text names the cause.
+    `so_far`: the outline before that place."""
 
     so_far: "Outline | None" = None
 
@@ -58,8 +58,8 @@ class GiveUp(Exception):  # noqa: N818
 class Simple(msgspec.Struct, frozen=True, gc=False):
     """A simple command: the spans of its words.
 
-    `is_joined`: it runs only where the command before it succeeded in the same shell (`a && b`).
-    `in_loop`: maybe often.
+    `is_joined`: it runs only if the command before it succeeded in the same shell (`a && b`).
+    `in_loop`: it may run many times.
     """
 
     words: tuple[Span, ...]
@@ -68,8 +68,8 @@ class Simple(msgspec.Struct, frozen=True, gc=False):
 
 
 class Outline(msgspec.Struct, frozen=True, gc=False):
-    """Outline of a line. `data` is (start, end, filler) of pure text; `bodies` the here-documents
-    and here-strings; `has_input`: a command is fed input."""
+    """Outline of a line. `data` holds (start, end, filler) of plain text; `bodies` are the
+    here-documents and here-strings; `has_input`: a command is fed input."""
 
     commands: tuple[Simple, ...]
     data: tuple[tuple[int, int, str], ...]
@@ -78,8 +78,8 @@ class Outline(msgspec.Struct, frozen=True, gc=False):
 
 
 def word_end(source: str, start: int) -> int:
-    """Return the offset behind the word at `start`; raises GiveUp at anything that is more than
-    text or a simple expansion."""
+    """Return the offset after the word at `start`. Raise `GiveUp` at anything but text or a simple
+    expansion."""
     i = start
     while True:
         run = _RUN.match(source, i)
@@ -176,8 +176,8 @@ class _Reader:
         self.words, self.at_start, self.closed, self.before = [], True, False, operator
 
     def check_time(self) -> None:
-        """`time` as reserved word knows `-p` and `--`, written so and right behind it: anything
-        else there is a command's name."""
+        """Check what follows the reserved word `time`: it takes `-p` and `--` only when written so
+        and right after it; anything else there is a command's name."""
         raws = [self.source[start:end] for start, end in self.words]
         if raws[0] == "time":
             at = 1 + (raws[1:2] == ["-p"])
@@ -344,7 +344,7 @@ class _Reader:
         return raw.isascii() and raw.isdigit()
 
     def close_word(self, raw: str) -> None:
-        """Behind `fi`, `done`, `}` or `)` only another reserved word may follow."""
+        """Check the word after `fi`, `done`, `}` or `)`: only another reserved word may follow."""
         if raw not in _CLOSERS and raw not in ("then", "do", "elif", "else"):
             raise GiveUp("a word after a compound command")
         self.closed = False
@@ -402,8 +402,7 @@ _REDIRECTIONS = ("&>>", "&>", "<<<", "<<-", "<<", "<>", "<&", ">>", ">&", ">|", 
 
 
 def redirection_problem(operator: str, target: Word) -> str | None:
-    """Return why no rule may allow this redirection, None where it does nothing but drop, copy
-    or read."""
+    """Return why no rule may allow this redirection; None if it only drops, copies or reads."""
     if not target.is_literal:
         return "a redirection whose target is expanded"
     if operator in ("<&", ">&") and re.fullmatch(r"[0-9]+-?|-", target.text):
@@ -424,8 +423,8 @@ def redirection_problem(operator: str, target: Word) -> str | None:
 
 
 def outline(source: str) -> Outline:
-    """Return the commands' words of byte text `source`; raises GiveUp where it leaves the part of
-    bash that is read here."""
+    """Return the outline of byte text `source`. Raise `GiveUp` if it leaves the part of bash that
+    is read here."""
     reader = _Reader(source)
     try:
         return reader.read()
@@ -435,7 +434,7 @@ def outline(source: str) -> Outline:
 
 
 def spans(source: str, start: int, end: int) -> tuple[Span, ...]:
-    """Return the words between two offsets, cut at blanks only; raises GiveUp where one can't be
+    """Return the words between two offsets, split at blanks only. Raise `GiveUp` if one can't be
     read."""
     found: list[Span] = []
     i = start

@@ -1,11 +1,11 @@
 """Reader of one bash word: quotes, escapes, expansions and globs.
 
-Decides how a word's source text is read: quotes, escapes, expansions, globs. The strict reader of
-lines, the walk over the tree and the rules' patterns must agree on it. It must never take a word
-for literal that the shell would still change.
+The strict reader of lines, the walk over the tree and the rules' patterns share it, because they
+must agree on how a word is read. It must never call a word literal that the shell would still
+change.
 
-All texts here are *byte text*: UTF-8 bytes decoded as Latin-1, so that an offset is a byte
-offset, the same as tree-sitter's. `to_bytes_text` and `from_bytes_text` convert.
+All texts here are *byte text*: UTF-8 bytes decoded as Latin-1, so that an offset is a byte offset,
+the same as tree-sitter's. `to_bytes_text` and `from_bytes_text` convert.
 """
 
 import re
@@ -49,11 +49,11 @@ _SHORT_CHARS = 64
 class Word(msgspec.Struct, frozen=True, gc=False):
     """A word as the shell would pass it, as far as known without running anything.
 
-    `text` is the word itself when `is_literal`; otherwise it shows the expansions as they were
-    written, `prefix` is what the word certainly starts with, and `splits` says that it may
-    become several words or none (an unquoted expansion: also with other starts than `prefix`).
-    `globs` and `braces` may become several, all starting with `prefix`. `is_number`: one word,
-    of which the expansions are digits (`"$?"`).
+    `text` is the word itself if `is_literal`; otherwise it shows the expansions as written.
+    `prefix` is what the word certainly starts with. `splits`: it may become several words or none
+    (an unquoted expansion), which may start differently from `prefix`. `globs` and `braces`: it may
+    become several, all starting with `prefix`. `is_number`: one word whose expansions are digits
+    (`"$?"`).
     """
 
     text: str
@@ -66,7 +66,7 @@ class Word(msgspec.Struct, frozen=True, gc=False):
 
     @property
     def is_many(self) -> bool:
-        """Return whether the shell may pass any number of words for it."""
+        """Return whether the shell may pass several words, or none, for it."""
         return self.splits or self.globs
 
     @property
@@ -78,12 +78,13 @@ class Word(msgspec.Struct, frozen=True, gc=False):
 
 
 def to_bytes_text(text: str) -> str:
-    """UTF-8 bytes as Latin-1 text. A lone surrogate becomes `?` (such a text is never allowed)."""
+    """Return UTF-8 bytes as Latin-1 text. A lone surrogate becomes `?` (such a text is never
+    allowed)."""
     return text if text.isascii() else text.encode("utf-8", "replace").decode("latin-1")
 
 
 def from_bytes_text(text: str) -> str:
-    """Return the reverse. Bytes that are no UTF-8 are kept as surrogates, so that they equal
+    """Undo `to_bytes_text`. Bytes that aren't UTF-8 are kept as surrogates, so that they equal
     nothing that was typed."""
     return (
         text
@@ -104,8 +105,8 @@ class WordPiece(msgspec.Struct, frozen=True, gc=False):
 
 
 def ansi_c(body: str) -> str | None:
-    """Decode `$'body'` as bash does; None where it holds a NUL (bash cuts the string there), and
-    for what isn't the same in every version of it."""
+    """Decode `$'body'` as bash does. Return None if it holds a NUL (bash cuts the string there) or
+    an escape that bash versions read differently."""
 
     def replace(match: re.Match[str]) -> str:
         hex_byte, u4, u8, octal, control, simple = match.groups()
@@ -130,7 +131,7 @@ def ansi_c(body: str) -> str | None:
 
 
 def ansi_c_end(source: str, start: int) -> int:
-    """Return the offset behind the quote that closes `$'` at `start`, or -1."""
+    """Return the offset after the quote that closes `$'` at `start`, or -1."""
     i = start + 2
     while i < len(source):
         if source[i] == "\\":
@@ -143,7 +144,7 @@ def ansi_c_end(source: str, start: int) -> int:
 
 
 def literal_cat(source: str, start: int) -> tuple[int, str] | None:
-    """`$(cat <<'EOF' ... EOF)` at `start`: the offset behind it and its text, None where it is
+    """Return the offset after `$(cat <<'EOF' ... EOF)` at `start`, and its text; None if it is
     anything else."""
     head = _LITERAL_CAT.match(source, start)
     if head is None:
@@ -165,8 +166,8 @@ def literal_cat(source: str, start: int) -> tuple[int, str] | None:
 
 
 def pieces(raw: str) -> Iterator[WordPiece]:
-    """The parts of one word's source text. Whatever isn't understood is one last part of kind
-    `many`."""
+    """Return the parts of one word's source text. Anything that isn't understood becomes one last
+    part of kind `many`."""
     # A brace expansion has a `,` or `..` between its braces: looked for once, not at each brace.
     closing = raw.rfind("}")
     parted = max(raw.rfind(",", 0, max(closing, 0)), raw.rfind("..", 0, max(closing, 0)))
