@@ -1,6 +1,6 @@
 """Case files: expected answers of a policy, parsed and checked.
 
-Decides what a well-formed case is and judges each exactly as `gatehouse policy check` would judge
+Decides what a well-formed case is, and judges each exactly as `gatehouse policy check` would judge
 its line. Pure: the caller reads the files. A case holds numbers and truth values, and the cases of
 one file share their policies by YAML anchors. It must never skip a case that it doesn't understand:
 a test that doesn't run looks like one that passes.
@@ -32,7 +32,7 @@ _Loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 class Case(NamedTuple):
     """One case. `fields` is the line as `policy check` reads it; `rule` is the rule that must
-    decide, None where that isn't said.
+    decide, None if the case doesn't say.
 
     `why` is for readers; it decides nothing.
     """
@@ -52,7 +52,7 @@ class Case(NamedTuple):
 
 
 class Failure(NamedTuple):
-    """A case that was answered otherwise. `rule` and `why` are the answer's own."""
+    """A case that got another answer than expected. `rule` and `why` come from that answer."""
 
     case: Case
     verdict: Effect
@@ -71,8 +71,8 @@ class Failure(NamedTuple):
 
 
 def failure_of(case: Case, policy: Policy | None, now: float) -> Failure | None:
-    """Return how the case fails, None where it passes. `policy` judges a case without one of its
-    own."""
+    """Return how the case fails; None if it passes. `policy` judges a case that has no policy of
+    its own."""
     answer = answer_line(msgspec.json.encode(dict(case.fields)), policy, None, now)
     if answer["verdict"] == case.verdict and case.rule in (None, answer["rule"]):
         return None
@@ -80,7 +80,7 @@ def failure_of(case: Case, policy: Policy | None, now: float) -> Failure | None:
 
 
 def read_cases(text: str, source: str) -> tuple[Case, ...]:
-    """Parse a file's cases. `UserError` (`source:line: what; remedy`) at the first error."""
+    """Parse a file's cases. Raise `UserError` (`source:line: what; remedy`) at the first error."""
     return tuple(_Reader(source).cases(_compose(text, source)))
 
 
@@ -101,10 +101,10 @@ def _compose(text: str, source: str) -> yaml.Node | None:
 
 
 def _check_nesting(text: str, source: str) -> None:
-    """Raise `UserError` at the first level too many.
+    """Raise `UserError` if the text nests too deeply.
 
-    INVARIANT: this comes before `yaml.compose`, which recurses in C: a text of nothing but `[`
-    would end the process. The events of the parser don't nest.
+    INVARIANT: this runs before `yaml.compose`, which recurses in C: a text of nothing but `[` would
+    crash the process. The parser's events don't nest.
     """
     level = 0
     for event in yaml.parse(text, Loader=_Loader):
@@ -129,7 +129,7 @@ class _Value(NamedTuple):
 
     @classmethod
     def of(cls, value: Any, parts: Collection["_Value"]) -> "_Value":
-        """A list or mapping of such parts."""
+        """Build a list or mapping of such values."""
         return cls(
             value,
             1 + sum(part.size for part in parts),
@@ -138,7 +138,7 @@ class _Value(NamedTuple):
 
 
 class _Reader:
-    """Reader of one file: nodes to plain data, which JSON can carry."""
+    """Reads one file: YAML nodes to plain data that JSON can carry."""
 
     def __init__(self, source: str) -> None:
         self.source = source
@@ -195,7 +195,7 @@ class _Reader:
         )
 
     def fields(self, node: yaml.Node) -> dict[str, Any]:
-        """Return the keys and values of a case; each key is one that the case, or a line of its
+        """Return the keys and values of a case. Each key must be one that a case, or a line of its
         category, may have."""
         if not isinstance(node, yaml.MappingNode):
             raise self.fail(
@@ -267,8 +267,8 @@ class _Reader:
         return _Value.of({name: part.value for name, part in fields.items()}, fields.values())
 
     def scalar(self, node: yaml.ScalarNode, is_policy: bool) -> Any:
-        """A number or truth value as JSON has it. In a policy all is text, as in a policy file:
-        there `no` stays `no`."""
+        """Return a number or truth value as JSON has it. In a policy every scalar is text, as in a
+        policy file: there `no` stays `no`."""
         tag = node.tag.removeprefix(_TAG)
         if tag == "null":
             return None

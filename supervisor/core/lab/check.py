@@ -72,13 +72,13 @@ _MISSING: Any = object()
 
 
 def keys_of(category: str) -> frozenset[str]:
-    """Every key that a line of the category may have."""
+    """Return every key that a line of the category may have."""
     return _COMMON | _KEYS[category]
 
 
 class OnDisk(NamedTuple):
-    """A path as it is on the disk: why it leaves the workspace by a link, its name without links
-    where that differs, and whether it is a link itself."""
+    """A path as it is on the disk: why it leaves the workspace through a link, its name without
+    links if that differs, and whether it is itself a link."""
 
     why: str | None = None
     path: str | None = None
@@ -90,7 +90,7 @@ type LookUp = Callable[[str, str], OnDisk]
 
 
 class _Misunderstood(ValueError):  # noqa: N818 (never seen outside)
-    """Why a line can't be answered by the rules."""
+    """Raised if the rules can't answer a line; the text says why."""
 
 
 def answer_line(
@@ -101,8 +101,8 @@ def answer_line(
     *,
     look: LookUp | None = None,
 ) -> dict[str, Any]:
-    """Answer one line: `id` as given, `verdict`, `rule` (None where none decided), `why`; `mode`
-    where a command is allowed because it is contained. Never raises.
+    """Answer one line: `id` as given, `verdict`, `rule` (None if none decided), `why`; and `mode`
+    if a command is allowed because it is contained. Never raises.
 
     `policy` and `workspace` are the tool's; a line's own take precedence. `look` may look at the
     disk.
@@ -185,15 +185,14 @@ def _verdict(
 def surroundings(
     fields: Mapping[str, Any], workspace: str | None
 ) -> tuple[str, frozenset[str] | None]:
-    """Return the workspace and the git remotes that a line is about; `ValueError` (a whole why)
-    where it says them wrongly."""
+    """Return the workspace and the git remotes that a line is about. Raise `ValueError` (a complete
+    reason) if the line gives them wrongly."""
     root = _get(fields, "workspace", str, None) or workspace or WORKSPACE
     return root, frozenset(_list(fields, "remotes")) if "remotes" in fields else None
 
 
 def _folders(action: Exec, root: str) -> set[str]:
-    """Return the folders, relative to the workspace, that a command line which is allowed may run
-    in."""
+    """Return the folders, relative to the workspace, in which an allowed command line may run."""
     from supervisor.core.shell.shell import parse
 
     root = posixpath.normpath(root)
@@ -216,8 +215,8 @@ def _with_links(
     judge: Callable[[Action], Verdict],
     look: Callable[[str], OnDisk],
 ) -> Verdict:
-    """Return the verdict once links are known, never looser: a path is judged by its name without
-    links, too."""
+    """Return the verdict once links are known, never looser: a path is also judged by its name
+    without links."""
     path, to = look(canonical(action.path, action.path_b64).text), OnDisk()
     if action.to is not None:
         to = look(canonical(action.to, action.to_b64).text)
@@ -239,13 +238,13 @@ def _with_links(
 
 @lru_cache(maxsize=256)
 def _own_policy(encoded: bytes) -> Policy:
-    """A line's own policy; most lines of a file share a few."""
+    """Parse a line's own policy. The result is cached, since most lines of a file share a few."""
     return policy_from_data(msgspec.json.decode(encoded), "policy")
 
 
 def action_of(fields: Mapping[str, Any]) -> Action:
-    """Return the action that a line describes; `ValueError` (a whole why) where it describes
-    none."""
+    """Return the action that a line describes. Raise `ValueError` (a complete reason) if it
+    describes none."""
     category = fields.get("category", _MISSING)
     if category not in RULE_CATEGORIES or not isinstance(category, str):
         raise _Misunderstood(
@@ -395,7 +394,7 @@ _ACTIONS: dict[str, Callable[[Mapping[str, Any]], Action]] = {
 
 
 def _get(fields: Mapping[str, Any], key: str, kind: type, default: Any = _MISSING) -> Any:
-    """A field of one type; `null` counts as not given."""
+    """Return a field, which must have this type; `null` counts as not given."""
     value = fields.get(key)
     if value is None:
         if default is _MISSING:

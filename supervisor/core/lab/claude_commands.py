@@ -1,9 +1,9 @@
 """Translate Claude Code's Bash rules to exec rules.
 
-Decides which exec rule says the same of a command, or less for allow and more for ask and deny. The
-two languages read a command differently: there a rule is compared with the text of each simple
-command, `*` being any text; here with the words that a program would get. It must never make an
-allow rule that matches what Claude Code's would not.
+Decides which exec rule means the same as theirs, or less for allow and more for ask and deny. The
+two languages read a command differently: Claude Code compares a rule with the text of each simple
+command, `*` being any text; Gatehouse compares it with the words that a program would get. It must
+never make an allow rule that matches more than Claude Code's.
 
 Source: https://code.claude.com/docs/en/permissions ("Wildcard patterns", "Bash"), read in November
 2026:
@@ -62,10 +62,10 @@ WHOLE_CATEGORY = ""
 
 
 class NoCounterpartError(Exception):
-    """Why a rule can't be carried over.
+    """Raised if a rule can't be carried over; the text says why.
 
-    `opens`: for an ask or deny rule, the programs (None: none; `WHOLE_CATEGORY`: any) whose
-    allow rules would let through, without it, what Claude Code asks or denies.
+    `opens`: for an ask or deny rule, the programs whose allow rules would then let through what
+    Claude Code asks or denies (None: no program; `WHOLE_CATEGORY`: any).
     """
 
     def __init__(self, reason: str, opens: str | None = None) -> None:
@@ -75,7 +75,8 @@ class NoCounterpartError(Exception):
 
 
 def _plain(spec: str) -> str:
-    """Return the rule with `:*` as its equivalent, and runs of `*` as one."""
+    """Return the rule with its `:*` in the equivalent form with a blank, and each run of `*` as
+    one."""
     spec = re.sub(r":\*\Z", " *", spec.strip())
     return re.sub(r"\*{2,}", "*", spec).strip()
 
@@ -84,8 +85,8 @@ def _plain(spec: str) -> str:
 
 
 def allow(spec: str) -> tuple[str, str]:
-    """Return the pattern of an exec rule that allows nothing which `Bash(spec)` doesn't, and how it
-    is narrower. `NoCounterpartError`."""
+    """Return the pattern of an exec rule that allows nothing which `Bash(spec)` doesn't allow, and
+    how it is narrower. Raise `NoCounterpartError` if there is none."""
     if _PARAMETER.match(spec):
         raise NoCounterpartError("an allow rule about a parameter says nothing there either")
     text = _plain(spec)
@@ -143,15 +144,15 @@ def _narrowed(pattern: ExecPattern) -> tuple[str, str]:
 
 
 def _ends_in_a_word(word: PatternWord) -> bool:
-    """Return whether the word is some text, ending in a letter or digit, with a `*` right behind
-    it."""
+    """Return whether the word is text that ends in a letter or digit, directly followed by a `*`."""
     if word.literal is not None or len(word.parts) != 2 or word.parts[1]:
         return False
     return word.parts[0][-1:].isalnum()
 
 
 def _narrower_by_payload(pattern: ExecPattern) -> str:
-    """`bash -c *`: there the rule is for whatever the shell is given, here for the shell alone."""
+    """Return how a rule such as `bash -c *` becomes narrower: for Claude Code it covers whatever
+    the shell is given, here only the shell itself."""
     words = [Word(word.literal) for word in pattern.words if word.literal is not None]
     inner = (
         unwrap([*words, Word("x")])
@@ -166,7 +167,7 @@ def _narrower_by_payload(pattern: ExecPattern) -> str:
 
 
 def _refuse_traps(text: str) -> None:
-    """Refuse what prefix rules let through by mistake: interpreters, runners, and what no rule may
+    """Refuse rules that are traps as a prefix: interpreters, runners, and commands that no rule may
     allow."""
     try:
         rule = compiled(parse_rule(f"exec({text})", "allow"))
@@ -182,7 +183,7 @@ def _refuse_traps(text: str) -> None:
 
 def strict(spec: str) -> tuple[str, str]:
     """Return the pattern of an exec rule that touches whatever `Bash(spec)` matches, and how it is
-    wider. `NoCounterpartError`."""
+    wider. Raise `NoCounterpartError` if there is none."""
     if _PARAMETER.match(spec):
         raise NoCounterpartError("is about a parameter of the tool, which commands here don't have")
     text = _plain(spec)
@@ -214,8 +215,8 @@ def _reads_alike(text: str) -> bool:
 
 
 def _by_options(text: str) -> tuple[str, str] | None:
-    """`git * --force`: a rule here finds an option wherever it stands, so the `*` before it can
-    go."""
+    """Drop the `*` before an option, as in `git * --force`: a rule here finds an option wherever it
+    stands."""
     words = text.split()
     first = next((i for i, word in enumerate(words) if "*" in word), len(words))
     fixed, options = words[:first], [word for word in words[first:] if word.strip("*")]
@@ -229,7 +230,7 @@ def _by_options(text: str) -> tuple[str, str] | None:
 
 
 def _cut(text: str) -> tuple[str, str]:
-    """Cut the rule before the first part that can't be translated, with anything behind it."""
+    """Cut the rule off before the first part that can't be translated."""
     found = _UNLIKE.search(text)
     head = text[: found.start()] if found else text
     words = head.split()
@@ -256,8 +257,8 @@ def _cut(text: str) -> tuple[str, str]:
 
 
 def elsewhere(pattern: str) -> str | None:
-    """Return the git or package rule for what else an ask or deny rule forbids there: a push or an
-    install needn't be a command here."""
+    """Return the git or package rule for whatever else an ask or deny rule forbids in Claude Code:
+    here, a push or an install needn't be a command."""
     words = pattern.split()
     if words[0] == "git":
         return _git(words)
@@ -287,8 +288,8 @@ def _packages(manager: str, words: list[str]) -> str | None:
 def _widest_said(
     category: str, words: list[str], first: int, options: frozenset[str]
 ) -> str | None:
-    """Return the rule that says most of the words, from `first` on, and covers whatever comes
-    behind them."""
+    """Return the rule that spells out the most words, from `first` on, and covers whatever follows
+    them."""
     kept = list(
         takewhile(
             lambda word: "*" not in word and (not word.startswith("-") or word in options), words

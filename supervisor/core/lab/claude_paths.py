@@ -1,8 +1,8 @@
 """Translate Claude Code's path rules to filesystem rules.
 
-Decides which patterns below the workspace's root say the same of a file, or less for allow and more
-for ask and deny. It is separate from `claude_permissions` because there a path is a gitignore
-pattern with four anchors, and here one relative to the workspace.
+Decides which patterns below the workspace's root mean the same files, or fewer for allow and more
+for ask and deny. It is separate from `claude_permissions` because Claude Code's paths are gitignore
+patterns with four anchors, and ours are relative to the workspace.
 
 Source: https://code.claude.com/docs/en/permissions ("Read and Edit"), read in November 2026, and
 gitignore(5):
@@ -27,8 +27,8 @@ _OUTSIDE = "nothing outside of the workspace is ever changed, so no rule is need
 
 
 class SettingsPlace(NamedTuple):
-    """Where the settings lie: `root` is the project's folder (absolute), `home` the person's, None
-    where it isn't known.
+    """Where the settings lie: `root` is the project's folder (absolute), `home` the person's home
+    folder, None if it isn't known.
 
     `is_user`: they are the person's own, for every project.
     """
@@ -39,7 +39,7 @@ class SettingsPlace(NamedTuple):
 
 
 def patterns(spec: str, place: SettingsPlace, *, allows: bool) -> tuple[str, ...]:
-    """Return the patterns of filesystem rules for `Edit(spec)`. `NoCounterpartError` where there
+    """Return the patterns of filesystem rules for `Edit(spec)`. Raise `NoCounterpartError` if there
     are none."""
     found = tuple(dict.fromkeys(_anchored(spec.strip(), place, allows=allows)))
     return tuple(_checked(one, allows=allows) for one in found)
@@ -97,7 +97,7 @@ def _relative(spec: str, segments: list[str], *, allows: bool) -> str:
 
 
 def _below(segments: list[str], *, is_folder: bool, allows: bool) -> str:
-    """Return the pattern at its place; for ask and deny, and for a folder, with all below it."""
+    """Return the pattern at its place. For ask and deny, and for a folder, add everything below it."""
     if allows and is_folder and segments[-1:] in (["*"], ["**"]):
         # `*/` and `**/` are every folder, so not what lies beside them.
         return "/".join([*segments[:-1], "*", "**"])
@@ -114,8 +114,8 @@ def _segments(path: str) -> list[str]:
 
 
 def _segment(segment: str) -> str:
-    """A gitignore segment as a segment here: escapes as classes of one character, `**` beside
-    other characters as `*`."""
+    """Return a gitignore segment as a segment of our globs: escapes become classes of one
+    character, and `**` beside other characters becomes `*`."""
     if segment == "**":
         return segment
     plain = re.sub(r"\\(.)", lambda found: escape(found[1]), segment)
@@ -169,8 +169,8 @@ def _absolute(
 
 
 def _rests(pattern: Sequence[str], root: Sequence[str]) -> list[list[str]]:
-    """Return the rest of the pattern for the paths below, for each way in which its beginning
-    matches the root."""
+    """Return the rest of the pattern for the paths below the root, once for each way in which its
+    beginning matches the root."""
     if not root:
         return [list(pattern)]
     if not pattern:

@@ -1,9 +1,9 @@
 """Translate Claude Code's permission lists to a policy.
 
-Decides for each of their rules which rules here say the same: never more for allow, never less for
-ask and deny. A rule that can't be translated is named with the reason. Pure: the caller reads the
-file and saves nothing. It must never carry an allow rule over whose exceptions (ask and deny rules
-there) can't be: then that allow rule isn't carried over either.
+Decides for each of their rules which of our rules mean the same: never more for allow, never less
+for ask and deny. A rule that can't be translated is named with the reason. Pure: the caller reads
+the file and saves nothing. It must never carry over an allow rule if its exceptions (their ask and
+deny rules) can't be carried over.
 
 Source: https://code.claude.com/docs/en/permissions, read in November 2026. `claude_commands` and
 `claude_paths` know `Bash` and paths. The top of the resulting policy says what differs by
@@ -61,7 +61,8 @@ _NO_COUNTERPART = {
 
 
 class Carried(NamedTuple):
-    """A rule of the policy. `origin` is the rule that it was made from, `note` how it differs."""
+    """A rule of the resulting policy. `origin` is the rule that it was made from; `note` says how
+    it differs."""
 
     effect: Effect
     rule: str
@@ -70,7 +71,7 @@ class Carried(NamedTuple):
 
 
 class Left(NamedTuple):
-    """Something that isn't carried over, and why."""
+    """A rule or setting that isn't carried over, and why."""
 
     origin: str
     reason: str
@@ -80,7 +81,7 @@ class Left(NamedTuple):
 
 
 class Imported(NamedTuple):
-    """Result of an import. `modes`: the modes, where the settings say them."""
+    """Result of an import. `modes`: the modes that the settings give."""
 
     rules: tuple[Carried, ...]
     left: tuple[Left, ...]
@@ -88,8 +89,8 @@ class Imported(NamedTuple):
 
 
 def translate(text: str, source: str, place: SettingsPlace) -> Imported:
-    """Translate the rules of some settings. `UserError` (`source:line: what`) where they can't be
-    read."""
+    """Translate the rules of some settings. Raise `UserError` (`source:line: what`) if they can't
+    be read."""
     permissions = _permissions(text, source)
     lists = {effect: _list(permissions, effect, source) for effect in EFFECTS}
     reader = _Reader(place, denies_asked=permissions.get("defaultMode") == "dontAsk")
@@ -104,8 +105,8 @@ def translate(text: str, source: str, place: SettingsPlace) -> Imported:
 
 
 def _permissions(text: str, source: str) -> dict[str, Any]:
-    """Return the `permissions` of the settings. Comments are passed over; whatever stands twice
-    could hide what stands first."""
+    """Return the `permissions` of the settings. Comments are skipped. A repeated key is refused,
+    because it could hide the first."""
     plain = _COMMENT.sub(
         lambda found: (
             re.sub(r"[^\n]", " ", found[0]) if found[1] or found[0][:2] == "//" else found[0]
@@ -193,7 +194,7 @@ class _Reader:
     def rules_of(
         self, effect: Effect, tool: str, spec: str | None, origin: str
     ) -> Iterator[tuple[str, str]]:
-        """The rules here, each with how it differs."""
+        """Return the policy's rules for one of theirs, each with how it differs."""
         if "*" in tool:
             yield from self.glob(effect, tool, spec, origin)
         elif tool == "Bash":
@@ -251,8 +252,8 @@ class _Reader:
     def read_rule(
         self, effect: Effect, tool: str, spec: str | None, origin: str
     ) -> Iterator[tuple[str, str]]:
-        """Reading the copy is free. But there a deny rule for `Read` keeps a file from being
-        changed, too."""
+        """Translate a `Read` rule. Reading the private copy is free, but their deny rule for `Read`
+        also keeps a file from being changed."""
         if effect == "allow":
             raise NoCounterpartError("reading needs no rule: the agent has a copy of its own")
         reason = (
@@ -266,7 +267,7 @@ class _Reader:
         yield from ((rule, "for changes only") for rule, _ in made)
 
     def settings(self, permissions: Mapping[str, Any]) -> None:
-        """Read the keys beside the lists."""
+        """Read the settings' other keys, beside the lists."""
         mode = permissions.get("defaultMode")
         if mode == "dontAsk":
             self.modes = dict.fromkeys(("exec", "filesystem", "network", "git", "packages"), "deny")
@@ -294,7 +295,8 @@ class _Reader:
         return Imported(tuple(kept), tuple(dict.fromkeys(self.left)), self.modes)
 
     def opened_by(self, one: Carried) -> str | None:
-        """Return the ask or deny rule without which this allow rule would allow more than there."""
+        """Return the ask or deny rule without which this allow rule would allow more than Claude
+        Code's."""
         rule = parse_rule(one.rule, "allow")
         names = [WHOLE_CATEGORY]
         if rule.category == "exec":
@@ -310,8 +312,8 @@ class _Reader:
 
 
 class _Opening(Exception):  # noqa: N818 (never seen outside)
-    """A stricter rule that can't be carried over, and the allow rules (category and program)
-    that it would have restricted."""
+    """A stricter rule that can't be carried over, and the allow rules (category and program) that
+    it would have restricted."""
 
     def __init__(self, reason: str, at: tuple[str, str]) -> None:
         super().__init__(reason)
@@ -319,7 +321,7 @@ class _Opening(Exception):  # noqa: N818 (never seen outside)
 
 
 def _check(effect: Effect, text: str) -> None:
-    """That the rule can be written down and read again."""
+    """Check that the rule can be written down and read again."""
     try:
         parse_rule(text, effect)
         if visible(text, one_line=True) != text:
@@ -386,8 +388,7 @@ def _fetch(effect: Effect, spec: str | None) -> Iterator[tuple[str, str]]:
 
 
 def policy_text(imported: Imported, source: str) -> str:
-    """Return the policy as YAML: each rule with its origin, and behind them what isn't carried
-    over."""
+    """Return the policy as YAML: each rule with its origin, followed by what isn't carried over."""
     lines = [
         f"# Made by `gatehouse policy import claude` from {
             visible(source, one_line=True)
@@ -415,7 +416,7 @@ def policy_text(imported: Imported, source: str) -> str:
 
 
 def _merged(rules: list[Carried]) -> dict[str, str]:
-    """Merge rules that became the same: rule -> why."""
+    """Merge rules that became the same. Return each rule with its reason."""
     found: dict[str, list[str]] = {}
     for one in rules:
         found.setdefault(one.rule, []).append(
@@ -428,5 +429,5 @@ def _merged(rules: list[Carried]) -> dict[str, str]:
 
 
 def _quoted(text: str) -> str:
-    """A YAML scalar in double quotes; JSON's are."""
+    """Return a YAML scalar in double quotes, which has the same form in JSON."""
     return json.dumps(visible(text, one_line=True), ensure_ascii=False)

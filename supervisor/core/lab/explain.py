@@ -1,13 +1,13 @@
 """Explain a policy's answer: how it read an action, what each rule says, what would change it.
 
 Decides nothing, saves nothing, and never raises. The verdict is `evaluate`'s own, with which it
-must never disagree; a category tells how its judge read the action (`category`). It is separate
+must never disagree; each category tells how its judge read the action (`category`). It is separate
 because a verdict has to be quick, and this may take its time. Nothing here is escaped: the caller
 does that when showing it.
 
-INVARIANT: the first suggestion for each part, added to the policy all together, makes the verdict
-an allow: this is tried before anything is offered. A denial that no rule lifts gets a sentence
-instead.
+INVARIANT: if the first suggestion for each part is added to the policy, all of them together, the
+verdict becomes an allow. This is tried before anything is offered. A denial that no rule lifts gets
+a sentence instead.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -56,8 +56,8 @@ type PartAnswer = Literal["allow", "ask", "deny", "free", "open"]
 class ActionPart(msgspec.Struct, frozen=True):
     """A part of the action: a command, a path, a connection, an address, a ref, a package.
 
-    `answer` is the answer of the rules in force to it alone: `open` where none matches, `free`
-    where none has to. `rules` are those that gave it. `forced`: why no allow rule lifts an ask or a
+    `answer` is what the rules in force say about it alone: `open` if none matches, `free` if it
+    needs no rule. `rules` are those that gave it. `forced`: why no allow rule lifts an ask or a
     deny. `notes` tell how it was found and read.
     """
 
@@ -71,8 +71,8 @@ class ActionPart(msgspec.Struct, frozen=True):
 
 
 class Looked(msgspec.Struct, frozen=True):
-    """A rule that was looked at. `parts`: positions in `Explanation.parts` that it matches.
-    `distance`: 0 where it fits, up to `NEAR` where little differs."""
+    """A rule and what it says of the action. `parts`: positions in `Explanation.parts` that it
+    matches. `distance`: 0 if it fits, up to `NEAR` if little differs."""
 
     rule: Rule
     outcome: RuleOutcome
@@ -82,8 +82,8 @@ class Looked(msgspec.Struct, frozen=True):
 
 
 class AllowSuggestion(msgspec.Struct, frozen=True):
-    """An allow rule that would be enough for the part at this position; `explains` says what
-    else it would allow."""
+    """An allow rule that would be enough for the part at this position; `explains` says what else
+    it would allow."""
 
     part: int
     rule: str
@@ -94,12 +94,12 @@ class AllowSuggestion(msgspec.Struct, frozen=True):
 class Explanation(msgspec.Struct, frozen=True):
     """Everything about one verdict.
 
-    `facts` are (what, value) pairs: what the action was understood as. `parts_left_out`: how
-    many more there are. `forced`: what no allow rule lifts. `mode` is what the category does
-    where no rule matches, whether or not it came to that (`basis`). `looked`: every rule of the
-    category, the most telling first. `others`: how many rules of each other category weren't
-    looked at. `suggestions`: allow rules, the first of each part together enough for an allow;
-    `advice` where it takes something else. `trouble` is empty unless all this is incomplete.
+    `facts` are (what, value) pairs: how the action was understood. `parts_left_out`: how many more
+    parts there are. `forced`: what no allow rule lifts. `mode` is what the category does if no rule
+    matches; `basis` says whether that decided. `looked`: every rule of the category, the most
+    telling first. `others`: how many rules of each other category weren't looked at. `suggestions`:
+    allow rules; the first of each part together are enough for an allow. `advice` says what else to
+    do if rules aren't enough. `trouble` is empty unless the explanation is incomplete.
     """
 
     category: Category
@@ -129,7 +129,8 @@ def explain(
     configured_remotes: frozenset[str] | None = None,
     uses: Mapping[str, int] | None = None,
 ) -> Explanation:
-    """Return the verdict of `evaluate` for the same arguments, and why. Pure, and never raises."""
+    """Return the verdict of `evaluate` for the same arguments, and its explanation. Pure, and never
+    raises."""
     remotes = ORIGIN if configured_remotes is None else configured_remotes
     # From outside of a session: as where commands are contained.
     context = Context(
@@ -207,7 +208,7 @@ def _explained(
 def _acts_of(
     policy: Policy, action: Action, context: Context
 ) -> list[tuple[Category, Git | Packages, Verdict]]:
-    """Return every push, fetch and install that a command line is besides, and its verdict."""
+    """Return every push, fetch and install in a command line, and its verdict."""
     acts = outside_acts(action).acts if isinstance(action, Exec) else ()
     return [(kind := category_of(one), one, policy.verdict(kind, one, context)) for one in acts]
 
@@ -371,8 +372,8 @@ def _suggestions(
     workspace: str,
     judge: Callable[[Policy], Verdict],
 ) -> tuple[AllowSuggestion, ...]:
-    """Allow rules that would be enough: for the action as a whole, else part by part; none where it
-    takes more than an allow rule.
+    """Return allow rules that would be enough: for the whole action if possible, else part by part;
+    none if an allow rule isn't enough.
 
     `judge` asks another policy about the same action.
     """
@@ -422,7 +423,7 @@ def _is_enough(
 
 
 def _advice(explained: Explanation) -> str:
-    """Return advice where no allow rule helps; empty where there is none."""
+    """Return advice for a case that no allow rule helps; empty if there is none."""
     verdict = explained.verdict
     if explained.basis == "rules" and verdict.decision != "allow":
         deciding = [one.rule for one in explained.looked if one.outcome == "decides"]
@@ -457,7 +458,7 @@ def _where(rule: Rule) -> str:
 
 
 def as_data(explanation: Explanation) -> dict[str, Any]:
-    """An explanation as plain data with stable keys, for JSON: see `gatehouse policy explain
+    """Return an explanation as plain data with stable keys, for JSON: see `gatehouse policy explain
     --json`."""
     verdict = explanation.verdict
     return {

@@ -1,12 +1,12 @@
 """Learn a minimal policy from approvals, without allowing anything denied.
 
-Decides which of the rules on offer (`suggest.options`) are proposed beside a base policy. It asks
-the engine what a rule would do (`Judging`), and never reasons about it: a wrong offer costs a rule,
-it opens no hole.
+Decides which of the rules on offer (`suggest.options`) are proposed in addition to a base policy.
+It asks the engine what a rule would do (`Judging`) instead of reasoning about it, so a wrong offer
+costs a rule and opens no hole.
 
-INVARIANT: under base and proposal together, nothing that was denied is allowed, and nothing that
-the base asks or denies by a rule, by a protected name or by the nature of a command. It never saves
-anything: a person reads the proposal first.
+INVARIANT: base and proposal together allow nothing that was denied, and nothing that the base asks
+or denies by a rule, by a protected name or by the nature of a command. It never saves anything: a
+person reads the proposal first.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -53,8 +53,8 @@ class LearnedRule(msgspec.Struct, frozen=True, kw_only=True):
     """A proposed allow rule. `saves`: how many approved requests, of so many `sessions`, would be
     asked again without it.
 
-    `example` is the title of one of these; `match` is an example for the rule itself, empty where
-    none is fit.
+    `example` is the title of one of these requests; `match` is an example for the rule itself,
+    empty if no text is fit.
     """
 
     rule: str
@@ -65,7 +65,7 @@ class LearnedRule(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class StaysAsked(msgspec.Struct, frozen=True, kw_only=True):
-    """Approved requests that no proposed rule answers: why, how many, and the title of the
+    """Approved requests that no proposed rule answers: the reason, how many, and the title of the
     first."""
 
     why: str
@@ -74,11 +74,11 @@ class StaysAsked(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Learned(msgspec.Struct, frozen=True, kw_only=True):
-    """The proposal. `approved` and `denied`: requests of the history; `sessions`: those with
-    approved ones.
+    """The proposal. `approved` and `denied` count requests of the history; `sessions` counts
+    sessions with an approved request.
 
-    `asked_before` and `asked_after`: how many of the history's requests the base doesn't allow,
-    alone and with the proposal.
+    `asked_before` and `asked_after`: how many of the history's requests aren't allowed by the base
+    alone, and by the base with the proposal.
     """
 
     rules: tuple[LearnedRule, ...]
@@ -90,7 +90,7 @@ class Learned(msgspec.Struct, frozen=True, kw_only=True):
     asked_after: int
 
     def policy(self) -> Policy:
-        """Return the proposed rules alone."""
+        """Return the proposed rules as a policy of their own."""
         return policy_of(one.rule for one in self.rules)
 
 
@@ -98,20 +98,20 @@ class Learned(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Need(msgspec.Struct, frozen=True):
-    """One thing that a rule must cover for a request to be allowed: a command of its line, or
-    the whole action."""
+    """One thing that a rule must cover for a request to be allowed: a command of its line, or the
+    whole action."""
 
     key: WishKey
     options: tuple[Option, ...]
 
 
 def policy_of(rules: Iterable[str]) -> Policy:
-    """A policy that allows by these rules alone."""
+    """Return a policy that allows by these rules alone."""
     return policy_from_data({"allow": list(rules)})
 
 
 def is_fit(rule: str) -> bool:
-    """Return whether the text is a rule, and one without a warning (a bare one has one)."""
+    """Return whether the text is a rule without a warning (a bare rule has one)."""
     try:
         return not policy_of([rule]).warnings
     except PolicyError:
@@ -119,8 +119,7 @@ def is_fit(rule: str) -> bool:
 
 
 class Judging:
-    """Verdicts in a future session: rules that were bound to a session are over, and uses aren't
-    counted."""
+    """Verdicts in a future session: session rules have ended, and uses aren't counted."""
 
     def __init__(self, base: Policy, now: float, workspace: str) -> None:
         self.base = base
@@ -136,7 +135,7 @@ class Judging:
         self._covered: dict[tuple[str, str], frozenset[WishKey]] = {}
 
     def under(self, rules: frozenset[str]) -> Policy:
-        """Return the base with some rules beside it."""
+        """Return the base policy with some rules added."""
         if not rules:
             return self.base
         if rules not in self._policies:
@@ -147,12 +146,12 @@ class Judging:
         return self._policies[rules]
 
     def verdict(self, past: Past) -> Verdict:
-        """Return the base's verdict, were its modes all `ask`."""
+        """Return the base's verdict as if all its modes were `ask`."""
         return self._verdict(self._asking, past)
 
     def allows(self, rules: frozenset[str], past: Past) -> bool:
-        """Return whether the base allows it with the rules beside it. Only rules of the action's
-        category can tell."""
+        """Return whether the base with the rules added allows the action. Only rules of the
+        action's category can matter."""
         own = self._of(category_of(past.action), rules)
         place = (own, _asked(past))
         if place not in self._allows:
@@ -177,8 +176,8 @@ class Judging:
         )
 
     def needs(self, past: Past) -> tuple[Need, ...]:
-        """Return the needs that rules must cover for the action to be allowed; none where it is
-        allowed, or no allow rule can allow it."""
+        """Return the needs that rules must cover for the action to be allowed; none if it is
+        already allowed, or no allow rule can allow it."""
         if self.base.is_deny_all or self.allows(NO_RULES, past):
             return ()
         if isinstance(past.action, Exec):
@@ -193,7 +192,7 @@ class Judging:
         return (Need(fingerprint(past.action), options(past.action)),)
 
     def may_help(self, rule: str, past: Past, needs: Iterable[Need]) -> bool:
-        """Return False only where the rule can't be part of an allow.
+        """Return False only if the rule can't contribute to an allow.
 
         Each command of a line is covered on its own. Elsewhere an action may have several parts
         (refs, packages, both ends of a move).
@@ -203,7 +202,7 @@ class Judging:
         return rule.startswith(f"{category_of(past.action)}(")
 
     def covered(self, rule: str, past: Past, needs: Iterable[Need]) -> frozenset[WishKey]:
-        """Return the needs that the rule alone would cover. For these the base has only its mode,
+        """Return the needs that the rule alone would cover. The base has only its mode for these,
         so it isn't asked again."""
         if not rule.startswith(f"{category_of(past.action)}("):
             return frozenset()
@@ -224,8 +223,8 @@ class Judging:
         return self._single[rule]
 
     def _open(self, policy: Policy, action: Exec) -> tuple[tuple[Word, ...], ...] | None:
-        """Return the commands of a line that no rule covers; None where something else than a
-        missing rule stands against it."""
+        """Return the commands of a line that no rule covers; None if something other than a missing
+        rule prevents an allow."""
         judge = policy.judge_for("exec")
         assert isinstance(judge, CommandJudge)
         judgement = judge.judgement(
@@ -235,7 +234,7 @@ class Judging:
 
 
 def _asked(past: Past) -> str:
-    """All of a past request that a verdict depends on."""
+    """Return everything in a past request that a verdict depends on."""
     return f"{fingerprint(past.action)} {past.remotes}"
 
 
@@ -243,7 +242,7 @@ def _asked(past: Past) -> str:
 
 
 class _Request(msgspec.Struct, frozen=True):
-    """An approved request that the base doesn't answer, though a rule could; `reach`: for each
+    """An approved request that the base doesn't answer, though a rule could. `reach`: for each
     need, the rules that cover it."""
 
     past: Past
@@ -255,15 +254,15 @@ class _Request(msgspec.Struct, frozen=True):
         return all(self.reach.get(need.key) for need in self.needs)
 
     def needs_one_of(self, rule: str, others: frozenset[str]) -> bool:
-        """Return whether the rule covers a need that none of the others is known to cover."""
+        """Return whether the rule covers a need that no other rule is known to cover."""
         return any(rule in rules and not rules & others for rules in self.reach.values())
 
 
 def learn(
     history: Iterable[Past], base: Policy, *, now: float, workspace: str = WORKSPACE
 ) -> Learned:
-    """Propose rules beside `base`, from the answers of a history. The same history gives the same
-    proposal."""
+    """Propose rules in addition to `base`, from the answers of a history. The same history gives
+    the same proposal."""
     history = tuple(past for past in history if not isinstance(past.action, Proposal))
     judging = Judging(base, now, workspace)
     asked, stays = _sorted(history, judging)
@@ -289,8 +288,8 @@ def learn(
 def _sorted(
     history: Sequence[Past], judging: Judging
 ) -> tuple[list[_Request], list[tuple[str, Past]]]:
-    """Split the history into what to learn from, and what stays asked whatever is learned, with
-    reasons."""
+    """Split the history into the requests to learn from and the requests that stay asked whatever
+    is learned, with reasons."""
     asked: list[_Request] = []
     stays: list[tuple[str, Past]] = []
     redactor = Redactor()
@@ -310,15 +309,15 @@ def _sorted(
 
 
 def _kind(why: str) -> str:
-    """A verdict's why without the words of the one command that it was about."""
+    """Return a verdict's reason without the words of the one command that it was about."""
     return why.partition(" (`")[0].partition("; exec ")[0]
 
 
 def _refused(history: Sequence[Past], judging: Judging) -> list[Past]:
     """Return the denied actions that an allow rule might allow, each once. No allow rule changes
-    what the base allows or holds by a rule.
+    what the base allows, or asks or denies by a rule.
 
-    A denial that no policy made (everything was stopped, the inbox was full) says nothing of the
+    A denial that no policy made (everything was stopped, the inbox was full) says nothing about the
     action.
     """
     found = {(fingerprint(past.action), past.remotes): past for past in history if _is_denied(past)}
@@ -334,7 +333,7 @@ def _is_denied(past: Past) -> bool:
 
 
 class _Chooser:
-    """Choice of rules for the requests, among those that allow nothing refused."""
+    """Chooses rules for the requests, among those that allow nothing refused."""
 
     def __init__(
         self, requests: Sequence[_Request], refused: Iterable[Past], judging: Judging
@@ -359,14 +358,14 @@ class _Chooser:
                 self.offered.setdefault(rule, []).append(request)
 
     def is_proven(self, rule: str) -> bool:
-        """Return whether enough different things were approved that the rule would answer."""
+        """Return whether enough different approved actions support the rule."""
         return len(self.evidence[rule]) >= self.options[rule].least
 
     def is_safe(self, rules: Iterable[str], added: str) -> bool:
-        """Return whether nothing refused is allowed after one rule was added to a set known as
+        """Return whether nothing refused becomes allowed when one rule is added to a set known as
         safe.
 
-        All together are asked about: two rules that are harmless alone may together answer a line
+        The rules are tested together: two rules that are harmless alone may together answer a line
         that was denied.
         """
         together = frozenset([*rules, added])
@@ -395,8 +394,8 @@ class _Chooser:
         return tuple(sorted(kept))
 
     def cover(self) -> list[str]:
-        """Rules that cover every need that can be covered, greedily: the most different needs
-        for the least weight."""
+        """Choose rules that cover every coverable need, greedily: the most different needs for the
+        least weight."""
         left = {
             (need.key, request.reach[need.key])
             for request in self.requests
@@ -425,7 +424,7 @@ class _Chooser:
         return (-count / weight, weight, rule)
 
     def lost(self, rules: frozenset[str], rule: str) -> list[_Request]:
-        """Return the requests that the rules answer, and without this one don't."""
+        """Return the requests that the rules answer, but wouldn't without this one."""
         others = rules - {rule}
         return [
             request
@@ -434,10 +433,10 @@ class _Chooser:
         ]
 
     def is_lost(self, request: _Request, rules: frozenset[str], others: frozenset[str]) -> bool:
-        """For a request that none of the others is known to answer.
+        """Return whether a request that no other rule is known to answer would be lost.
 
-        Of a command, every rule that could was offered for it; elsewhere a rule may reach
-        further than it was offered for.
+        Every rule that could cover a command was offered for it; in other categories a rule may
+        cover more than the action it was offered for.
         """
         if isinstance(request.past.action, Exec):
             return all(request.reach.get(need.key, NO_RULES) & rules for need in request.needs)
@@ -474,7 +473,7 @@ def _described(rule: str, saved: Sequence[_Request]) -> LearnedRule:
 
 
 def _match(rule: str, saved: Iterable[_Request]) -> str:
-    """Return the shortest of the rule's matches that is fit as its example."""
+    """Return the shortest of the rule's matches that can serve as its example."""
     texts = {text for request in saved for text in _texts(rule, request)}
     for text in sorted(texts, key=_shortness):
         if len(text) <= MOST_EXAMPLE_CHARS and text.isprintable() and _is_example(rule, text):
@@ -491,7 +490,7 @@ def _is_example(rule: str, text: str) -> bool:
 
 
 def _texts(rule: str, request: _Request) -> list[str]:
-    """Return the rule's matches in a request, as a rule's examples are written."""
+    """Return the rule's matches in a request, in the form of a rule's examples."""
     action = request.past.action
     if isinstance(action, Exec):
         keys = [key for key, rules in request.reach.items() if rule in rules]

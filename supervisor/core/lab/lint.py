@@ -1,11 +1,11 @@
 """Lint of a policy: each rule against all others and against the record.
 
-Finds five faults of a rule: it can never match, another one covers it, it has expired, it decided
-nothing for 30 days, or it means more than it looks. Pure: the caller reads the files and the clock.
-It must never call a rule superfluous that some action needs; where it can't tell, it says nothing
-(`categories` holds that).
+Finds five faults of a rule: it can never match, another rule covers it, it has expired, it decided
+nothing for 30 days, or it means more than it seems to. Pure: the caller reads the files and the
+clock. It must never call a rule superfluous that some action needs; in doubt it says nothing
+(`categories` ensures that).
 
-INVARIANT: taking away every rule that is `never` or `covered` changes no decision.
+INVARIANT: removing every rule that is `never` or `covered` changes no decision.
 """
 
 from collections.abc import Iterable, Sequence
@@ -33,8 +33,8 @@ class Report(msgspec.Struct, frozen=True):
 
 
 def lint(policy: Policy, history: Iterable[Past] | None, now: float) -> Report:
-    """Return the findings of a policy. `history` is the record, None where there is none; `now` is
-    in seconds since the epoch."""
+    """Return the findings of a policy. `history` is the record, None if there is none; `now` is in
+    seconds since the epoch."""
     active = [rule for rule in policy.rules if not has_expired(rule, now)]
     files = policy.judge_for("filesystem")
     assert isinstance(files, FileJudge)
@@ -81,7 +81,7 @@ def _unused(
     policy: Policy, rules: Sequence[Rule], history: Iterable[Past] | None, now: float
 ) -> tuple[frozenset[int], list[str]]:
     """Return the rules (by identity) that decided nothing for 30 days, and what couldn't be
-    told."""
+    checked."""
     if history is None:
         return frozenset(), ["there is no record, so nothing can be said of rules that aren't used"]
     since = now - _UNUSED_S

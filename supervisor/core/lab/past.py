@@ -1,9 +1,9 @@
 """Read the audit log back: what agents asked, its verdicts, and people's answers.
 
-Decides only how a line of the log reads for asking another policy the same things. Pure: the caller
-reads the file. It must never drop a line that it doesn't understand without saying so: a history
-with holes would call a policy tighter or wider than it is. `gatehouse audit --verify` checks the
-chain of hashes.
+Decides only how a line of the log becomes a question to another policy. Pure: the caller reads the
+file. It must never drop a line that it doesn't understand without saying so: a history with holes
+would call a policy tighter or wider than it is. `gatehouse audit --verify` checks the chain of
+hashes.
 
     session_started    what its git repository knew, and rules that it alone had
     verdict_given      answered at once: by a rule or a mode, or refused by Gatehouse itself
@@ -11,7 +11,7 @@ chain of hashes.
                        `ask`
     request_answered   by a person, or by rules that changed while it waited
 
-No other event matters here. Nobody answered superseded and closed requests.
+No other event matters here. Superseded and closed requests have no answer.
 """
 
 import json
@@ -54,16 +54,16 @@ _REMEDY = "give an audit.log as Gatehouse wrote it, of no newer version than thi
 class Past(msgspec.Struct, frozen=True, kw_only=True):
     """One judgement of an action. `at` is in seconds since the epoch.
 
-    `verdict`, `rule` and `why` are what was said at that moment; `answer` is what became of an ask,
-    None where nobody gave one (the rules had decided, or it was superseded or closed). `request` is
-    its card's id; None where it had none. `remotes` are the git remotes that the session's
-    repository knew, `own_rules` the policy text that it alone had, `workspace` the host's folder.
+    `verdict`, `rule` and `why` are what was said at that moment. `answer` is the final answer to an
+    ask; None if nobody gave one (the rules had decided, or it was superseded or closed). `request`
+    is the id of its card; None if it had none. `remotes` are the git remotes that the session's
+    repository knew, `own_rules` the policy text that only this session had, `workspace` the host's
+    folder.
 
-    `by_policy` is False where no policy made the verdict: everything was stopped, the session
-    had ended, the inbox was full, egress or the workspace refused by itself; or an `ask`, since
-    the change was of Gatehouse's own files, which nothing but a denial alters. `is_redacted`:
-    the record holds a secret's place, not the action that was judged, so no other policy can
-    judge it.
+    `by_policy` is False if no policy made the verdict: everything was stopped, the session had
+    ended, the inbox was full, or egress or the workspace refused by itself. It is also False for
+    the `ask` about a change of Gatehouse's own files, which no rule but a denial alters.
+    `is_redacted`: a secret was cut out of the recorded action, so no other policy can judge it.
     """
 
     at: float
@@ -83,7 +83,7 @@ class Past(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def outcome(self) -> Effect:
-        """Return the final outcome: the answer where there is one, else the verdict."""
+        """Return the final outcome: the answer if there is one, else the verdict."""
         if self.answer is None:
             return self.verdict
         return "allow" if self.answer == "approved" else "deny"
@@ -92,14 +92,14 @@ class Past(msgspec.Struct, frozen=True, kw_only=True):
     def was_asked(self) -> bool:
         """Return whether it was a card in the inbox.
 
-        An `ask` without a request was none: the request in a connection that a person had
-        approved, or that has a card next.
+        An `ask` without a request had no card: it was a request in a connection that a person had
+        approved, or its card came next.
         """
         return self.verdict == "ask" and self.request is not None
 
     @property
     def persons_answer(self) -> Answer | None:
-        """Return the answer, where a person gave it and not a rule."""
+        """Return the answer if a person gave it, not a rule."""
         return self.answer if self.answer is not None and is_by_person(self.answered_by) else None
 
 
@@ -111,8 +111,8 @@ class Answered(NamedTuple):
 
 
 def is_by_person(by: str | None) -> bool:
-    """Return whether the `by` of an answer names a person: not rules that changed while it waited,
-    nor Gatehouse."""
+    """Return whether the `by` of an answer names a person, rather than Gatehouse or rules that
+    changed while the request waited."""
     return not (by or "gatehouse").startswith(_NO_PERSON)
 
 
@@ -120,9 +120,9 @@ def is_redacted(action: Action, mark: str) -> bool:
     """Return whether a secret was cut out of a stored action. `mark` is the fingerprint of the
     action as it was judged.
 
-    Both are looked at: an agent can write the mark of redaction itself, and a later version may
-    compute other fingerprints. Of an address a query's values are hidden, and no rule compares
-    these.
+    Both the mark and the text are checked: an agent can write the redaction mark itself, and a
+    later version may compute other fingerprints. An address's query values are hidden too, but no
+    rule compares these.
     """
     text = str(msgspec.structs.astuple(action))
     has_mark = MARK in text or (HIDDEN[:-1] in text and not isinstance(action, Network))
@@ -130,8 +130,8 @@ def is_redacted(action: Action, mark: str) -> bool:
 
 
 def read_history(lines: Iterable[bytes], source: str) -> tuple[Past, ...]:
-    """Read the judgements of an audit log, in order. `UserError` (`source:line: what`) for a line
-    that isn't one of its records.
+    """Read the judgements of an audit log, in order. Raise `UserError` (`source:line: what`) for a
+    line that isn't one of its records.
 
     A last line without its line break is still being written, and is left out.
     """
@@ -149,10 +149,11 @@ def read_answers(lines: Iterable[bytes], source: str) -> Mapping[str, Answered]:
 
 
 def iterate(lines: Iterable[bytes], source: str, answers: Mapping[str, Answered]) -> Iterator[Past]:
-    """As `read_history`, one judgement at a time: a log of any length costs no more memory than its
-    requests' ids.
+    """Yield the judgements of `read_history` one by one: a log of any length costs no more memory
+    than its requests' ids.
 
-    `answers` are those of the same log, read before: an answer stands long after its question.
+    `answers` are the answers of the same log, read before: an answer may come long after its
+    question.
     """
     reader = _Reader(source)
     for raw in _whole(lines):
@@ -170,8 +171,8 @@ def of_session(history: Iterable[Past], session: str) -> tuple[Past, ...]:
 
 
 class _Event(msgspec.Struct):
-    """The fields that tell whether a line matters. Of an event from a newer version nothing else is
-    read."""
+    """The fields that tell whether a line matters. No other field of an event from a newer version
+    is read."""
 
     at: float
     event: str
@@ -185,7 +186,7 @@ class _Started(msgspec.Struct, kw_only=True):
 
 
 class _Judged(msgspec.Struct, kw_only=True):
-    """`by` is there where a channel refused by itself, older lines have no
+    """A verdict's fields. `by` is set if a channel refused by itself; older lines have no
     `by_policy`."""
 
     at: float
@@ -207,7 +208,7 @@ class _Answer(msgspec.Struct, kw_only=True):
 
 
 class _Reader:
-    """One reading of one log. `answers` fills as it goes."""
+    """Reads one log once. `answers` fills as it goes."""
 
     def __init__(self, source: str) -> None:
         self.source = source
@@ -217,8 +218,8 @@ class _Reader:
         self._requests: set[str] = set()
 
     def read(self, raw: bytes, only: tuple[str, ...] | None = None) -> Past | None:
-        """Return the judgement that a line holds; None where it holds none. `only`: other events
-        are passed over."""
+        """Return the judgement that a line holds; None if it holds none. With `only`, other events
+        are skipped."""
         self.line += 1
         event = self._decode(raw, _Event).event
         if only is not None and event not in only:
@@ -276,7 +277,7 @@ class _Reader:
 
 
 def _whole(lines: Iterable[bytes]) -> Iterator[bytes]:
-    """The lines up to the first that lacks its line break: that one is being written."""
+    """Return the lines up to the first without a line break, which is still being written."""
     for raw in lines:
         if not raw.endswith(b"\n"):
             return
@@ -293,5 +294,5 @@ def _answered(past: Past, answers: Mapping[str, Answered]) -> Past:
 
 
 def _was_by_policy(rule: str | None, why: str) -> bool:
-    """Return whether rules or modes made the verdict that was explained so."""
+    """Return whether an explanation shows that rules or modes made the verdict."""
     return rule is not None or _OWN.fullmatch(why) is None

@@ -1,8 +1,8 @@
 """Preview of a rule before it is saved: past requests that it would answer.
 
 Decides nothing: a person looks at this and saves the rule, or doesn't. Pure, over the record
-(`past`); the caller chooses how much of it. It must never make a rule look more useful than it
-is: a match counts only where the rules in force and this one together would have answered the whole
+(`past`); the caller chooses how much of it. It must never make a rule look more useful than it is:
+a match counts only if the rules in force and this one together would have answered the whole
 action, and a request that can't be judged any more is counted apart.
 """
 
@@ -22,8 +22,8 @@ _PAST = {"allow": "allowed", "deny": "denied", "ask": "asked"}
 
 
 class PastGroup(msgspec.Struct, frozen=True):
-    """Some past actions: their number, and the titles of the first few that differ, as agents wrote
-    them."""
+    """Some past actions: their number, and the titles of the first few different ones, as agents
+    wrote them."""
 
     count: int = 0
     titles: tuple[str, ...] = ()
@@ -34,9 +34,9 @@ class Preview(msgspec.Struct, frozen=True, kw_only=True):
     that the rule would have answered: a person had `approved` or `denied` them, or nobody did
     (`unanswered`).
 
-    `by_rules`: what rules had let through and this one would have denied, or asked. `redacted`:
-    requests with a secret cut out, so that nobody can tell; they are in no other number. An `ask`
-    rule answers nothing: there the numbers say what it would have asked every time.
+    `by_rules`: actions that rules had let through and this rule would have denied or asked.
+    `redacted`: requests that can't be judged because a secret was cut out; no other number includes
+    them. An `ask` rule answers nothing: there the numbers say what it would have asked every time.
     """
 
     effect: Effect
@@ -55,13 +55,13 @@ class Preview(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def against(self) -> PastGroup:
-        """Return those that a person had answered the other way: the reason to look twice."""
+        """Return the requests that a person had answered the other way: the reason to look twice."""
         return {"allow": self.denied, "deny": self.approved, "ask": PastGroup()}[self.effect]
 
 
 def preview(rule: Rule, history: Iterable[Past], in_force: Policy | None = None) -> Preview:
-    """Return what `rule` would have answered. `in_force` are the rules beside which it would stand;
-    None: it stands alone."""
+    """Return what `rule` would have answered. `in_force` are the rules that it would join; None: it
+    stands alone."""
     alone = policy_from_data({rule.effect: [entry_of(rule)]}, "the new rule")
     again = Again(alone if in_force is None else merge(in_force, alone))
     found = _Found(rule)
@@ -72,13 +72,13 @@ def preview(rule: Rule, history: Iterable[Past], in_force: Policy | None = None)
 
 
 def relevant(past: Past, effect: Effect) -> bool:
-    """Return whether a rule of this effect could have changed anything: a card, or for a stricter
-    rule an allowed action."""
+    """Return whether a rule with this effect could have changed anything: a card, or for a stricter
+    rule also an allowed action."""
     return past.was_asked or (effect != "allow" and past.verdict == "allow")
 
 
 def sentence(seen: Preview) -> str:
-    """Return the numbers in words, without the titles: those are an agent's, and need escaping."""
+    """Return the numbers in words, without the titles: an agent wrote those, so they need escaping."""
     verb = "asked every time" if seen.effect == "ask" else "answered"
     requests = (
         f"1 {seen.category} request"
@@ -108,7 +108,7 @@ def _by_answer(seen: Preview) -> str:
 
 
 class _Found:
-    """Counts of a preview so far."""
+    """Running counts of a preview."""
 
     def __init__(self, rule: Rule) -> None:
         self._rule = rule

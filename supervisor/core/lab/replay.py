@@ -1,16 +1,16 @@
 """Replay the record under another policy, and list where the answers differ.
 
 `evaluate` judges each action as it was, at the time it was, with what its session knew; this
-compares. Pure, so that the same log and the same policy always give the same. It must never call
-something the same that it couldn't judge: that is counted apart, with the reason.
+compares. Pure, so that the same log and the same policy always give the same result. A judgement
+that couldn't be repeated must never count as unchanged: it is counted apart, with the reason.
 
 Never decided anew:
     a record with a secret cut out of it: what is left is another action
     a denial that no policy made (everything was stopped, the session had ended, egress refused by
     itself, ...): no policy changes it
 
-A change of Gatehouse's own files is asked at the least, whatever a policy says, here too. Rules
-that one session alone had are added to the policy, as they would have been then.
+A change of Gatehouse's own files is asked at the least here too, whatever a policy says. Rules that
+only one session had are added to the policy, as they were then.
 """
 
 from bisect import bisect_right
@@ -36,7 +36,7 @@ MOST_KNOWN = 10_000
 
 
 class Said(msgspec.Struct, frozen=True, kw_only=True):
-    """A verdict: `rule` is None where none made it, and `why` says what did."""
+    """A verdict. `rule` is None if no rule made it; `why` then says what did."""
 
     verdict: Effect
     rule: str | None
@@ -44,10 +44,10 @@ class Said(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ChangedVerdict(msgspec.Struct, frozen=True, kw_only=True):
-    """One action that would be answered otherwise. `count` judgements, some of them `approved` or
-    `denied` by a person.
+    """An action that would be answered differently. `count` is the number of its judgements; a
+    person `approved` or `denied` some of them.
 
-    `sessions` is in how many sessions; `action` is its title, as an agent wrote it.
+    `sessions` is the number of sessions with it; `action` is its title, as an agent wrote it.
     """
 
     kind: Kind
@@ -62,18 +62,18 @@ class ChangedVerdict(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def contradicts(self) -> Literal["", "allows what was denied", "denies what was approved"]:
-        """Return whether the policy goes against a person's answer."""
+        """Return whether the policy contradicts a person's answer."""
         if self.after.verdict == "allow" and self.denied:
             return "allows what was denied"
         return "denies what was approved" if self.after.verdict == "deny" and self.approved else ""
 
 
 class Replay(msgspec.Struct, frozen=True, kw_only=True):
-    """`same`, `wider` and `tighter` count judgements that were made anew; `not_decided` the others,
-    by reason.
+    """Result of a replay. `same`, `wider` and `tighter` count judgements that were made anew;
+    `not_decided` counts the others, by reason.
 
-    `answers`: how much of what a person approved or denied the policy allows, asks and denies.
-    `changes`: the worst first.
+    `answers`: how many of the actions that a person approved or denied the policy allows, asks and
+    denies. `changes`: the worst first.
     """
 
     same: int
@@ -85,13 +85,13 @@ class Replay(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def judged(self) -> int:
-        """All judgements of the record."""
+        """Return the number of judgements in the record."""
         return self.same + self.wider + self.tighter + sum(self.not_decided.values())
 
 
 class Again:
-    """A policy, asked about the past, in order: rules that may match a number of times are used
-    up as they were."""
+    """A policy that is asked about the past, in order: rules with a limited number of uses are used
+    up as they were then."""
 
     def __init__(self, policy: Policy) -> None:
         self._policy = policy
@@ -102,8 +102,7 @@ class Again:
         self._known: dict[object, Verdict] = {}
 
     def verdict(self, past: Past) -> Verdict:
-        """Return the policy's verdict. INVARIANT: the key holds all that a verdict depends on, and
-        only that."""
+        """Return the policy's verdict. INVARIANT: the key holds exactly what a verdict depends on."""
         if category_of(past.action) in self._limited:
             verdict = self._evaluate(past)
         else:
@@ -132,17 +131,17 @@ class Again:
 
 
 def why_not(past: Past) -> Reason | None:
-    """Return why a judgement can't be made anew; None where it can."""
+    """Return why a judgement can't be made anew; None if it can."""
     if not past.by_policy and past.verdict == "deny":
         return "not_by_policy"
     return "redacted" if past.is_redacted else None
 
 
 def replay(history: Iterable[Past], policy: Policy) -> Replay:
-    """Return the record under `policy`. `history` is read once, in its order, and needn't fit into
+    """Replay the record under `policy`. `history` is read once, in its order, and needn't fit into
     memory.
 
-    `PolicyError` where the rules that a session alone had can't be read back.
+    Raise `PolicyError` if the rules that only one session had can't be read back.
     """
     told = _Told()
     judges: dict[str, Again] = {}
@@ -164,7 +163,7 @@ def _with_own(policy: Policy, past: Past) -> Policy:
 
 
 def _at_least_asked(past: Past, verdict: Verdict) -> Verdict:
-    """A change of Gatehouse's own files: no policy allows it."""
+    """Return an ask instead of an allow for a change of Gatehouse's own files: no policy allows it."""
     if past.by_policy or verdict.decision == "deny":
         return verdict
     return Verdict("ask", past.why, sticky=True)
@@ -183,7 +182,7 @@ class _Key(NamedTuple):
 
 
 class _Group:
-    """The judgements of one change; the whys are those of the first."""
+    """The judgements of one change. The reasons shown are the first judgement's."""
 
     def __init__(self, before_why: str, after_why: str) -> None:
         self.before_why, self.after_why = before_why, after_why
@@ -193,7 +192,7 @@ class _Group:
 
 
 class _Told:
-    """Counts of a replay so far."""
+    """Running counts of a replay."""
 
     def __init__(self) -> None:
         self.counts: Counter[str] = Counter()
@@ -261,8 +260,8 @@ def _change(key: _Key, group: _Group) -> ChangedVerdict:
 
 
 def _rank(change: ChangedVerdict) -> tuple[object, ...]:
-    """Sort key: wider first. Within each: against a person's answer, the longer step, the further
-    end, the more frequent; no ties."""
+    """Return the sort key: wider changes first; then those against a person's answer, the longer
+    step, the further end, the more frequent; no ties."""
     after = STRICTNESS[change.after.verdict]
     step = abs(after - STRICTNESS[change.before.verdict])
     return (
