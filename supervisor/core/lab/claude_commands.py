@@ -144,7 +144,8 @@ def _narrowed(pattern: ExecPattern) -> tuple[str, str]:
 
 
 def _ends_in_a_word(word: PatternWord) -> bool:
-    """Return whether the word is text that ends in a letter or digit, directly followed by a `*`."""
+    """Return whether the word is text that ends in a letter or digit, directly followed by a
+    `*`."""
     if word.literal is not None or len(word.parts) != 2 or word.parts[1]:
         return False
     return word.parts[0][-1:].isalnum()

@@ -97,7 +97,8 @@ def _relative(spec: str, segments: list[str], *, allows: bool) -> str:
 
 
 def _below(segments: list[str], *, is_folder: bool, allows: bool) -> str:
-    """Return the pattern at its place. For ask and deny, and for a folder, add everything below it."""
+    """Return the pattern at its place. For ask and deny, and for a folder, add everything below
+    it."""
     if allows and is_folder and segments[-1:] in (["*"], ["**"]):
         # `*/` and `**/` are every folder, so not what lies beside them.
         return "/".join([*segments[:-1], "*", "**"])

@@ -55,7 +55,8 @@ class Preview(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def against(self) -> PastGroup:
-        """Return the requests that a person had answered the other way: the reason to look twice."""
+        """Return the requests that a person had answered the other way: the reason to look
+        twice."""
         return {"allow": self.denied, "deny": self.approved, "ask": PastGroup()}[self.effect]
 
 
@@ -78,7 +79,8 @@ def relevant(past: Past, effect: Effect) -> bool:
 
 
 def sentence(seen: Preview) -> str:
-    """Return the numbers in words, without the titles: an agent wrote those, so they need escaping."""
+    """Return the numbers in words, without the titles: an agent wrote those, so they need
+    escaping."""
     verb = "asked every time" if seen.effect == "ask" else "answered"
     requests = (
         f"1 {seen.category} request"

@@ -102,7 +102,8 @@ class Again:
         self._known: dict[object, Verdict] = {}
 
     def verdict(self, past: Past) -> Verdict:
-        """Return the policy's verdict. INVARIANT: the key holds exactly what a verdict depends on."""
+        """Return the policy's verdict. INVARIANT: the key holds exactly what a verdict depends
+        on."""
         if category_of(past.action) in self._limited:
             verdict = self._evaluate(past)
         else:
@@ -163,7 +164,8 @@ def _with_own(policy: Policy, past: Past) -> Policy:
 
 
 def _at_least_asked(past: Past, verdict: Verdict) -> Verdict:
-    """Return an ask instead of an allow for a change of Gatehouse's own files: no policy allows it."""
+    """Return an ask instead of an allow for a change of Gatehouse's own files: no policy allows
+    it."""
     if past.by_policy or verdict.decision == "deny":
         return verdict
     return Verdict("ask", past.why, sticky=True)

@@ -99,7 +99,8 @@ class ParsedLine:
 
 
 def read_line(text: str) -> ParsedLine:
-    """Parse a line into what rules are asked about, with every fact that doesn't depend on rules."""
+    """Parse a line into what rules are asked about, with every fact that doesn't depend on
+    rules."""
     line = ParsedLine(parse(text))
     for command in line.commands:
         if command.is_program and command.unwrapped is None:

@@ -122,7 +122,8 @@ class Places:
             self.sure = set(self.maybe)
 
     def is_free(self, command: Command) -> bool:
-        """Return whether the command is a `cd` that surely stays inside, and record where it leads."""
+        """Return whether the command is a `cd` that surely stays inside, and record where it
+        leads."""
         words = command.words
         if words[0].text != "cd" or not words[0].is_literal:
             if words[0].text in MOVES or (

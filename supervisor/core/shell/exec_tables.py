@@ -209,7 +209,8 @@ def _searcher(patterns: tuple[str, ...]) -> re.Pattern[str]:
 
 
 def opaque_words(words: Sequence[Word]) -> frozenset[int]:
-    """Return the positions (from 1) of the words that only a rule which spells them out may cover."""
+    """Return the positions (from 1) of the words that only a rule which spells them out may
+    cover."""
     if len(words) == 1:
         return frozenset()
     whatever = secret_words(words) | _climbing_words(words)

@@ -265,7 +265,8 @@ def _shell_text(wrapper: Wrapper, words: Sequence[Word], option: int, name: str)
 
 
 def _unwrap_module(words: Sequence[Word]) -> Unwrapped | None:
-    """Unwrap `python -m NAME ARGS`, which runs NAME; in any other place `-m` is an opaque argument."""
+    """Unwrap `python -m NAME ARGS`, which runs NAME; in any other place `-m` is an opaque
+    argument."""
     if len(words) < 3 or words[1].text != "-m":
         return None
     if not words[2].is_literal:
