@@ -1,11 +1,11 @@
-"""Redact credentials in command lines, as these are stored and shown.
+"""Redact credentials in command lines, for storing and showing them.
 
-The command itself runs, is judged and has a fingerprint as it was asked. This decides what of a
-text is a credential: by the program and the option that takes it (`data/command_secrets.yaml`), and
-by names (`labelled_secrets`).
+The command itself runs, is judged and has its fingerprint in the original form. This decides which
+parts of a text are credentials: by the program and the option that takes it
+(`data/command_secrets.yaml`), and by names (`labelled_secrets`).
 
-INVARIANT: an expansion is never hidden, and of a variable nothing that the same text may run:
-whoever answers must see what acts. A hidden long value shows its length.
+INVARIANT: expansions are never hidden, and no part of a variable that the same text may run: the
+person who answers must see what acts. A hidden long value shows its length.
 """
 
 import posixpath
@@ -109,8 +109,8 @@ def _hint() -> re.Pattern[str]:
 
 
 def without_secrets(text: str, *, is_command: bool = True) -> str:
-    """Return a command line, or text about one, with `[hidden]` in place of credentials. Not
-    `is_command`: a command's output."""
+    """Return a command line, or text about one, with `[hidden]` in place of credentials.
+    `is_command` is False for a command's output."""
     return _replaced(text, _found(text, is_command=is_command))
 
 
@@ -146,7 +146,7 @@ def words_without_secrets(words: tuple[str, ...]) -> tuple[str, ...]:
 
 
 def secrets_in(action: Action) -> tuple[str, ...]:
-    """Return the credentials that an action's command has, for texts beside it. The longest
+    """Return the credentials in an action's command, to be removed from texts beside it, longest
     first."""
     text = getattr(action, "command", None) or ""
     values = {text[start:end] for start, end in _found(text)} if text else set()
@@ -154,7 +154,7 @@ def secrets_in(action: Action) -> tuple[str, ...]:
 
 
 def without(text: str, secrets: Iterable[str]) -> str:
-    """A text without these."""
+    """Return a text without these credentials."""
     for secret in secrets:
         text = text.replace(secret, mark_for(secret))
     return text
@@ -180,7 +180,7 @@ def hidden(action: Action) -> Action:
 
 
 def _words_hidden(action: Git | Packages) -> Action:
-    """Hide the command's secrets in the fields that were made from its words, too."""
+    """Hide the command's secrets also in the fields that were derived from its words."""
     known = secrets_in(action)
 
     def one(text: str) -> str:
@@ -253,8 +253,8 @@ def _in_commands(text: str) -> Iterator[SecretSpan]:
 
 
 def _run_by(words: tuple[LooseWord, ...]) -> Iterator[str]:
-    """The variables that a command runs: `$NAME` in the place of a program, or of a text for a
-    shell."""
+    """Return the variables that a command runs: `$NAME` in the place of a program, or of a text for
+    a shell."""
     begin = next((i for i, word in enumerate(words) if not _ASSIGNED.match(word.text)), len(words))
     is_open = True
     for at, word in enumerate(words[begin:]):
@@ -273,7 +273,7 @@ def _run_by(words: tuple[LooseWord, ...]) -> Iterator[str]:
 
 
 def _reads_secret(words: tuple[LooseWord, ...]) -> str:
-    """Return the kind of secret that a command reads from its input; empty where there is none."""
+    """Return the kind of secret that a command reads from its input; empty if it reads none."""
     texts = [posixpath.basename(word.text) for word in words if not _ASSIGNED.match(word.text)]
     if texts[:1] == ["sudo"] and "-S" not in texts:
         texts = texts[1:]
@@ -321,7 +321,7 @@ def _in_words(words: tuple[LooseWord, ...], run: frozenset[str]) -> Iterator[Sec
 
 
 def _under(entry: _Entry, words: tuple[LooseWord, ...], at: int) -> int | None:
-    """Return the position that the entry holds from; None where it doesn't."""
+    """Return the position from which the entry applies; None if it doesn't apply."""
     for wanted in entry.under:
         at = next((i + 1 for i in range(at, len(words)) if re.fullmatch(wanted, words[i].text)), 0)
         if at == 0:
@@ -405,7 +405,7 @@ def _of_kind(kind: str, word: LooseWord, begin: int) -> Iterator[SecretSpan]:
 
 
 def _behind(kind: str, value: str) -> int:
-    """Return the position behind a kind's mark; the end where it isn't there."""
+    """Return the position after a kind's mark; the end if there is no mark."""
     if kind == "pass":
         return 5 if value.startswith("pass:") else len(value)
     marks = {"user": ":", "pair": "=", "percent": "%,"}[kind]
@@ -451,5 +451,5 @@ def _takes_secret(option: str) -> bool:
 
 
 def _user(name: str, value: str) -> int:
-    """`--auth name:password` shows the name."""
+    """Return the span of the password: `--auth name:password` shows the name."""
     return value.find(":") + 1 if name.lower().endswith("auth") and ":" in value else 0

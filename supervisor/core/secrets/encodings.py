@@ -1,8 +1,9 @@
 """Encodings of text, and decoders that keep source spans.
 
-Escaped as in JSON, a program or a page, percent-encoded, in UTF-16, in lines, as hexadecimal
-digits. It decides what a text reads as when each is decoded, and which bytes a stretch came from.
-It must never depend on well-formed input: what is no escape is left as it is.
+Handles text that is escaped as in JSON, a program or a page, percent-encoded, in UTF-16, split into
+lines, or in hexadecimal digits. It decides how a text reads once each is decoded, and which bytes a
+stretch came from. It must never depend on well-formed input: anything that isn't an escape is left
+as it is.
 """
 
 import functools
@@ -80,7 +81,7 @@ class DecodedText:
         self._read = read
 
     def origin(self, start: int, end: int) -> tuple[int, int]:
-        """Return the span in the very first text of the stretch from `start` to `end`."""
+        """Return the span in the original text of the stretch from `start` to `end`."""
         if self._of is None:
             return start, end
         first, last = self._at(start), self._at(end - 1)
@@ -93,7 +94,8 @@ class DecodedText:
 
     @functools.cached_property
     def _stretches(self) -> list[_Stretch]:
-        """Made only where something was found: it takes ten times as long as the reading itself."""
+        """Return the stretches. They are computed only if something was found: this takes ten times
+        as long as the reading itself."""
         assert self._of is not None
         text = self._of.text
         found = []
@@ -112,11 +114,11 @@ class DecodedText:
 def readings(
     text: bytes, layers: int = MOST_LAYERS, *, is_torn: bool = False
 ) -> Iterator[DecodedText]:
-    """Return the text as it is, and with its escapes undone once, twice and so on, as long as there
-    are any; where it `is_torn` without a partial escape at its end.
+    """Return the text as it is, then with its escapes undone once, twice and so on, until there are
+    none left. If it `is_torn`, a partial escape at its end is left out.
 
-    INVARIANT: each is made in one pass over the one before it, and none is longer: no text can make
-    this take more than linear time.
+    INVARIANT: each reading is made in one pass over the one before it, and none is longer: no text
+    can make this take more than linear time.
     """
     reading = DecodedText(text)
     yield reading
@@ -134,24 +136,24 @@ def readings(
 
 
 def unescaped(text: bytes) -> bytes:
-    """With every escape undone, once."""
+    """Return the text with every escape undone once."""
     if b"%" in text or b"\\" in text or b"&" in text:
         return _ESCAPE.sub(_meant, text)
     return text
 
 
 def in_one_line(reading: DecodedText) -> DecodedText:
-    """Without white space, and with one alphabet of base64."""
+    """Return the text without white space, and with one alphabet of base64."""
     return DecodedText(reading.text.translate(_TO_STANDARD, b" \t\r\n"), reading, _SPACES)
 
 
 def as_digits(reading: DecodedText) -> DecodedText:
-    """Return hexadecimal digits but for zeros, in lower case, without separators."""
+    """Return hexadecimal digits except zeros, in lower case, without separators."""
     return DecodedText(digits(reading.text), reading, _BETWEEN_DIGITS)
 
 
 def digits(text: bytes) -> bytes:
-    """Return the hexadecimal digits of a text as they are searched for."""
+    """Return the hexadecimal digits of a text in the form in which they are searched for."""
     return text.translate(_TO_LOWER, _NO_DIGITS)
 
 

@@ -1,11 +1,11 @@
-"""HTTP headers that are shown without their values, since these may authenticate.
+"""Decide which HTTP headers are shown without their values, since these may authenticate.
 
-It decides by the name, rather hiding too many than too few: a hidden value is one look at the
-program away, a shown one is seen by everybody who sees the page. Two kinds of names have such a
-word in them and never a secret: those of `_OPEN`, and amounts of a model's tokens
+It decides by the name, and rather hides too many than too few: a person can look up a hidden value
+in the program, but everybody who opens the page sees a shown one. Two kinds of names contain such a
+word and never hold a secret: those in `_OPEN`, and amounts of a model's tokens
 (`x-ratelimit-remaining-tokens`).
 
-INVARIANT: these, too, are shown only with a value that fits their name; a secret under another's
+INVARIANT: these, too, are shown only with a value that fits their name, so a secret under another's
 name stays hidden.
 """
 
@@ -60,7 +60,8 @@ _AMOUNT = re.compile(
 
 
 def authenticates(name: bytes, value: bytes) -> bool:
-    """Return whether who has this value could pass for who sent it, as far as the name tells."""
+    """Return whether the name suggests that its value authenticates: whoever has it could pass for
+    the sender."""
     if len(name) > _MOST_KEPT_BYTES:
         return _has_word(name)
     open_to = _open_to(name.lower())
@@ -69,7 +70,8 @@ def authenticates(name: bytes, value: bytes) -> bool:
 
 @lru_cache(maxsize=1024)
 def _open_to(name: bytes) -> re.Pattern[bytes] | None:
-    """Return the pattern that a value must match to be shown: None, anything; `_NOTHING`, none."""
+    """Return the pattern that a value must match to be shown. None: any value is shown; `_NOTHING`:
+    no value is."""
     if name in _OPEN:
         return _OPEN[name]
     if not _has_word(name):

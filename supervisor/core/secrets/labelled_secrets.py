@@ -2,7 +2,7 @@
 
 Also `"password": "..."`, `Authorization: Basic ...`, `login x password ...`. It decides which names
 say that their value authenticates, and finds such values in any text. A value that may be anything
-(`token: expired`) is left: it must look like a secret, or stand in quotes.
+(`token: expired`) is left alone: it must look like a secret, or stand in quotes.
 """
 
 import re
@@ -64,7 +64,8 @@ MOST_NAME_CHARS = 120
 
 @lru_cache(maxsize=4096)
 def names_secret(name: str) -> bool:
-    """Return whether a variable, an option or a field of this name holds what authenticates."""
+    """Return whether a variable, option or field with this name holds something that
+    authenticates."""
     if len(name) > MOST_NAME_CHARS or name in ("PWD", "OLDPWD", "pwd", "pass"):
         return False
     words = [word.lower() for word in _WORD.findall(name.rpartition("/")[2])]
@@ -77,7 +78,7 @@ def names_secret(name: str) -> bool:
 
 
 def is_value(value: str) -> bool:
-    """Return whether it may be a secret: not a switch, or something trivial."""
+    """Return whether the value may be a secret, rather than a switch or something trivial."""
     return len(value) > 2 and _SWITCHES.fullmatch(value) is None
 
 
@@ -123,7 +124,7 @@ type SecretSpan = tuple[int, int]
 
 def spans(text: str, *, is_command: bool = True) -> Iterator[SecretSpan]:
     """Return the spans of labelled secrets in a text. Outside a command, fields (`name: value`) are
-    left: it may be code."""
+    left alone: the text may be code."""
     if ":" in text:
         yield from _in_headers(text)
         yield from _groups(_URL, text)
@@ -145,7 +146,7 @@ def spans(text: str, *, is_command: bool = True) -> Iterator[SecretSpan]:
 
 
 def in_header(text: str, start: int = 0) -> Iterator[SecretSpan]:
-    """Return the spans of secrets in one header (`Name: value`); `start` is added."""
+    """Return the spans of secrets in one header (`Name: value`), shifted by `start`."""
     name, colon, value = text.partition(":")
     if not colon or not authenticates(
         name.strip().encode(), value.strip().encode("utf-8", "replace")
@@ -157,14 +158,14 @@ def in_header(text: str, start: int = 0) -> Iterator[SecretSpan]:
 
 
 def in_cookies(text: str, start: int = 0) -> Iterator[SecretSpan]:
-    """The values of cookies."""
+    """Return the spans of the values of cookies."""
     for found in _COOKIE.finditer(text):
         yield start + found.start(1), start + found.end(1)
 
 
 def _of_header(name: str, value: str, *, is_sure: bool) -> Iterator[SecretSpan]:
-    """Return the hidden spans of a header's value: the scheme of credentials and the names of
-    cookies are shown."""
+    """Return the hidden spans of a header's value. The scheme of credentials and the names of
+    cookies stay visible."""
     if name in ("cookie", "set-cookie"):
         yield from in_cookies(value if name == "cookie" else value.partition(";")[0])
         return
@@ -208,7 +209,7 @@ _ENVIRONMENT = re.compile(r"(?m)^(?:export |declare -x )?([A-Z][A-Z0-9_]{2,100})
 
 
 def _in_environment(text: str) -> Iterator[SecretSpan]:
-    """As `env` and `export -p` print it."""
+    """Find secrets in the form in which `env` and `export -p` print them."""
     for found in _ENVIRONMENT.finditer(text):
         if names_secret(found[1]) and is_value(found[2]):
             yield found.span(2)

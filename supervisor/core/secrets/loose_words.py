@@ -1,8 +1,8 @@
 """Lenient tokenizer of shell text, with the span of each word.
 
-It decides where a word begins and ends, and what in it is text or an expansion. `shell` judges
-commands and refuses what it can't read; this reader gives up nowhere, so that hiding secrets works
-on half a command, a here-document or a sentence. No rule may ever rely on it.
+It decides where a word begins and ends, and which parts of it are text or expansions. `shell`
+judges commands and refuses what it can't read; this reader never gives up, so that hiding secrets
+works on half a command, a here-document or a sentence. No rule may ever rely on it.
 """
 
 import re
@@ -39,8 +39,8 @@ _OPERATORS = (
 
 
 class Run(NamedTuple):
-    """A part of a word: its source span and its meaning. `acts`: an expansion, or a mark of ours;
-    never hidden."""
+    """A part of a word: its source span and its meaning. `acts`: an expansion, or one of our own
+    marks; never hidden."""
 
     start: int
     end: int
@@ -49,7 +49,7 @@ class Run(NamedTuple):
 
 
 class LooseWord(NamedTuple):
-    """`text` is what a program would get, with expansions as written."""
+    """A word. `text` is what a program would get, with expansions as written."""
 
     start: int
     end: int
@@ -57,7 +57,8 @@ class LooseWord(NamedTuple):
     runs: tuple[Run, ...]
 
     def stretches(self, begin: int, end: int | None = None) -> Iterator[tuple[int, int]]:
-        """Return the source spans of the text's characters from `begin` on, without what acts."""
+        """Return the source spans of the text's characters from `begin` on, without the parts that
+        act."""
         at = 0
         stop = len(self.text) if end is None else end
         for run in self.runs:
@@ -73,7 +74,7 @@ class LooseWord(NamedTuple):
 
 
 class LooseCommand(NamedTuple):
-    """Words up to an operator. `feeds`: it is piped into the next one. `fed`: the words of
+    """The words up to an operator. `feeds`: it is piped into the next command. `fed`: the words of
     here-strings and here-documents."""
 
     words: tuple[LooseWord, ...]
@@ -84,7 +85,8 @@ class LooseCommand(NamedTuple):
 def commands(
     text: str, start: int = 0, end: int | None = None, depth: int = 0
 ) -> Iterator[LooseCommand]:
-    """The commands in a stretch of a text, those inside of quotes and substitutions too."""
+    """Return the commands in a stretch of a text, including those inside quotes and
+    substitutions."""
     reader = _Reader(text, start, len(text) if end is None else end)
     yield from reader.read()
     if depth < MOST_DEPTH:
@@ -93,7 +95,7 @@ def commands(
 
 
 class _Reader:
-    """One pass. `inner` fills with the stretches that may hold commands of their own."""
+    """One pass over a text. `inner` collects the stretches that may hold commands of their own."""
 
     def __init__(self, text: str, start: int, end: int) -> None:
         self.text = text
@@ -119,7 +121,7 @@ class _Reader:
         yield from self.end_command("")
 
     def step(self) -> str | None:
-        """Read on a bit: the operator that ends a command, or None."""
+        """Read one step further. Return the operator that ends a command, or None."""
         text, i = self.text, self.i
         run = _PLAIN.match(text, i, self.end)
         if run:
@@ -170,7 +172,7 @@ class _Reader:
         self.runs, self.begun, self.redirection = [], None, ""
 
     def documents(self) -> None:
-        """The here-documents of the line that ended: as words of their own, and then read once
+        """Read the here-documents of the line that ended: first as words of their own, then once
         more as any text."""
         at = self.i
         for delimiter in self.delimiters:
@@ -208,7 +210,7 @@ class _Reader:
         self.add(Run(close, close + 1, ""))
 
     def marked(self, start: int, end: int) -> None:
-        """Return text as it is, but for what was hidden before."""
+        """Return text unchanged, except for what was hidden before."""
         for found in HIDDEN.finditer(self.text, start, end):
             self.add(Run(start, found.start(), self.text[start : found.start()]))
             self.add(Run(found.start(), found.end(), found[0], acts=True))
@@ -247,7 +249,7 @@ class _Reader:
         )
 
     def dollar(self, end: int | None = None) -> None:
-        """An expansion; `end` is the quote's that it stands in."""
+        """Read an expansion; `end` is where the quote that contains it ends."""
         start, stop = self.i, self.end if end is None else end
         ansi = _ANSI.match(self.text, start, stop) if end is None else None
         simple = _EXPANSION.match(self.text, start, stop)
@@ -267,7 +269,7 @@ class _Reader:
 
 
 def _closing(text: str, start: int, end: int) -> int:
-    """Return the offset behind the parenthesis that closes the one at `start`; the end where none
+    """Return the offset after the parenthesis that closes the one at `start`; the end if none
     does."""
     open_ones = 0
     for i in range(start, end):

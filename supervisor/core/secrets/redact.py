@@ -1,8 +1,8 @@
 """Redact secrets in everything that is stored or shown (law 6).
 
 Two nets: the values that this installation knows (`Redactor(secrets)`), in each form that
-`secret_forms` finds, and the shapes that well-known tokens have (`token_shapes`). A shape can miss
-an unusual secret, so channels that handle a secret register its value.
+`secret_forms` finds, and the shapes of well-known tokens (`token_shapes`). A shape can miss an
+unusual secret, so channels that handle a secret register its value.
 """
 
 from collections.abc import Iterable
@@ -33,15 +33,15 @@ class Redactor:
             self.add(secret)
 
     def add(self, secret: str) -> None:
-        """Never let this value through again. Values under 8 characters would redact ordinary
-        text."""
+        """Redact this value from now on. Values under 8 characters are ignored, because they would
+        redact ordinary text."""
         if len(secret) >= SHORTEST_SECRET:
             self._secrets.add(secret)
             self._forms = SecretForms(self._secrets)
             self.changes += 1
 
     def text(self, value: str) -> str:
-        """`value` without secrets."""
+        """Return `value` without secrets."""
         written = value.encode("utf-8", "surrogatepass")
         if self._forms.is_in(written):
             value = self._forms.without(written, MARK.encode(), may_be_cut=False).decode(
@@ -50,8 +50,8 @@ class Redactor:
         return without_tokens(value)
 
     def said(self, value: str, action: Action | None = None) -> str:
-        """Return a person's or agent's text, of commands too, without secrets, also those of
-        `action`."""
+        """Return a person's or agent's text without secrets, including those in commands that it
+        quotes and those of `action`."""
         value = command_secrets.without_secrets(value)
         return self.text(
             value
@@ -64,13 +64,13 @@ class Redactor:
         return self.text(command_secrets.without_secrets(value, is_command=False))
 
     def body(self, value: bytes, mark: bytes = MARK.encode()) -> bytes:
-        """Return a body's beginning without known secrets, and without a partial one at its end;
-        `text` does shapes. `mark` stands for them."""
+        """Return the beginning of a body without known secrets, and without a partial one at its
+        end; `text` handles shapes. `mark` stands in for them."""
         return self._forms.without(value, mark)
 
     def is_clean(self, value: Any) -> bool:
-        """Return whether data, or a Struct, has nothing in it that could be a secret. False doesn't
-        mean that it has."""
+        """Return whether data, or a Struct, certainly holds no secret. False means only that it
+        might."""
         try:
             encoded = _encode(value)
         except (TypeError, ValueError, OverflowError, RecursionError):
@@ -78,10 +78,10 @@ class Redactor:
         return self.is_clean_json(encoded)
 
     def is_clean_json(self, encoded: bytes) -> bool:
-        """Return whether msgspec's JSON has no secret.
+        """Return whether msgspec's JSON certainly holds no secret.
 
-        INVARIANT: JSON encodes each character by itself, so the encoding of a text has the encoding
-        of each part of it, under one more layer.
+        INVARIANT: JSON encodes each character by itself, so the encoding of a text contains the
+        encoding of each part of it, under one more layer.
         """
         # JSON writes all parts as they are. A byte is one character of this text, and a text is
         # searched in a fifth of the time of bytes.
@@ -96,7 +96,7 @@ class Redactor:
         return not self._forms.is_in(encoded, MOST_LAYERS + 1)
 
     def data(self, value: Any) -> Any:
-        """JSON-like data without secrets, keys included."""
+        """Return JSON-like data without secrets, keys included."""
         if self.is_clean(value):
             return value
         # One search instead of one for each text. INVARIANT: no shape matches the character between
@@ -115,7 +115,7 @@ class Redactor:
 
 
 def _texts(value: Any) -> list[str]:
-    """Every text in JSON-like data."""
+    """Yield every text in JSON-like data."""
     texts: list[str] = []
     left = [value]
     while left:
@@ -131,8 +131,8 @@ def _texts(value: Any) -> list[str]:
 
 
 def hidden(action: Action) -> Action:
-    """Return the action without what authenticates by where it stands: in an address, or on a
-    command line."""
+    """Return the action without values that authenticate because of where they stand: in an
+    address, or on a command line."""
     return (
         url_secrets.hidden(action)
         if isinstance(action, Network)

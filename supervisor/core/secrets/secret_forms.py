@@ -1,13 +1,13 @@
 """Search for known secrets in text and streams, in any of their encodings.
 
-Escaped as in JSON or HTML, percent-encoded, in base64, in hexadecimal, in UTF-16, as a list of
-numbers, or some of these in one another. Whatever leaves, comes back, is kept or is shown is
-searched here and nowhere else: a second search that knew fewer forms would let a secret through. It
-must never find what isn't a secret. It doesn't know other encodings (base32, base64 of base64,
-encrypted); callers decompress first (`egress.codings`).
+Finds a secret escaped as in JSON or HTML, percent-encoded, in base64, in hexadecimal, in UTF-16, as
+a list of numbers, or in some of these nested. All data that leaves, comes back, is stored or is
+shown is searched here and nowhere else: a second search that knew fewer forms would let a secret
+through. It must never find what isn't a secret. It doesn't know other encodings (base32, base64 of
+base64, encrypted); callers decompress first (`egress.codings`).
 
 `encodings` decodes the text layer by layer. Each reading is searched in linear time: for the
-secret, its base64 from each of the three places in a group that it can begin at, its hexadecimal
+secret, its base64 from each of the three places in a group at which it can begin, its hexadecimal
 digits and its bytes as numbers.
 """
 
@@ -40,7 +40,7 @@ _LEAST_LEFT = 10
 
 def with_halves(secrets: Iterable[str]) -> frozenset[str]:
     """Return secrets, and both halves of each with 20 characters or more: most of a secret contains
-    one of these.
+    one of these halves.
 
     For real secrets only: all placeholders share their first half.
     """
@@ -53,14 +53,14 @@ def with_halves(secrets: Iterable[str]) -> frozenset[str]:
 
 
 def in_any_case(secrets: Iterable[str]) -> frozenset[str]:
-    """Return secrets, and each in small letters and in capitals: any of them gives away all of a
-    secret (of hexadecimal digits), or nearly all."""
+    """Return secrets, and each in lower and upper case: any of these reveals all of a secret (of
+    hexadecimal digits), or nearly all."""
     return frozenset(form for one in secrets for form in (one, one.lower(), one.upper()))
 
 
 class _Needle:
-    """A search term. It stands for `count` bytes of a secret; `begins_before` and `ends_behind`:
-    one more character of base64 there holds bits of these."""
+    """A search term. It stands for `count` bytes of a secret. `begins_before` and `ends_behind`:
+    one more character of base64 on that side holds bits of these bytes."""
 
     def __init__(
         self, text: bytes, count: int, *, begins_before: bool = False, ends_behind: bool = False
@@ -72,7 +72,7 @@ class _Needle:
         self.core = text[self._swallowed : len(text) - self._swallowed]
 
     def spans(self, text: bytes, *, is_unescaped: bool) -> Iterator[tuple[int, int]]:
-        """Return its spans in a reading."""
+        """Return the spans of the term in a reading."""
         swallowed = self._swallowed if is_unescaped else 0
         core = self.core if is_unescaped else self.text
         start = text.find(core)
@@ -81,8 +81,8 @@ class _Needle:
             start = text.find(core, start + 1)
 
     def torn_from(self, end: bytes, least: int) -> int | None:
-        """Return the start of its partial match at a reading's end; one that stands for `least`
-        bytes of the secret, at least."""
+        """Return the start of the term's partial match at a reading's end, if that match stands for
+        at least `least` bytes of the secret."""
         first = self.text[: -(-len(self.text) * least // self._count)]
         start = end.find(first)
         while start >= 0:
@@ -92,7 +92,7 @@ class _Needle:
         return None
 
     def _whole(self, text: bytes, start: int, end: int, swallowed: int) -> tuple[int, int]:
-        """Extend a match on both sides: by the rest of it, or the escape that a part of it was
+        """Extend a match on both sides: by the rest of it, or by the escape that a part of it was
         taken for."""
         before, after = swallowed, len(self.text) - swallowed
         while before and start and text[start - 1] == self.text[before - 1]:
@@ -114,8 +114,8 @@ class _Needles:
         self._cores = tuple(one.core for one in self.all)
 
     def are_in(self, reading: DecodedText) -> bool:
-        """Return whether any is. Without generators, which take three times as long: this is done
-        several times for each verdict."""
+        """Return whether any term is in the reading. It uses no generators, which take three times
+        as long: this runs several times for each verdict."""
         text = reading.text
         for part in self._cores if reading.is_unescaped else self._whole:  # noqa: SIM110
             if part in text:
@@ -124,8 +124,8 @@ class _Needles:
 
 
 class SecretForms:
-    """Finds some secrets, whichever way they are written. Those under 8 bytes would hide
-    ordinary text, and are left out."""
+    """Finds some secrets in any encoding. Secrets under 8 bytes are left out, because they would
+    hide ordinary text."""
 
     def __init__(self, secrets: Iterable[str]) -> None:
         # An encoder may leave out a character that it can't encode, or not.
@@ -147,14 +147,14 @@ class SecretForms:
         return not self._is_empty
 
     def is_in(self, text: bytes, layers: int = MOST_LAYERS) -> bool:
-        """Return whether the text has one of them in it."""
+        """Return whether the text holds one of the secrets."""
         return not self._is_empty and any(
             needles.are_in(one) for one, needles in self._searched(text, layers)
         )
 
     def without(self, text: bytes, mark: bytes, *, may_be_cut: bool = True) -> bytes:
-        """Return the text with a mark in place of each secret, and, where it `may_be_cut` off, of a
-        partial one at its end."""
+        """Return the text with a mark in place of each secret. If the text `may_be_cut` off, a
+        partial secret at its end is replaced too."""
         spans = sorted(self._spans(text, may_be_cut=may_be_cut)) if self else []
         if not spans:
             return text
@@ -167,15 +167,15 @@ class SecretForms:
         return b"".join([*pieces, text[shown_to:]])
 
     def begun_bytes(self, end: bytes, least: int = _LEAST_BEGUN) -> int:
-        """Return the encoded length of a partial secret at a text's end, given its `end`; 0 where
-        there is none."""
+        """Return the encoded length of a partial secret that ends a text, given the text's `end`; 0
+        if there is none."""
         begins = [] if self._is_empty else list(self._torn(end, least))
         return min(self.reach, len(end)) - min(begins) if begins else 0
 
     def _searched(
         self, text: bytes, layers: int = MOST_LAYERS, *, is_torn: bool = False
     ) -> Iterator[tuple[DecodedText, _Needles]]:
-        """Each reading, and what may be in it."""
+        """Yield each reading with the search terms that may be in it."""
         for reading in readings(text, layers, is_torn=is_torn):
             yield reading, self._plain
             yield in_one_line(reading), self._in_line
@@ -209,8 +209,8 @@ class Begun(NamedTuple):
 
 
 class SecretSearch:
-    """Looks for secrets in what comes piece by piece, wherever it is cut. It keeps no more than
-    the longest form of one may take."""
+    """Searches for secrets in data that arrives in pieces, wherever it is cut. It keeps no more
+    data than the longest form of a secret may take."""
 
     def __init__(self, forms: SecretForms) -> None:
         self._forms = forms
@@ -218,7 +218,7 @@ class SecretSearch:
         self._seen_bytes = 0
 
     def finds(self, piece: bytes) -> bool:
-        """Return whether what came so far holds one."""
+        """Return whether the data so far holds a secret."""
         text = self._tail + piece
         self._seen_bytes += len(piece)
         self._tail = text[max(0, len(text) - self._forms.reach) :]
@@ -226,14 +226,14 @@ class SecretSearch:
 
     @property
     def begun(self) -> Begun | None:
-        """Return the partial secret at the end of what came so far."""
+        """Return the partial secret at the end of the data so far."""
         found = self._forms.begun_bytes(self._tail)
         return Begun(self._seen_bytes - found, found) if found else None
 
 
 def _as_it_reads(secret: bytes) -> set[bytes]:
-    """Return a secret, and its decoded form where it looks escaped itself. A form writes a space as
-    a plus sign."""
+    """Return a secret, and its decoded form if it looks escaped itself. A form writes a space as a
+    plus sign."""
     found = {secret, secret.replace(b" ", b"+")}
     for _ in range(MOST_LAYERS):
         found |= {unescaped(one) for one in found}
@@ -241,8 +241,8 @@ def _as_it_reads(secret: bytes) -> set[bytes]:
 
 
 def _in_base64(secret: bytes) -> Iterator[_Needle]:
-    """Return the parts of a secret's base64 that depend on nothing around it, for each place in a
-    group of three bytes."""
+    """Return the parts of a secret's base64 that don't depend on the surrounding text, for each
+    place in a group of three bytes."""
     for before in range(3):
         bits = (before + len(secret)) * 8
         code = base64.b64encode(bytes(before) + secret)[(before * 8 + 5) // 6 : bits // 6]

@@ -1,9 +1,9 @@
-"""Shapes of well-known tokens: the net for secrets that nobody told us.
+"""Shapes of well-known tokens: they find secrets whose values Gatehouse doesn't know.
 
-The command line hides tokens in its errors by this alone, so it imports next to nothing.
+The command line hides tokens in its errors by this module alone, so it imports next to nothing.
 
 INVARIANT: a shape matches only characters that mean nothing to a shell or a programming language:
-no quotes, brackets, separators or free text. Hidden text must not be able to act, or an agent would
+no quotes, brackets, separators or free text. Hidden text must not be able to act, or an agent could
 hide a command in a "password" from the person who answers.
 """
 

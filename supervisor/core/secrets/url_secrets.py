@@ -1,14 +1,14 @@
 """Redact query values that authenticate, such as `access_token`, in URLs.
 
 It decides by the name alone, word by word, so that `monkey` is no key; an unknown value has no
-shape to go by, and known ones are `redact`'s. Only what is stored or shown passes here: rules,
-fingerprints and what goes out have the full address. That changes no verdict, now or when a record
-is judged again, since rules compare the path without its query (`urls.normalise_path`); a grant is
+shape to go by, and `redact` handles known ones. It applies only to what is stored or shown: rules,
+fingerprints and requests use the full address. That changes no verdict, now or when a record is
+judged again, since rules compare the path without its query (`urls.normalise_path`); a grant is
 bound to the full address.
 
-INVARIANT: where a name may also say what is to be done (`code`), only a random-looking value is
-hidden: whoever answers must see what acts. A hidden long value shows its length: much may go out
-under the name of a token.
+INVARIANT: if a name may also say what is to be done (`code`), only a random-looking value is
+hidden: the person who answers must see what acts. A hidden long value shows its length, because a
+token's name may cover a large upload.
 """
 
 import re
@@ -64,13 +64,14 @@ def hidden(action: Network) -> Network:
 
 
 def in_target(target: str) -> str:
-    """A request's target (`/path?query`) without values that authenticate."""
+    """Return a request's target (`/path?query`) without values that authenticate."""
     path, mark, query = target.partition("?")
     return path + mark + _without(query, _NAME_IN_QUERY, _END_IN_QUERY) if "=" in query else target
 
 
 def in_headers(headers: tuple[tuple[str, str], ...]) -> tuple[tuple[str, str], ...]:
-    """Headers with addresses in them (Referer, Location, Link and others) without such values."""
+    """Return headers with such values removed from the addresses in them (Referer, Location, Link
+    and others)."""
     if not any("=" in value for _, value in headers):
         return headers
     return tuple((name, _without(value, _NAME_IN_TEXT, _END_IN_TEXT)) for name, value in headers)
@@ -96,15 +97,15 @@ def _without(text: str, names: re.Pattern[str], ends: re.Pattern[str]) -> str:
 
 
 def authenticates(name: str, value: str) -> bool:
-    """Return whether who has this value of a query, with this name as it is written, could pass for
-    who sent it."""
+    """Return whether the query value of this name, as written, authenticates: whoever has it could
+    pass for the sender."""
     return is_secret(name) or (
         _kind(name) == "code" and _RANDOM.match(unquote_plus(value)) is not None
     )
 
 
 def is_secret(name: str) -> bool:
-    """Return whether any value of this name does, whether it looks random or not."""
+    """Return whether every value of this name authenticates, whether it looks random or not."""
     return _kind(name) == "secret"
 
 
