@@ -1,8 +1,8 @@
 """Card of a file change: operation, bound bytes and difference.
 
-Pure. A card also says what a diff can't: sizes, hashes, modes, hazards, and that the host has moved
-on. INVARIANT: the new side of a card is the content that an approval would apply. The caller
-redacts secrets; agent text is data here, and stays so.
+Pure. A card also shows what a diff can't: sizes, hashes, modes, hazards, and that the host has
+changed since. INVARIANT: the new side of a card is the content that an approval would apply. The
+caller redacts secrets. Agent text is treated as data only.
 """
 
 from collections.abc import Callable
@@ -44,8 +44,8 @@ type ReadContent = Callable[[str, int], bytes | None]
 
 
 class Side(msgspec.Struct, frozen=True):
-    """A file's content before or after. `data`: at most MOST_TEXT_BYTES + 1 bytes of it, None where
-    it isn't available."""
+    """A file's content before or after. `data`: at most MOST_TEXT_BYTES + 1 bytes of it; None if it
+    isn't available."""
 
     data: bytes | None
     size: int | None
@@ -53,13 +53,13 @@ class Side(msgspec.Struct, frozen=True):
 
 
 class ChangeCard(msgspec.Struct, frozen=True, kw_only=True):
-    """`content`: `text` has hunks, `binary` and `large` only sizes and hashes, `none` nothing to
-    show (a folder, a link).
+    """Everything a file card shows. `content`: `text` has hunks, `binary` and `large` only sizes
+    and hashes, `none` nothing to show (a folder, a link).
 
     `is_stale`: the host changed since this was asked, so an approval would not be carried out.
-    Types name the content by its first bytes; images are set where it may be shown as one.
-    `may_choose`: hunks can be approved alone. `flags.names` keep it from being approved unseen
-    among others; `layout` only notes oddities.
+    Types name the content by its first bytes; images are set if it may be shown as one.
+    `may_choose`: hunks can be approved alone. `flags.names` keep the file from being approved
+    unseen among others; `layout` only notes oddities.
     """
 
     path: str
@@ -99,8 +99,8 @@ def make_card(
     host_token: str | None,
     redactor: Redactor | None = None,
 ) -> ChangeCard:
-    """Return the card of an action. `old` and `new` are None where there is no file; `host_token`
-    names the host's state now. Without a `redactor` only the shapes of secrets are known."""
+    """Return the card of an action. `old` and `new` are None if there is no file; `host_token`
+    names the host's current state. Without a `redactor` only the shapes of secrets are known."""
     notes = [HAZARD_NOTES[hazard] for hazard in action.hazards if hazard in HAZARD_NOTES]
     notes += notes_of_folders(action.folders)
     notes += [note_of_repository(one) for one in action.repositories]
@@ -142,7 +142,7 @@ def make_card(
 
 
 def note_of_repository(folder: str) -> str:
-    """Return a note on a change in a folder that git takes for a repository's own."""
+    """Return a note on a change in a folder that git takes for a repository's own folder."""
     where = "the workspace itself" if folder == WORKSPACE_ITSELF else folder
     return f"git takes {where} for a repository's own folder: what is in there can run programs"
 

@@ -1,11 +1,10 @@
-"""Many changed files of one session as one tree: what there is, what needs a look of its own, and
-exactly what was shown.
+"""Tree of a session's changed files: which need their own look, and exactly what was shown.
 
-A person answers for a folder, or for all, without opening each file. So what an answer counts for
-is named by a digest over the ids and fingerprints that were shown: whatever came, went or became
-another version since makes another digest. It must be right whatever the pages look like. It must
-never count a change as shown that isn't in the digest, nor put one that needs a look of its own
-(`careful`) among those that are approved together.
+A person answers for a folder, or for all, without opening each file. So a digest over the ids and
+fingerprints that were shown names what an answer applies to: any change that came, went or got a
+new version since makes another digest. It must be right whatever the pages look like. It must never
+count a change as shown that isn't in the digest, nor approve a change that needs its own look
+(`careful`) together with others.
 """
 
 import hashlib
@@ -37,8 +36,8 @@ WHATS: tuple[What, ...] = ("created", "changed", "deleted", "renamed")
 
 
 class Waiting(NamedTuple):
-    """A changed file that waits for an answer. `problem`: why it couldn't be carried out before;
-    empty where it wasn't tried."""
+    """A changed file that waits for an answer. `problem`: why an earlier attempt to carry it out
+    failed; empty if it wasn't tried."""
 
     id: str
     fingerprint: str
@@ -59,9 +58,9 @@ class Waiting(NamedTuple):
 
 
 class Shown(msgspec.Struct, frozen=True, kw_only=True):
-    """The state that a person saw, to be given back with the answer: the changes that were asked
-    up to `until` (seconds since the epoch), the digest of those that an approval covers, and
-    that of those that need a look of their own."""
+    """The state that a person saw, to be given back with the answer: the changes that were asked up
+    to `until` (seconds since the epoch), the digest of those that an approval covers, and the
+    digest of those that need their own look."""
 
     until: float
     plain: str
@@ -69,8 +68,9 @@ class Shown(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Folder(msgspec.Struct, frozen=True, kw_only=True):
-    """A folder with changes in it, at any depth. `files` counts all of them, `careful` how many
-    need a look of their own; `added` and `removed` are the lines of those whose lines are known."""
+    """A folder with changes in it, at any depth. `files` counts all of them, `careful` those that
+    need their own look; `added` and `removed` sum the lines of the files whose line counts are
+    known."""
 
     path: str
     name: str
@@ -83,9 +83,9 @@ class Folder(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Leaf(msgspec.Struct, frozen=True, kw_only=True):
-    """One changed path; `to` is a rename's new one. `notes` say why it needs a look of its own,
-    `mark` is a quiet word that asks nothing. `added` and `removed` are numbers of lines, None
-    where they aren't known."""
+    """One changed path; `to` is a rename's new path. `notes` say why it needs its own look, `mark`
+    is a short remark that asks for nothing. `added` and `removed` are numbers of lines, None if
+    unknown."""
 
     id: str
     fingerprint: str
@@ -101,8 +101,8 @@ class Leaf(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Level(msgspec.Struct, frozen=True, kw_only=True):
-    """A folder with what is directly in it; `more` changed paths in it are left out here.
-    `folder.path` is empty for all."""
+    """A folder with its direct contents; `more` changed paths in it are left out here.
+    `folder.path` is empty for the whole workspace."""
 
     folder: Folder
     folders: tuple[Folder, ...]
@@ -111,9 +111,9 @@ class Level(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ChangeSet:
-    """The changes of a session that wait, as they are shown. `found` are notes by id on what new
-    contents hold (`FLAG_NOTES`); `until` leaves out what was asked later; `lines` are those
-    added and removed, by id."""
+    """A session's waiting changes, as they are shown. `found` holds notes by id on what new
+    contents hold (`FLAG_NOTES`); `until` leaves out what was asked later; `lines` holds added and
+    removed lines by id."""
 
     def __init__(
         self,
@@ -136,7 +136,7 @@ class ChangeSet:
         }
 
     def level(self, below: str = "") -> Level:
-        """Return what is in a folder."""
+        """Return the contents of a folder."""
         inside = self.below(below)
         start = len(below) + 1 if below else 0
         folders: dict[str, list[Waiting]] = {}
@@ -160,14 +160,15 @@ class ChangeSet:
         )
 
     def careful(self) -> list[Leaf]:
-        """Those that need a look of their own, by path."""
+        """Return the changes that need their own look, by path."""
         return sorted(
             (self.leaf(one) for one in self.waiting if one.id in self.notes),
             key=lambda leaf: leaf.path,
         )
 
     def below(self, folder: str) -> list[Waiting]:
-        """The changes of a folder, at any depth, or of a path itself; all for the empty name."""
+        """Return the changes of a folder, at any depth, or of a path itself; all for the empty
+        name."""
         if not folder:
             return self.waiting
         prefix = f"{folder}/"
@@ -178,13 +179,13 @@ class ChangeSet:
         ]
 
     def shown(self, inside: Sequence[Waiting]) -> Shown:
-        """Return what these changes are known by."""
+        """Return the state that identifies these changes."""
         plain = digest(one for one in inside if one.id not in self.notes)
         careful = digest(one for one in inside if one.id in self.notes)
         return Shown(until=self.until, plain=plain, careful=careful)
 
     def leaf(self, one: Waiting) -> Leaf:
-        """A change as one line."""
+        """Return a change as one line."""
         path = one.action.path
         added, removed = self._lines.get(one.id, (None, None))
         return Leaf(
@@ -202,8 +203,9 @@ class ChangeSet:
         )
 
     def approved_by(self, below: str, seen: Shown, ticked: Mapping[str, str]) -> list[str] | None:
-        """The ids that approving a folder covers: those that need no look of their own, and the
-        ticked ones (id to fingerprint) wherever they are. None where this isn't what was shown."""
+        """Return the ids that approving a folder covers: the changes that need no look of their
+        own, and the ticked ones (id to fingerprint) wherever they are. None if this isn't what was
+        shown."""
         inside = self.below(below)
         if self.shown(inside).plain != seen.plain:
             return None
@@ -215,7 +217,8 @@ class ChangeSet:
         ]
 
     def denied_by(self, below: str, seen: Shown) -> list[str] | None:
-        """The ids that denying a folder covers: all in it. None where this isn't what was shown."""
+        """Return the ids that denying a folder covers: every change in it. None if this isn't what
+        was shown."""
         inside = self.below(below)
         return [one.id for one in inside] if self.shown(inside) == seen else None
 
@@ -238,7 +241,7 @@ class ChangeSet:
 
 
 def digest(waiting: Iterable[Waiting]) -> str:
-    """A name for exactly these requests, each with exactly this content."""
+    """Return a digest of exactly these requests, each with exactly this content."""
     pairs = sorted((one.id, one.fingerprint) for one in waiting)
     return hashlib.blake2b(msgspec.msgpack.encode(pairs), digest_size=32).hexdigest()
 

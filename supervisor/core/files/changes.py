@@ -2,11 +2,11 @@
 
 A path is compared three ways: `known` (what host and copy last agreed on), `mine` (the agent's copy
 now) and `host` (now). Comparing states instead of replaying events makes a lost or doubled event
-harmless (law 8), and keeps apart "the agent changed it" from "the person changed it on the host",
-which must never be undone by sync.
+harmless (law 8), and separates "the agent changed it" from "the person changed it on the host",
+which sync must never undo.
 
-It is pure, so that it can be tested without a file system. It must never take a host change for one
-of the agent's, and never show a diff that isn't what would be applied.
+It is pure, so that it can be tested without a file system. It must never mistake a host change for
+one of the agent's, and never show a diff other than the one that would be applied.
 """
 
 import base64
@@ -42,12 +42,12 @@ MOST_EDITED_CHARS = 16 << 20
 class Known(
     msgspec.Struct, frozen=True, array_like=True, gc=False
 ):  # many, and never part of a cycle
-    """A path's state that host and copy last agreed on.
+    """The state of a path on which host and copy last agreed.
 
-    `digest` is `content_hash` of a file, None where it was never needed: it can be read from a side
-    as long as that side's signature is unchanged. `mode` is the copy's, and may be ANY_MODE.
+    `digest` is `content_hash` of a file; None if it was never needed: it can be read from a side as
+    long as that side's signature is unchanged. `mode` is the copy's, and may be ANY_MODE.
 
-    Of a folder only permissions count, and each side has its own: the host's are those of
+    For a folder only permissions count, and each side has its own: the host's are those of
     `host_signature`; without one nobody has looked yet.
     """
 
@@ -61,8 +61,8 @@ class Known(
 
 class Seen(msgspec.Struct, frozen=True, gc=False):
     """A path's state now, on one side. `digest` is set for every file that is compared. `is_anew`:
-    a folder of the copy that was made after both sides agreed on one there, so its permissions come
-    from its maker's umask."""
+    a folder that was made in the copy after both sides agreed on a folder there, so its permissions
+    come from its maker's umask."""
 
     kind: Kind
     mode: int
@@ -107,7 +107,7 @@ def link_token(target: str) -> str:
 
 
 def is_content(token: str) -> bool:
-    """Return whether a state's name is that of a file's content, and not of a folder, a link or
+    """Return whether a state's name stands for a file's content, not for a folder, a link or
     anything else."""
     return token not in ("dir", *SPECIAL) and ":" not in token
 
@@ -152,8 +152,8 @@ def is_usual(mode: int) -> bool:
 
 
 def agree(known: Known | None, mine: Seen, host: Seen | None) -> bool:
-    """Return whether both sides hold the same. Two folders whose permissions nobody meant agree,
-    though umask made them differ; from then on a change of permissions counts."""
+    """Return whether both sides hold the same. Two folders agree if nobody chose their permissions,
+    even if umask made them differ; from then on a change of permissions counts."""
     if host is None or mine.kind != host.kind or mine.kind in SPECIAL:
         return False
     if mine.kind == "dir":
@@ -172,7 +172,7 @@ def _was_not_looked_at(known: Known | None, mine: Seen) -> bool:
 
 
 def is_still(mine: Seen, known: Known) -> bool:
-    """Return whether the copy is as when both sides agreed."""
+    """Return whether the copy is unchanged since both sides agreed."""
     if mine.signature == known.copy_signature:
         return True
     if mine.kind != known.kind or mine.kind in SPECIAL:
@@ -209,8 +209,8 @@ def create_or_change(known: Known | None, mine: Seen, host: Seen | None) -> Want
 
 
 def may_swap(known: Known | None, mine: Seen | None, host: Seen | None) -> bool:
-    """Return whether `want` is a swap, told without a digest: so the agent's file in the place of a
-    folder of the person's counts as changed as soon as its signature is another."""
+    """Return whether `want` is a swap, without computing a digest. So a file that the agent puts in
+    the place of the person's folder counts as changed as soon as its signature differs."""
     if mine is None or not _is_in_place_of(mine, host):
         return False
     if known is not None and mine.kind == known.kind == "file":
@@ -267,17 +267,17 @@ def _wider(mine: Seen, host: Seen | None) -> tuple[str, ...]:
 
 
 def is_wider(kind: Literal["file", "dir"], mode: int, host: Seen | None) -> bool:
-    """Return whether others than the owner may do with a file or folder of these permissions what
-    they couldn't: with a new one, where everybody may write it."""
+    """Return whether others than the owner gain rights by these permissions; for a new file or
+    folder, whether everybody may write it."""
     had = host.mode if host is not None and host.kind == kind else _MOST_OF_UMASK[kind]
     return bool(mode & _FOR_OTHERS[kind] & ~had)
 
 
 def conflict(known: Known | None, host: Seen | None, mine: Seen | None = None) -> tuple[str, ...]:
-    """Return the hazard `conflict` where the person changed the path on the host since both sides
-    last agreed.
+    """Return the hazard `conflict` if the person changed the path on the host since both sides last
+    agreed.
 
-    Where the agreed content is unknown, content that both sides have now is no conflict.
+    If the agreed content is unknown, equal content on both sides is no conflict.
     """
     if known is None:
         return ("conflict",) if host is not None else ()
@@ -315,7 +315,7 @@ def to_action(name: str, wanted: Want) -> FileChange:
 
 
 def name_fields(name: str) -> tuple[str, str | None]:
-    """`path` and `path_b64` of an action for a name of the file system's."""
+    """Return the `path` and `path_b64` of an action for a name of the file system."""
     try:
         name.encode()
     except UnicodeEncodeError:
@@ -325,13 +325,13 @@ def name_fields(name: str) -> tuple[str, str | None]:
 
 
 def is_text(name: str) -> bool:
-    """Return whether a name of the file system's is UTF-8, as a link's target must be."""
+    """Return whether a name of the file system is UTF-8, as a link's target must be."""
     return name_fields(name)[1] is None
 
 
 def name_of(action: FileChange) -> str:
-    """Return the name that the file system knows an action's path by. Raises ValueError for a
-    broken `path_b64`."""
+    """Return the file system's name for an action's path. Raise ValueError for a broken
+    `path_b64`."""
     return _name(action.path, action.path_b64)
 
 
@@ -340,8 +340,7 @@ def _name(shown: str, encoded: str | None) -> str:
 
 
 def rename_of(old: str, new: str, token: str, hazards: tuple[str, ...] = ()) -> FileChange:
-    """Return the action that gives a path another name, where it holds `token`. Names are as in
-    `to_action`."""
+    """Return the action that renames a path if it holds `token`. Names are as in `to_action`."""
     shown, encoded = name_fields(old)
     to, to_encoded = name_fields(new)
     return FileChange(
@@ -357,7 +356,8 @@ def rename_of(old: str, new: str, token: str, hazards: tuple[str, ...] = ()) -> 
 
 
 def names_of(action: FileChange) -> tuple[str, ...]:
-    """Return the names of every path that an action changes: a rename's are two, a swap's all."""
+    """Return the names of every path that an action changes: two for a rename, all of them for a
+    swap."""
     below = [_name(step.path, step.path_b64) for step in action.steps]
     to = [] if action.to is None else [_name(action.to, action.to_b64)]
     return (name_of(action), *to, *below)
@@ -375,12 +375,11 @@ class EditError(ValueError):
 
 
 def apply_edit(text: str, old: str, new: str, replace_all: bool = False) -> str:
-    """`text` with `old` replaced by `new`: all-or-nothing. Raises EditError.
+    """Return `text` with `old` replaced by `new`, all or nothing. Raise EditError.
 
-    `old` must be there exactly once, or at least once with `replace_all`. Overlapping
-    occurrences count as several, because which one was meant can't be known. The outcome is
-    bounded before it is made: a short text that is replaced by a long one, often, must not fill
-    the memory.
+    `old` must be there exactly once, or at least once with `replace_all`. Overlapping occurrences
+    count as several, because which one was meant can't be known. The size of the result is checked
+    before it is built: replacing a short text by a long one many times must not fill the memory.
     """
     if not old:
         raise EditError("the old text is empty")
@@ -405,7 +404,7 @@ def apply_edit(text: str, old: str, new: str, replace_all: bool = False) -> str:
 
 
 def apply_edits(text: str, edits: Sequence[Edit]) -> str:
-    """Apply edits in order, all or none. Raises EditError."""
+    """Apply edits in order, all or none. Raise EditError."""
     for number, edit in enumerate(edits, 1):
         try:
             text = apply_edit(text, *edit)

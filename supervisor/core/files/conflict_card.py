@@ -1,8 +1,8 @@
 """Card of a conflict: what person and agent each did, and git's suggested merge.
 
-A change has two sides, a conflict three, and one more answer: the merge. INVARIANT: `merged` names
-the content that approving the merge would apply, and `merged_diff` is from what is on the host to
-exactly that.
+A change has two sides; a conflict has three, and one more possible answer: the merge. INVARIANT:
+`merged` names the content that approving the merge would apply, and `merged_diff` is the diff from
+the host's content to exactly that.
 """
 
 from typing import Literal
@@ -15,11 +15,11 @@ Did = Literal["edited", "created", "deleted", "replaced"]
 
 
 class ConflictCard(msgspec.Struct, frozen=True, kw_only=True):
-    """`host_diff` and `agent_diff` are from the common base, None where it isn't known or there is
-    no file on that side.
+    """The two diffs and the merge. `host_diff` and `agent_diff` start from the common base; None if
+    it isn't known or that side has no file.
 
-    `merged` is the hash of the merged content, None where there is none; `why_not` then says
-    why. `is_stale`: the host isn't as it was when this was asked, and a new card is on its way.
+    `merged` is the hash of the merged content, None if there is none; `why_not` then says why.
+    `is_stale`: the host changed since this was asked, and a new card is on its way.
     """
 
     path: str
@@ -37,7 +37,7 @@ class ConflictCard(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ConflictContents(msgspec.Struct, frozen=True):
-    """The three contents; None where there is no file, or its content can't be had."""
+    """The three contents; None if there is no file, or its content isn't available."""
 
     base: bytes | None = None
     host: bytes | None = None
@@ -54,5 +54,5 @@ def did(was_there: bool, is_there: bool, same_kind: bool = True) -> Did:
 
 
 def difference(old: bytes | None, new: bytes | None) -> TextDiff | None:
-    """Return the diff from one to the other, where both are available."""
+    """Return the diff from one content to the other, if both are available."""
     return None if old is None or new is None else diff(old, new)

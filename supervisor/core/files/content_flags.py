@@ -1,7 +1,7 @@
 """Flags on a file's new text: likely secrets, invisible characters, odd layout.
 
-Pure. It reports only what is new: a secret or an odd character that the old text had, too, is no
-news. It must never hold a secret: only line numbers.
+Pure. It reports only what is new: a secret or odd character that was also in the old text isn't
+reported. It must never hold a secret: only line numbers.
 """
 
 import re
@@ -42,15 +42,15 @@ class Flags(msgspec.Struct, frozen=True):
 
 class Layout(msgspec.Struct, frozen=True):
     """Lines of the new text that could hide others, counted from 1, at most MOST_LINES of each:
-    those that are `long`, and those in which a run of `blank`s begins. No hazard, so they keep
-    nothing from being approved with others."""
+    those that are `long`, and those in which a run of `blank`s begins. This is no hazard: the file
+    can still be approved with others."""
 
     long: tuple[int, ...] = ()
     blank: tuple[int, ...] = ()
 
 
 def layout_of(old: bytes, new: bytes) -> Layout:
-    """Return odd layout in the new text's lines that the old one hasn't."""
+    """Return odd layout in the new text's lines that the old text hasn't."""
     if old == new:
         return Layout()
     before, after = old.decode(errors="replace"), new.decode(errors="replace")
@@ -76,8 +76,8 @@ def _empty_runs(lines: list[str]) -> set[int]:
 
 
 def flags_of(old: bytes, new: bytes, redactor: Redactor, *, is_text: bool = True) -> Flags:
-    """Return the flags of the new content that the old one hasn't. Only text (`is_text`) can hide
-    characters."""
+    """Return the flags of the new content that the old content hasn't. Only text (`is_text`) can
+    hide characters."""
     if old == new:
         return Flags()
     before, after = old.decode(errors="replace"), new.decode(errors="replace")

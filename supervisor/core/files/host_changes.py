@@ -1,9 +1,9 @@
 """Changes of the host to bring into the copy: the mirror of `changes.want`.
 
-Pure. Each path is compared three ways, as there: `known` (what both sides last agreed on), `mine`
-(the agent's copy) and `host`. The two directions must never answer for one another: a path is
-brought into the copy only where the agent has not touched it; `want` asks about it in every other
-case. INVARIANT: for no three states do both `want` and `incoming` ask for something.
+Pure. Each path is compared three ways, as there: `known` (the state on which both sides last
+agreed), `mine` (the agent's copy) and `host`. The two directions must never act on the same path: a
+path is brought into the copy only if the agent has not touched it; `want` asks about it in every
+other case. INVARIANT: for no three states do both `want` and `incoming` ask for something.
 """
 
 from typing import Literal
@@ -28,7 +28,8 @@ Verdict = Literal["nothing", "agreed", "bring", "conflict", "never"]
 
 
 class Incoming(msgspec.Struct, frozen=True):
-    """`steps` is what must happen in the copy, in this order, where it is to follow."""
+    """A change for the copy. `steps` lists what must happen in the copy, in this order, for it to
+    follow the host."""
 
     verdict: Verdict
     steps: tuple[Want, ...] = ()
@@ -55,8 +56,8 @@ def incoming(known: Known | None, mine: Seen | None, host: Seen | None) -> Incom
 
 
 def is_known_of(known: Known, mine: Seen, host: Seen | None) -> bool:
-    """Return whether an agreement is exactly about these two states: then there is nothing to write
-    down."""
+    """Return whether an agreement is exactly about these two states, so that nothing needs to be
+    written."""
     if mine.kind == "dir":
         has_looked = known.kind == "dir" and known.host_signature is not None
         return has_looked and known.mode == mine.mode & PERMISSIONS and not conflict(known, host)

@@ -1,11 +1,11 @@
 """Partial changes: the file that results from only the hunks that a person chose.
 
 Pure. It works on bytes, by the lines of the card's diff, so that odd bytes (CRLF, no newline at the
-end, invalid UTF-8) come out as they went in. It must never give content that isn't made of whole
-hunks of these two files.
+end, invalid UTF-8) come out as they went in. The result must always consist of whole hunks of these
+two files.
 
-INVARIANT: all hunks chosen give the new content, none the old one, and any choice followed by the
-rest the new one.
+INVARIANT: choosing all hunks gives the new content, choosing none gives the old content, and
+choosing some and then the rest gives the new content.
 """
 
 from collections.abc import Collection
@@ -33,12 +33,12 @@ class HunkSpan(msgspec.Struct, frozen=True):
 
 
 def pieces(old: bytes, new: bytes) -> tuple[HunkSpan, ...]:
-    """Return the hunks of two contents, in order; none where they are equal, or have too many lines
-    to be compared.
+    """Return the hunks of two contents, in order; none if they are equal, or have too many lines to
+    be compared.
 
-    An id is the same in a newer version of either file as long as the hunk reads the same, its
-    context included. Hunks of one file that read the same are told apart by their place in the
-    old file: an id never moves on to another place.
+    An id stays the same in a newer version of either file as long as the hunk reads the same,
+    including its context. Equal hunks of one file are told apart by their place in the old file, so
+    an id never moves to another place.
     """
     old_lines, new_lines = lines_of(old), lines_of(new)
     if max(len(old_lines), len(new_lines)) > MOST_COMPARED_LINES:
@@ -75,7 +75,7 @@ def choose(old: bytes, new: bytes, chosen: Collection[str]) -> bytes:
 
 
 def lines_of(content: bytes) -> list[bytes]:
-    """Lines with their newline, as `text_diff.split_lines` has them of text."""
+    """Return lines with their newline, split as `text_diff.split_lines` splits text."""
     lines = content.split(b"\n")
     last = lines.pop()
     return [line + b"\n" for line in lines] + ([last] if last else [])

@@ -1,6 +1,6 @@
 """New parent folders of a file, and their permissions.
 
-Pure. A file in a new folder that only its owner may enter must never be readable by others on the
+Pure. If only its owner may enter a new folder, a file in it must never be readable by others on the
 host, not for an instant: so the folder's permissions belong to the action that makes it. It must
 never make a folder more open than the action says.
 """
@@ -25,12 +25,12 @@ type FolderModes = tuple[tuple[str, int], ...]
 
 
 def meant(mode: int) -> int:
-    """Return the permissions of a folder of the copy's as a `FolderModes` has them."""
+    """Return the permissions of a folder in the copy in the form of `FolderModes`."""
     return ANY_MODE if is_usual(mode) else mode & PERMISSIONS
 
 
 def with_way(action: FileChange, way: FolderModes) -> FileChange:
-    """Return the action with the folders on the way to it that it makes."""
+    """Return the action with the parent folders that it creates."""
     made = tuple(
         NewFolder(path=name_fields(name)[0], mode=mode) for name, mode in way if mode != ANY_MODE
     )
@@ -41,24 +41,24 @@ def with_way(action: FileChange, way: FolderModes) -> FileChange:
 
 def holds_for(before: FolderModes, now: FolderModes) -> bool:
     """Return whether a request about these new folders, made when they were `before`, still asks
-    the same. Folders made since are no longer new, and don't matter."""
+    the same. Folders that were created since are no longer new, and don't matter."""
     asked = dict(before)
     return all(asked.get(name, ANY_MODE) == mode for name, mode in now)
 
 
 def modes_on_way(action: FileChange) -> dict[int, int]:
-    """Return the permissions that each folder above the path is made with, by its depth: 0 is in
-    the workspace's own folder. One that is to keep out its owner doesn't yet: it is shut by a
-    change of its own."""
+    """Return the permissions with which each folder above the path is made, by its depth: 0 is
+    directly in the workspace. A folder that shall keep out its owner doesn't yet: a change of its
+    own closes it."""
     return {folder.path.count("/"): folder.mode | OWNER for folder in action.folders}
 
 
 def made_with(action: FileChange, name: str) -> int:
-    """Return the permissions that the folder `name`, above the action's path, was made with;
+    """Return the permissions with which the folder `name`, above the action's path, was made.
     ANY_MODE: by umask."""
     return modes_on_way(action).get(name.count("/"), ANY_MODE)
 
 
 def notes(folders: Sequence[NewFolder]) -> tuple[str, ...]:
-    """Return notes on them for a person."""
+    """Return notes on the new folders for a person."""
     return tuple(f"also makes the folder {one.path} with mode {one.mode:o}" for one in folders)

@@ -1,9 +1,9 @@
 """Rename detection: pair deletions and creations of identical files.
 
 Pure and deterministic. Only files with the same bytes and mode are a rename; an edited file stays a
-deletion and a creation, so that a card shows all that is new. Where several have the same content,
-names decide: the longest common end first, then the order of the alphabet. It must never name a
-path twice.
+deletion and a creation, so that a card shows all that is new. If several files have the same
+content, names decide: the longest common end first, then the order of the alphabet. It must never
+name a path twice.
 """
 
 from collections.abc import Iterable, Iterator
@@ -18,7 +18,8 @@ _EMPTY = content_hash(b"")
 
 
 class File(NamedTuple):
-    """A regular file that went or came: `digest` is its `content_hash`, `mode` its permissions."""
+    """A regular file that disappeared or appeared: `digest` is its `content_hash`, `mode` its
+    permissions."""
 
     name: str
     digest: str
@@ -49,7 +50,7 @@ def _by_content(files: Iterable[File]) -> dict[tuple[str, int], list[str]]:
 
 
 def _nearest(olds: list[str], news: list[str], fewest: int) -> Iterator[tuple[str, str]]:
-    """Pair each with the one that has the longest common end, of at least `fewest` parts."""
+    """Pair each name with the one that has the longest common end, of at least `fewest` parts."""
     for number in range(min(MOST_PARTS, *map(_most_parts, (olds, news))), fewest - 1, -1):
         by_end: dict[str, list[str]] = {}
         for name in reversed(news):
@@ -68,6 +69,7 @@ def _most_parts(names: list[str]) -> int:
 
 
 def _end(name: str, number: int) -> str:
-    """Its last parts, as many as that; a name that has fewer has an end like no other's."""
+    """Return the last `parts` parts of a name; for a shorter name, an end that equals no other
+    name's."""
     parts = name.split("/")
     return "/".join(parts[len(parts) - number :]) if number <= len(parts) else f"/{name}"

@@ -1,7 +1,7 @@
 """Swaps: a folder replaced by a file or link, or the reverse, as one action.
 
-Pure. An action carries each of them as a step, so that its fingerprint covers all; judging and
-carrying out take it apart again. It must never leave out a path that goes or comes.
+Pure. An action carries each changed path as a step, so that its fingerprint covers all; judging and
+carrying out take it apart again. It must never leave out a path that disappears or appears.
 """
 
 import os
@@ -31,20 +31,20 @@ type Below = tuple[str, Want]
 
 
 def named_bytes(name: str, target: str | None = None) -> int:
-    """Return the bytes that a path's name takes in an action, with a link's target; a name that
-    isn't UTF-8 counts twice."""
+    """Return the bytes that a path's name takes in an action, including a link's target; a name
+    that isn't UTF-8 counts twice."""
     shown, encoded = name_fields(name)
     return len(shown.encode()) + len(encoded or "") + len(os.fsencode(target or ""))
 
 
 def going(known: Known | None, host: Seen) -> Want:
-    """Return the deletion of a host path that goes with its folder."""
+    """Return the deletion of a host path that disappears together with its folder."""
     return Want("delete", host.token, hazards=conflict(known, host))
 
 
 def whole(name: str, wanted: Want, below: Iterable[Below]) -> FileChange:
-    """Return the action for a path that is swapped (`wanted`) with all that goes and comes below
-    it."""
+    """Return the action that swaps a path (`wanted`), with everything that disappears and appears
+    below it."""
     parts = sorted(below, key=lambda one: one[0])
     gone = [one for one in reversed(parts) if one[1].operation == "delete"]
     steps = tuple(
@@ -66,8 +66,8 @@ def _step(name: str, wanted: Want) -> FileStep:
 
 
 def single_changes(action: FileChange) -> list[FileChange]:
-    """Return an action's single-path changes: a swap's own, which is still the whole action, and
-    its steps."""
+    """Return an action's single-path changes: the swap's own change, which is still the whole
+    action, and its steps."""
     if action.operation != "swap":
         return [action]
     around = action.repositories
@@ -78,8 +78,8 @@ def single_changes(action: FileChange) -> list[FileChange]:
 
 
 def made_by(action: FileChange) -> str:
-    """Return a token of a swap's outcome: the same outcome, the same token, whatever the host held
-    before."""
+    """Return a token for a swap's outcome: the same outcome has the same token, whatever the host
+    held before."""
     outcome = [
         (step.operation, step.path_b64 or step.path, step.after, step.mode, step.link_target)
         for step in action.steps
@@ -88,7 +88,7 @@ def made_by(action: FileChange) -> str:
 
 
 def strays(action: FileChange, there: Iterable[str]) -> list[str]:
-    """Return the names below a folder about to go that the action doesn't name: they would go
-    unseen."""
+    """Return the names below a folder that will be removed which the action doesn't name: they
+    would be deleted unseen."""
     spoken = {name_of(one) for one in single_changes(action)}
     return sorted(name for name in there if name not in spoken)

@@ -4,10 +4,11 @@ Pure. The text comes from an agent, so a diff must not be able to hold up the su
 compared by Myers' greedy algorithm with a cap on the number of differences and of steps (E. W.
 Myers, "An O(ND) Difference Algorithm and Its Variations", 1986), after common ends are cut off.
 Past the cap the middle is shown as one replacement: longer than needed, never wrong. Words of a
-line are compared so, too.
+line are compared the same way.
 
 INVARIANT: the lines of a diff, context and removals in order, are the old text; context and
-additions are the new one. Nothing is left out or cut: whoever shows it counts what they fold.
+additions are the new one. Nothing is left out or cut: whoever shows the diff counts the lines that
+they fold.
 """
 
 import itertools
@@ -73,7 +74,7 @@ class Hunk(msgspec.Struct, frozen=True):
 
 
 class TextDiff(msgspec.Struct, frozen=True):
-    """The difference of two contents. `binary` and `too_large` come without hunks."""
+    """The difference of two contents. `binary` and `too_large` have no hunks."""
 
     hunks: tuple[Hunk, ...] = ()
     added: int = 0
@@ -99,8 +100,8 @@ def diff(old: bytes, new: bytes) -> TextDiff:
 
 
 def split_lines(text: str) -> list[str]:
-    """Lines with their newline. Only LF ends a line: a form feed or U+2028 inside one is text,
-    and shown as such."""
+    """Return lines with their newline. Only LF ends a line: a form feed or U+2028 inside one is
+    text, and shown as such."""
     lines = text.split("\n")
     last = lines.pop()
     return [line + "\n" for line in lines] + ([last] if last else [])
@@ -119,7 +120,7 @@ def count_lines(old: bytes, new: bytes) -> tuple[int, int] | None:
 
 
 def unified(result: TextDiff, old_name: str, new_name: str) -> str:
-    """Return the diff as `diff -u` writes it; empty where there are no hunks."""
+    """Return the diff as `diff -u` writes it; empty if there are no hunks."""
     if not result.hunks:
         return ""
     marks = {"context": " ", "added": "+", "removed": "-", "note": ""}
@@ -172,7 +173,7 @@ def _mark(old: Sequence[TextLine], new: Sequence[TextLine]) -> str:
 
 
 def changed_blocks(old: Sequence[TextLine], new: Sequence[TextLine]) -> list[Block]:
-    """Return the replaced parts, in order, none touching the next."""
+    """Return the replaced blocks, in order; no two are adjacent."""
     start = 0
     while start < min(len(old), len(new)) and old[start] == new[start]:
         start += 1
@@ -197,8 +198,8 @@ def _numbered(*sides: Sequence[TextLine]) -> list[list[int]]:
 
 
 def _matches(left: list[int], right: list[int], most: int) -> list[tuple[int, int]]:
-    """Pairs of equal lines of a shortest edit script; none where more than `most` differences are
-    needed, or MOST_STEPS equal lines have to be passed to find it."""
+    """Return the pairs of equal lines of a shortest edit script; none if it needs more than `most`
+    differences, or passes MOST_STEPS equal lines."""
     furthest = {1: 0}
     trail: list[dict[int, int]] = []
     steps = 0
@@ -237,7 +238,7 @@ def _walk_back(trail: list[dict[int, int]], x: int, y: int) -> list[tuple[int, i
 
 
 def grouped(blocks: list[Block]) -> list[list[Block]]:
-    """Blocks whose contexts touch, together: one hunk each."""
+    """Group blocks whose contexts touch: each group is one hunk."""
     groups: list[list[Block]] = []
     for block in blocks:
         if groups and block[0] - groups[-1][-1][1] <= 2 * CONTEXT_LINES:
@@ -310,8 +311,8 @@ def _line(
 
 
 def highlight(old: str, new: str) -> tuple[tuple[Span, ...], tuple[Span, ...]]:
-    """Return the two lines in spans, with the words marked that differ. Nothing is marked where
-    little is common, or where they are long."""
+    """Return the two lines in spans, with differing words marked. Nothing is marked if the lines
+    have little in common or are long."""
     plain = ((old, False),), ((new, False),)
     if old == new or max(len(old), len(new)) > MOST_WORDED_CHARS:
         return plain

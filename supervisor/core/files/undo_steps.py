@@ -1,6 +1,6 @@
 """States of paths before and after effects, and the steps that undo them.
 
-Pure. The journal, apply and undo must mean the same by "as it was", and an undo must be testable
+Pure. The journal, apply and undo must agree on what "unchanged" means, and an undo must be testable
 without a file system. It must never call two states equal that a person would see as different:
 content, link target and permissions all count.
 """
@@ -16,10 +16,10 @@ from supervisor.core.files.changes import ANY_MODE, OWNER, Kind, Seen, link_toke
 
 
 class HeldContent(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """State of a path. `target` is base64, so that any bytes survive; `mtime_ns` 0, `uid`
-    and `gid` -1: not known.
+    """State of a path. `target` is base64, so that any bytes survive; `mtime_ns` 0, `uid` and `gid`
+    -1 mean unknown.
 
-    `mode` is stat's without the kind: set-id bits are in it.
+    `mode` is stat's without the kind: it includes the set-id bits.
     """
 
     kind: Kind
@@ -32,7 +32,7 @@ class HeldContent(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
     @property
     def token(self) -> str:
-        """As `Seen.token`."""
+        """Return the state's token, as in `Seen.token`."""
         if self.kind == "file":
             return self.digest or ""
         return link_token(self.link_target) if self.kind == "symlink" else self.kind
@@ -62,7 +62,7 @@ class Effect(msgspec.Struct, frozen=True, gc=False):
 
 
 class Restoration(msgspec.Struct, frozen=True, gc=False):
-    """A path that is to hold `to` again (None: nothing), where it holds `expected` now."""
+    """A path that shall hold `to` again (None: nothing) and now holds `expected`."""
 
     name: str
     to: HeldContent | None
@@ -70,16 +70,16 @@ class Restoration(msgspec.Struct, frozen=True, gc=False):
 
 
 class _Stack(msgspec.Struct, frozen=True, gc=False):
-    """Effects on one path, one upon another. Shared between the moments of a history, since a file
-    may change often."""
+    """A stack of effects on one path, shared between the moments of a history, since a file may
+    change often."""
 
     request: str
     beneath: "_Stack | None"
 
 
 class Selection(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Effects to take back: those of these requests and undos, those after a place in the history,
-    or after a time (seconds since the epoch); everything, where none is given."""
+    """Effects to take back: those of these requests and undos, or those after a place in the
+    history or after a time (seconds since the epoch). If nothing is given, all of them."""
 
     ids: tuple[str, ...] = ()
     after: int | None = None
@@ -109,7 +109,7 @@ def held_of(seen: Seen | None) -> HeldContent | None:
 
 
 def held_link(target: str) -> HeldContent:
-    """A symlink with this target."""
+    """Return the state of a symlink with this target."""
     return HeldContent("symlink", 0o777, None, _encoded(target))
 
 
@@ -120,7 +120,7 @@ def is_as(seen: Seen | None, held: HeldContent | None) -> bool:
 
 
 def is_same(one: HeldContent | None, other: HeldContent | None) -> bool:
-    """Return whether two states are one to a person."""
+    """Return whether two states look the same to a person."""
     if one is None or other is None:
         return one is None and other is None
     if one.kind != other.kind or one.token != other.token:
@@ -129,14 +129,15 @@ def is_same(one: HeldContent | None, other: HeldContent | None) -> bool:
 
 
 def restorations(history: Sequence[Effect], chosen: Sequence[Effect]) -> list[Restoration]:
-    """Return the steps that take the chosen effects back, in order: removals from within, then
-    creations from outside; permissions of folders before or after all else, as that needs them.
-    Where several effects changed a path, the first one's before and the last one's after count.
+    """Return the steps that take the chosen effects back, in order: removals from the inside out,
+    then creations from the outside in; a folder's permissions before or after all other steps, as
+    those need them. If several effects changed a path, the state before the first and the state
+    after the last count.
 
-    A folder that the session made goes with the last file in it, whichever effect made it, unless
-    it holds anything else. A folder that the session removed comes back with the first file in it,
-    whichever effect removed it, so that it gets its own permissions; one that is there again is
-    left as it is.
+    A folder that the session made is removed with the last file in it, whichever effect made it,
+    unless it holds anything else. A folder that the session removed comes back with the first file
+    in it, whichever effect removed it, so that it gets its own permissions; if it exists again, it
+    is left as it is.
     """
     first: dict[str, HeldContent | None] = {}
     last: dict[str, HeldContent | None] = {}
@@ -177,9 +178,9 @@ def restorations(history: Sequence[Effect], chosen: Sequence[Effect]) -> list[Re
 
 
 def with_open_folders(steps: Iterable[Restoration]) -> list[Restoration]:
-    """Add steps for a user who isn't root: nothing can be removed from or put into a folder that
-    keeps out its owner. Such a folder is opened first where it goes, and shut last, from within,
-    where it comes back."""
+    """Add steps for a user who isn't root, who can't remove from or add to a folder that denies
+    access to its owner. Such a folder is opened first if it is to be removed, and closed last, from
+    the inside out, if it comes back."""
     steps = list(steps)
     opening: list[Restoration] = []
     between: list[Restoration] = []
@@ -197,8 +198,8 @@ def with_open_folders(steps: Iterable[Restoration]) -> list[Restoration]:
 
 
 def kept_out_of(steps: Iterable[Restoration], name: str) -> bool:
-    """Return whether a path can't be looked at only for a folder above it that these steps open
-    before they come to the path."""
+    """Return whether the only reason that a path can't be read is a closed folder above it, which
+    these steps open before they reach the path."""
     above = set(_above(name))
     return any(
         one.name in above
@@ -209,14 +210,15 @@ def kept_out_of(steps: Iterable[Restoration], name: str) -> bool:
 
 
 def _opened(held: HeldContent | None) -> HeldContent | None:
-    """A folder that keeps out its owner as it is when it doesn't; None for anything else."""
+    """Return a folder that denies access to its owner as it would be with access; None for anything
+    else."""
     if held is None or held.kind != "dir" or held.mode == ANY_MODE or held.mode & OWNER == OWNER:
         return None
     return msgspec.structs.replace(held, mode=held.mode | OWNER)
 
 
 def made_folders(history: Iterable[Effect]) -> set[str]:
-    """Return the folders that weren't there before the session."""
+    """Return the folders that didn't exist before the session."""
     first: dict[str, Effect] = {}
     for effect in history:
         first.setdefault(effect.name, effect)
@@ -228,7 +230,7 @@ def made_folders(history: Iterable[Effect]) -> set[str]:
 
 
 def _taken_folders(history: Iterable[Effect]) -> dict[str, HeldContent]:
-    """Return the folders that the session's last effect on them removed, as they were then."""
+    """Return the folders that the session's last effect on them removed, in their former state."""
     taken: dict[str, HeldContent] = {}
     for effect in history:
         taken.pop(effect.name, None)
@@ -242,7 +244,7 @@ def in_force(history: Iterable[Effect], undos: Mapping[str, Collection[str]]) ->
     effects it took back.
 
     Effects stack on each path. An undo restores the state beneath the first effect that it took
-    back: so an undo of an undo brings back what that one took.
+    back, so an undo of an undo brings back what that undo took away.
     """
     return _Laid(undos).with_more(history)
 
@@ -250,14 +252,15 @@ def in_force(history: Iterable[Effect], undos: Mapping[str, Collection[str]]) ->
 def in_force_until(
     history: Iterable[Effect], then: Iterable[Effect], undos: Mapping[str, Collection[str]]
 ) -> tuple[set[str], set[str]]:
-    """Return `in_force` after the history, and after the effects in `then`."""
+    """Return `in_force` after the history alone, and after the history with the effects in
+    `then`."""
     laid = _Laid(undos)
     return laid.with_more(history), laid.with_more(then)
 
 
 class _Laid:
-    """Effects as they lie on each other, path by path, and what each path was like before each
-    of its own."""
+    """Effects as they lie on each other, path by path, and the state of each path before each of
+    its effects."""
 
     def __init__(self, undos: Mapping[str, Collection[str]]) -> None:
         self._of = {
@@ -267,7 +270,7 @@ class _Laid:
         self._stacks: dict[str, _Stack | None] = {}
 
     def with_more(self, effects: Iterable[Effect]) -> set[str]:
-        """Return the state after these, too."""
+        """Return the state after these further effects."""
         for effect in effects:
             before = self._past.setdefault(effect.name, [])
             stack = beneath = self._stacks.get(effect.name)
@@ -296,26 +299,26 @@ def _without(stack: _Stack | None, ids: Collection[str]) -> _Stack | None:
 
 
 def is_mode_of_folder(one: HeldContent | None, other: HeldContent | None) -> bool:
-    """Return whether one state and the other differ in the permissions of a folder alone."""
+    """Return whether two states differ only in the permissions of a folder."""
     return one is not None and other is not None and one.kind == other.kind == "dir"
 
 
 def lets_in(held: HeldContent | None) -> bool:
     """Return whether a folder's owner may change its entries: then this mode must be set before
-    such a change, else after."""
+    such a change, otherwise after it."""
     return held is not None and (held.mode & CHANGES_WITHIN) == CHANGES_WITHIN
 
 
 def _requests(stack: _Stack | None) -> Iterator[str]:
-    """From the top."""
+    """Yield the requests on the stack, from the top."""
     while stack is not None:
         yield stack.request
         stack = stack.beneath
 
 
 def _swaps(one: Restoration) -> bool:
-    """A folder where something else was, or the other way round: the one thing has to go before
-    the other comes."""
+    """Return whether a folder replaces something else, or the reverse: the old entry must be
+    removed before the new one appears."""
     return (
         one.to is not None
         and one.expected is not None

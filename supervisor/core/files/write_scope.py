@@ -1,7 +1,7 @@
-"""Write scope of a job: which paths it may change, and the proof that it changed no others. Pure.
+"""Write scope of a job: which paths it may change, and the proof that it changed no others.
 
-Globs as rules have them; one that begins with `!` takes away again, and excludes alone include all
-else. Nothing given is the whole workspace.
+Pure. Globs are those of rules; a glob that begins with `!` excludes paths again, and exclusions
+alone include everything else. Without any glob, the scope is the whole workspace.
 """
 
 from collections.abc import Iterable, Sequence
@@ -14,10 +14,10 @@ from supervisor.errors import PolicyError, UserError
 
 
 class WriteScope:
-    """A scope that was checked. `words` are the globs as they were given."""
+    """A checked scope. `words` are the globs as given."""
 
     def __init__(self, words: Sequence[str]) -> None:
-        """`UserError` where a glob can't be used."""
+        """Raise `UserError` if a glob can't be used."""
         self.words = tuple(words)
         found = [_glob(word.removeprefix("!"), word) for word in words]
         self._include = [
@@ -30,7 +30,7 @@ class WriteScope:
         ]
 
     def has(self, path: str, path_b64: str | None = None) -> bool:
-        """Return whether a path is within it. What is no plain path isn't."""
+        """Return whether a path is within the scope. Anything but a plain path isn't."""
         try:
             name = canonical(path, path_b64)
         except ValueError:
@@ -43,18 +43,18 @@ class WriteScope:
         return not self._include or any(glob.matches(name.text) for glob in self._include)
 
     def covers(self, change: FileChange) -> bool:
-        """Return whether all that a change is about is within it."""
+        """Return whether the whole change is within the scope."""
         return all(self.has(*named) for named in _names(change))
 
     def proof(self, changes: Iterable[FileChange]) -> ScopeProof:
-        """Return the proof for what a job changed."""
+        """Return the proof for a job's changes."""
         named = {one for change in changes for one in _names(change)}
         outside = sorted(one[0] for one in named if not self.has(*one))
         return ScopeProof(inside=len(named) - len(outside), outside=tuple(outside))
 
 
 def _names(change: FileChange) -> list[tuple[str, str | None]]:
-    """Return each path that a change is about, as it is shown and encoded."""
+    """Return each path of a change, as shown and encoded."""
     named = [(change.path, change.path_b64), *((s.path, s.path_b64) for s in change.steps)]
     return named if change.to is None else [*named, (change.to, change.to_b64)]
 
