@@ -1,6 +1,6 @@
-"""The plan of an install: what it would add, change and remove, and what must not be overlooked.
+"""The plan of an install: what it would add, change and remove, and what needs attention.
 
-Made of two states of a lock file and of what registries say. Pure.
+Made from two states of a lock file and the registries' answers. Pure.
 """
 
 import itertools
@@ -23,7 +23,7 @@ HAS_SCRIPTS = "has install scripts"
 
 
 def planned(before: Locks, after: Locks) -> tuple[PlannedPackage, ...]:
-    """Return what changes between two states, by name."""
+    """Return the changes between two states, by name."""
     old = _versions(key for key in before if key not in after)
     # The same version with another file, or from elsewhere, comes anew.
     new = [one for key, one in after.items() if not _is_same(before.get(key), one)]
@@ -72,7 +72,7 @@ def with_facts(
     *,
     now: float,
 ) -> tuple[PlannedPackage, ...]:
-    """Return the plan with what registries say, and its notes. `now` is in seconds since the
+    """Return the plan with the registries' facts and its notes. `now` is in seconds since the
     epoch."""
     return tuple(_with(kind, one, facts.get((one.name, one.version)), now) for one in plan)
 
@@ -103,7 +103,7 @@ def _with(kind: str, one: PlannedPackage, said: RegistryFacts | None, now: float
 
 
 def what_is_unknown(kind: str, plan: Iterable[PlannedPackage]) -> tuple[str, ...]:
-    """Return what of the packages that come couldn't be found out, in words."""
+    """Return in words what couldn't be found out about the new packages."""
     coming = [one for one in plan if one.version]
     missing = {
         "age": sum(one.published_at is None for one in coming),
@@ -128,8 +128,8 @@ def _popular() -> dict[str, frozenset[str]]:
 
 
 def near_popular(kind: str, name: str) -> str:
-    """Return the popular name that this one is one edit from (a letter more, less, other, or two
-    in turn); empty where it is popular itself, or far from all."""
+    """Return the popular name that is one edit away from this one (a letter more, less or other, or
+    two swapped); empty if the name is popular itself, or close to none."""
     known = _popular().get(kind, frozenset())
     name = fold_name(name) if kind == "pypi" else name
     if not _SHORTEST <= len(name) <= _LONGEST or name in known:

@@ -56,8 +56,8 @@ class Recipe(NamedTuple):
     """How one manager is run.
 
     `index_from` prints where packages come from. `lock` is the file that says what is to be
-    installed; empty where installs of this manager aren't planned. `after` runs behind a command
-    that names packages.
+    installed; empty if installs of this manager aren't planned. `after` runs after a command that
+    names packages.
     """
 
     kind: Kind
@@ -67,7 +67,7 @@ class Recipe(NamedTuple):
 
     @property
     def is_report(self) -> bool:
-        """Return whether `lock` is what a plan prints, and no file of the project's."""
+        """Return whether `lock` is the output of a plan rather than a file of the project."""
         return self.lock in ("pip-report.json", "uv-pip.txt")
 
 
@@ -132,9 +132,9 @@ _GEM_FOLDER = ("--install-dir", "-i")
 
 
 class Words(NamedTuple):
-    """What a command says besides its operation. `default` is the index that takes the place of the
-    configured one, empty where none does, `more` are further ones; `strange` are flags that aren't
-    known as harmless, `names` what is neither."""
+    """The words of a command besides its operation. `default` is the index that replaces the
+    configured one, empty if none does; `more` are further indexes. `strange` are flags that aren't
+    known as harmless; `names` are all other words."""
 
     default: str
     more: tuple[str, ...]
@@ -143,15 +143,15 @@ class Words(NamedTuple):
 
 
 def recipe_of(action: Packages) -> Recipe | None:
-    """Return how the action's manager is run; None where it isn't known."""
+    """Return the recipe for the action's manager; None if it isn't known."""
     if action.manager == "uv" and action.operation.startswith("pip "):
         return _UV_PIP
     return RECIPES.get(action.manager)
 
 
 def why_not(action: Packages) -> str:
-    """Return why an install has no effect that lasts: it would go to a home folder, which ends
-    with the command. Empty where it stays in the private copy."""
+    """Return why an install has no lasting effect: it would go to a home folder, which disappears
+    with the command. Empty if the result stays in the private copy."""
     names = {flag.partition("=")[0] for flag in action.flags} | set(action.flags)
     is_elsewhere = (
         bool(names & _GLOBAL)
@@ -178,7 +178,7 @@ def words_of(action: Packages) -> list[str]:
 
 
 def said(action: Packages) -> Words:
-    """Return the words of a command, told apart."""
+    """Sort the words of a command into a `Words`."""
     default, more, strange, names = "", [], [], list(action.names)
     words = words_of(action)
     for flag in risky_flags(action):
@@ -201,8 +201,8 @@ def index_script(recipe: Recipe, own: str) -> str:
 
 
 def home_config(kind: Kind, index: str) -> str:
-    """Return the shell text that makes an index what the sandbox's managers know, below what the
-    project says itself."""
+    """Return the shell text that configures an index for the sandbox's managers, with lower
+    precedence than the project's own settings."""
     quoted = shlex.quote(index)
     if kind == "npm" and index:
         return f"printf 'registry=%s\\n' {quoted} > ~/.npmrc"
@@ -215,8 +215,8 @@ def home_config(kind: Kind, index: str) -> str:
 
 
 def index_environment(action: Packages, indexes: Sequence[str]) -> str:
-    """Return the shell text that makes a command's manager use these indexes, the first above
-    all."""
+    """Return the shell text that makes a command's manager use these indexes; the first takes
+    precedence."""
     kind = RECIPES[action.manager].kind
     if kind == "npm" and said(action).default:
         return f"export npm_config_registry={shlex.quote(indexes[0])}"
@@ -230,26 +230,26 @@ def index_environment(action: Packages, indexes: Sequence[str]) -> str:
 
 
 def is_unsaved(action: Packages) -> bool:
-    """Return whether what comes is written to no lock file."""
+    """Return whether the installed packages are written to no lock file."""
     return action.manager == _UNSAVED[0] and _UNSAVED[1] in action.flags
 
 
 def lock_after(action: Packages) -> str:
-    """Return the file below the project that says what came."""
+    """Return the file in the project that lists what was installed."""
     recipe = recipe_of(action)
     assert recipe is not None
     return NPM_INSTALLED if is_unsaved(action) else recipe.lock
 
 
 def is_planned(action: Packages) -> bool:
-    """Return whether there is a way to find out what an install would do."""
+    """Return whether the effects of an install can be planned."""
     return (action.manager, action.operation) in _PLANNED
 
 
 def plan_script(action: Packages, own: str, *, program: str, python: str = "") -> str:
-    """Return the shell text that resolves in the folder of a plan, and prints the lock file. None
-    of it is the copy's: `program` is the manager by its absolute path, the names of packages were
-    parsed. `python` is the version of the project's environment."""
+    """Return the shell text that resolves in the folder of a plan, and prints the lock file.
+    Nothing in it comes from the copy: `program` is the manager by its absolute path, and the names
+    of packages were parsed. `python` is the version of the project's environment."""
     recipe = recipe_of(action)
     assert recipe is not None
     words = _PLANNED[action.manager, action.operation]
@@ -269,8 +269,8 @@ def plan_script(action: Packages, own: str, *, program: str, python: str = "") -
 
 
 def _python_plan(action: Packages, program: str, python: str, words: list[str]) -> str:
-    """Return the line of a plan of pip's or uv's: in an environment of our own, which knows what
-    the project's has."""
+    """Return the line that plans with pip or uv, in an environment of our own that knows what the
+    project's has."""
     if action.manager == "uv" and action.operation != "pip install":
         names = said(action).names
         return f"{shlex.quote(program)} {shlex.join([*words, *names])} --python python3"
@@ -292,7 +292,7 @@ def _python_plan(action: Packages, program: str, python: str, words: list[str]) 
 
 
 def _harmless(action: Packages) -> list[str]:
-    """Return the flags of a plan: those known as harmless, without files of requirements."""
+    """Return a plan's flags: the known harmless ones, without files of requirements."""
     table, strange = managers()[action.manager], set(risky_flags(action))
     strange |= {_UNSAVED[1]} if is_unsaved(action) else set()
     found: list[str] = []
@@ -305,8 +305,7 @@ def _harmless(action: Packages) -> list[str]:
 
 
 def pinned(locks: Locks) -> str:
-    """Return a plan as a file of requirements: these versions, by their hashes where it has
-    them."""
+    """Return a plan as a file of requirements: these versions, with their hashes if known."""
     rows = []
     for one in locks.values():
         hashed = f" --hash={one.integrity}" if one.integrity else ""
@@ -315,8 +314,8 @@ def pinned(locks: Locks) -> str:
 
 
 def run_script(action: Packages, own: str, *, scripts: bool, is_pinned: bool) -> str:
-    """Return the shell text that does what was approved. `scripts`: with install scripts.
-    `is_pinned`: what was planned, and nothing else, is told to the manager by `PINNED`."""
+    """Return the shell text that carries out what was approved. `scripts`: with install scripts.
+    `is_pinned`: `PINNED` tells the manager to install what was planned, and nothing else."""
     recipe = recipe_of(action)
     words = words_of(action)
     pins = f"~/{PINNED}"

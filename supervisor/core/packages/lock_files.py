@@ -1,7 +1,7 @@
 """Lock files and reports of plans: which packages they name, in which version.
 
-Each format is that of its manager's manual. Decides nothing. It must never raise but `ValueError`,
-whatever it is given: the text comes out of a sandbox. Every reader takes linear time.
+Each manager's manual defines its format. Decides nothing. It must never raise anything but
+`ValueError`, whatever it is given: the text comes out of a sandbox. Every reader takes linear time.
 """
 
 import json
@@ -21,8 +21,8 @@ MOST_NAME = 256
 
 
 class Locked(NamedTuple):
-    """One version of a package, with what the lock file says of it. None: it doesn't. `integrity`
-    is the hash of its file, of several files all hashes; where one has none, `url` has all
+    """One version of a package, with what the lock file says about it; None: nothing. `integrity`
+    is the hash of its file, or all hashes of several files; if one has none, `url` has all
     addresses instead."""
 
     name: str
@@ -37,8 +37,8 @@ type Locks = dict[tuple[str, str], Locked]
 
 
 def locks_in(file: str, text: str) -> Locks:
-    """Return every package that a lock file names, by name and version; none where the text is
-    empty. `ValueError` where it can't be read."""
+    """Return every package that a lock file names, by name and version; none if the text is empty.
+    Raise `ValueError` if it can't be read."""
     if len(text) > MOST_CHARS:
         raise ValueError(f"{file} is longer than {MOST_CHARS} characters")
     if not text.strip():
@@ -60,8 +60,8 @@ def locks_in(file: str, text: str) -> Locks:
 
 
 def _is_one_file(one: Locked, other: Locked) -> bool:
-    """Return whether two entries may be of the same file; what is bundled with another package
-    names none."""
+    """Return whether two entries may mean the same file; a package bundled with another names no
+    file."""
     if one.integrity and other.integrity:
         return one.integrity == other.integrity
     return one.url == other.url or not (one.url and other.url)
@@ -92,7 +92,7 @@ def _npm(text: str) -> list[Locked]:
 
 
 def _toml(text: str) -> list[Locked]:
-    """Of cargo and uv: packages without a source are the project's own."""
+    """Read a lock file of cargo or uv: packages without a source are the project's own."""
     found = []
     for entry in read_toml(text).get("package", []):
         source: Any = entry.get("source")
@@ -111,7 +111,7 @@ def _toml(text: str) -> list[Locked]:
 
 
 def _pip(text: str) -> list[Locked]:
-    """The report of `pip install --dry-run --report` (pip's manual, installation report)."""
+    """Read the report of `pip install --dry-run --report` (pip's manual, installation report)."""
     found = []
     for entry in json.loads(text)["install"]:
         data, source = entry["metadata"], entry["download_info"]
@@ -133,7 +133,7 @@ def _short(licence: object) -> str | None:
 
 
 def _uv(text: str) -> list[Locked]:
-    """The lines of `uv pip install --dry-run`."""
+    """Read the lines of `uv pip install --dry-run`."""
     rows = [_UV_LINE.match(line) for line in text.splitlines()]
     return [Locked(row[2], row[3]) for row in rows if row and row[1] != "-"]
 

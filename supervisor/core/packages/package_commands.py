@@ -1,8 +1,8 @@
 """Parser from a package command line to a package action.
 
 Decides which manager, which operation, which packages, and whether every option is known as
-harmless. The knowledge is data (`data/package_managers.yaml`). It must never take for a package
-what is a URL, a path, an archive, a repository or another package's alias.
+harmless. The knowledge is data (`data/package_managers.yaml`). It must never take a URL, a path, an
+archive, a repository or another package's alias for a package.
 """
 
 import posixpath
@@ -59,7 +59,7 @@ class Manager(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 class Item(msgspec.Struct, frozen=True, gc=False):
     """One package, or one file of requirements. `name` as rules compare it; `text` with its
-    version; `origin` says why it is neither."""
+    version; `origin` says where the code comes from if it is neither."""
 
     text: str
     name: str
@@ -69,7 +69,7 @@ class Item(msgspec.Struct, frozen=True, gc=False):
 
 @cache
 def managers() -> dict[str, Manager]:
-    """Every manager that is known, by its canonical name."""
+    """Return every known manager, by its canonical name."""
     return msgspec.convert(table("package_managers"), dict[str, Manager])
 
 
@@ -91,12 +91,12 @@ def _operation_names() -> dict[str, dict[str, str]]:
 
 
 def manager_named(word: str) -> str | None:
-    """Return the canonical name of a package manager's program, None where it is none."""
+    """Return the canonical name of a package manager's program; None if it isn't one."""
     return _by_program().get(word)
 
 
 def operation_named(manager: str, word: str) -> str | None:
-    """Return the canonical name of an operation, None where the table doesn't know it."""
+    """Return the canonical name of an operation; None if the table doesn't know it."""
     return _operation_names().get(manager, {}).get(word)
 
 
@@ -158,7 +158,7 @@ def _from_words(manager: str, words: Sequence[str], command: str, cwd: str) -> P
 
 
 def _split_operation(manager: str, words: Sequence[str]) -> tuple[str, Sequence[str], list[str]]:
-    """Operation (canonical where it is known), the words behind it, and the options before it."""
+    """Return the operation (canonical if known), the words after it, and the options before it."""
     at = 0
     while at < len(words) and words[at].startswith("-"):
         at += 1
@@ -177,8 +177,8 @@ def _split_operation(manager: str, words: Sequence[str]) -> tuple[str, Sequence[
 
 
 def rough_actions(command: str) -> list[Packages]:
-    """Every package operation that a text might run which couldn't be read: only for deny rules,
-    which then still apply."""
+    """Return every package operation that an unreadable text might run. Only deny rules use it, so
+    that they still apply."""
     found: list[Packages] = []
     for piece in re.split(r"[;&|()<>{}`$\r\n]+", command)[:500]:
         words = re.sub(r"['\"\\]", "", piece).split()[:500]
@@ -201,8 +201,8 @@ def agrees(action: Packages) -> bool:
 
 
 def risky_flags(action: Packages) -> list[str]:
-    """Return the options that aren't known as harmless, as they are shown. The manager is one that
-    is known."""
+    """Return the options that aren't known as harmless, as they are shown. The manager must be
+    known."""
     table = managers()[action.manager]
     found = []
     for flag in action.flags:
@@ -228,8 +228,8 @@ def risky_flags(action: Packages) -> list[str]:
 
 
 def items_of(action: Packages) -> list[Item]:
-    """Return the packages and files of requirements, one by one. `ValueError` (a whole why) where a
-    word can't be either."""
+    """Return the packages and files of requirements, one by one. Raise `ValueError` (a complete
+    reason) if a word can be neither."""
     table = managers()[action.manager]
     found = [_item(action.manager, table, name) for name in action.names]
     for flag in action.flags:
@@ -286,12 +286,13 @@ def _name(table: Manager, name: str) -> str:
 
 
 def fold_name(name: str) -> str:
-    """PEP 503: case and runs of `-`, `_` and `.` don't distinguish names."""
+    """Return a name in the form of PEP 503: case and runs of `-`, `_` and `.` don't distinguish
+    names."""
     return re.sub(r"[-_.]+", "-", name).lower()
 
 
 def folded_spec(manager: str, text: str) -> str:
-    """A name with its version as rules compare it: the name folded where the manager folds
+    """Return a name with its version as rules compare it: the name is folded if the manager folds
     names."""
     table = managers().get(manager)
     if table is None or not table.fold:

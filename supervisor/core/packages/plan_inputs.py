@@ -1,8 +1,9 @@
-"""What of a project a plan is made of: its manifest and lock, read as data and written anew.
+"""Inputs of a plan: a project's manifest and lock, read as data and rewritten.
 
-The files lie in a copy that an agent writes to. What asks an index for packages is taken over. All
-else is left out and named: scripts, configuration, other folders, repositories, archives. A plan's
-folder must never hold a line that wasn't understood here. Pure; every reader takes linear time.
+The files lie in a copy that an agent writes to. Entries that ask an index for packages are taken
+over. All else is left out and named: scripts, configuration, other folders, repositories, archives.
+A plan's folder must never hold a line that wasn't understood here. Pure; every reader takes linear
+time.
 """
 
 import itertools
@@ -51,9 +52,9 @@ MOST_NAMED = 20
 
 
 class PlanInputs(NamedTuple):
-    """`files` are what a plan's folder holds, by name. `default` is the address of the index that
-    the project's own files name, empty where none, `more` are further ones. `unknown` is what was
-    left out. `runs`: that can run code."""
+    """The inputs of a plan. `files` are the contents of the plan's folder, by name. `default` is
+    the address of the index that the project's own files name, empty if none; `more` are further
+    ones. `unknown` names what was left out. `runs` names what could run code."""
 
     files: dict[str, str] = {}
     default: str = ""
@@ -63,7 +64,7 @@ class PlanInputs(NamedTuple):
 
 
 class _Found:
-    """What is put together of one project."""
+    """The inputs collected from one project so far."""
 
     def __init__(self) -> None:
         self.files: dict[str, str] = {}
@@ -73,17 +74,17 @@ class _Found:
         self.runs = False
 
     def leave(self, what: str) -> None:
-        """Name what is left out, once, and only so many."""
+        """Record the name of something left out, once, and only up to a limit."""
         if len(self.unknown) < MOST_NAMED:
             self.unknown[shown(what)] = None
 
     def given(self) -> PlanInputs:
-        """Return all of it."""
+        """Return the collected inputs."""
         more, unknown = tuple(self.more), tuple(self.unknown)
         return PlanInputs(self.files, self.default, more, unknown, self.runs)
 
     def kept(self, table: object, is_known: Callable[[object], bool], of: str) -> dict[str, Any]:
-        """Return the entries of a table of dependencies that an index answers."""
+        """Return those entries of a table of dependencies that an index answers."""
         found = {}
         for name, wanted in _table(table).items():
             if is_known(wanted) and name.isprintable():
@@ -94,7 +95,7 @@ class _Found:
 
 
 def inputs(manager: str, files: Mapping[str, str]) -> PlanInputs:
-    """Return what a plan is made of. `files` are those of `SOURCES`, by name. `ValueError` where
+    """Return the inputs of a plan. `files` are those of `SOURCES`, by name. Raise `ValueError` if
     one can't be read."""
     found = _Found()
     for name, text in files.items():
@@ -108,8 +109,8 @@ def inputs(manager: str, files: Mapping[str, str]) -> PlanInputs:
 
 
 def has_members(manager: str, manifest: str) -> bool:
-    """Return whether a manifest takes folders below for parts of its own project, which then have
-    no lock file of their own; also where it can't be read."""
+    """Return whether a manifest includes folders below as parts of its own project, which then have
+    no lock file of their own; also True if it can't be read."""
     if len(manifest) > MOST_CHARS:
         return True
     try:
@@ -124,7 +125,7 @@ def has_members(manager: str, manifest: str) -> bool:
 
 
 def shown(text: str) -> str:
-    """Return a text of the copy's as a card may show it."""
+    """Return a text from the copy in a form that a card may show."""
     return text[:200].encode("ascii", "backslashreplace").decode()
 
 
@@ -230,8 +231,8 @@ def _leaves(value: object) -> Iterator[object]:
 def requirements(
     action: Packages, names: Iterable[str], files: Mapping[str, str | None]
 ) -> tuple[PlanInputs, tuple[str, ...]]:
-    """Return what a plan of pip's is made of, and the files that are still to be read. `files` are
-    the files of requirements that were read, by path, None where there is no such file."""
+    """Return the inputs of a pip plan, and the files that are still to be read. `files` are the
+    files of requirements that were read, by path; None if there is no such file."""
     found, lines, missing = _Found(), {"-r": [*names], "-c": []}, []
     waiting = [(kind, path) for flag in action.flags for kind, path in _file_of(flag)]
     seen = set()
@@ -256,8 +257,8 @@ def requirements(
 
 
 def _joined(text: str) -> Iterator[str]:
-    """Return the lines of a file of requirements, joined as pip joins them: a comment goes on on no
-    other line."""
+    """Return the lines of a file of requirements, joined as pip joins them: a comment never
+    continues on the next line."""
     begun: list[str] = []
     for line in text.splitlines():
         is_comment = line.lstrip().startswith("#")
@@ -278,7 +279,7 @@ def _file_of(flag: str) -> list[tuple[str, str]]:
 def _requirement(
     found: _Found, lines: list[str], kind: str, folder: str, line: str
 ) -> list[tuple[str, str]]:
-    """Take one line over, or name it; return the file that it includes."""
+    """Take one line over, or record that it is left out. Return the file that it includes."""
     words = list(itertools.takewhile(lambda word: not word.startswith("#"), line.split()))
     if not words:
         return []
@@ -309,8 +310,8 @@ def is_python_spec(text: object) -> bool:
 
 
 def installed(files: Iterable[str | None]) -> dict[str, str]:
-    """Return what an environment of Python's says that it holds, as files for a plan's folder:
-    names, versions and what they need of an index. `files` are the `METADATA` of its packages."""
+    """Return the packages that a Python environment holds, as files for a plan's folder: names,
+    versions and what they need from an index. `files` are the `METADATA` of its packages."""
     written = {}
     for text in files:
         head = (text or "")[:MOST_METADATA].partition("\n\n")[0]

@@ -1,8 +1,8 @@
 """Answers of package registries: what they say of one version.
 
 Sources: npm's registry API (package metadata), the Simple repository API in JSON (PEP 691, PEP
-700), cargo's sparse index and web API.
-Pure. What isn't said stays None; `ValueError` where an answer can't be read at all.
+700), cargo's sparse index and web API. Pure. Facts that an answer doesn't give stay None. Raise
+`ValueError` if it can't be read at all.
 """
 
 import contextlib
@@ -20,8 +20,8 @@ MOST_LICENCE = 200
 
 
 class RegistryFacts(NamedTuple):
-    """What a registry says of a version. `warning`: it was taken back, or is deprecated. `url`: of
-    its file. `integrity`: the hashes of its files, with blanks between."""
+    """A registry's facts about a version. `warning`: it was taken back, or is deprecated. `url`:
+    the address of its file. `integrity`: the hashes of its files, separated by blanks."""
 
     published_at: float | None = None
     size: int | None = None
@@ -33,7 +33,7 @@ class RegistryFacts(NamedTuple):
 
 
 def address(kind: str, index: str, name: str, version: str) -> str:
-    """Return the URL that tells about a package; empty where there is none for this index."""
+    """Return the URL that describes a package; empty if there is none for this index."""
     base = index.rstrip("/") + "/"
     match kind:
         case "npm":
@@ -47,12 +47,12 @@ def address(kind: str, index: str, name: str, version: str) -> str:
 
 
 def crates_config_address(index: str) -> str:
-    """Return where an index of crates says how it is used."""
+    """Return the address of a crates index's configuration."""
     return urljoin(index.removeprefix("sparse+").rstrip("/") + "/", "config.json")
 
 
 def crates_config(body: bytes) -> tuple[str, str]:
-    """Return the web API of an index of crates and where its files lie, empty where it names none
+    """Return the web API of a crates index and the place of its files, empty if it names none
     (cargo's manual, index format)."""
     try:
         data = json.loads(body)
@@ -62,7 +62,8 @@ def crates_config(body: bytes) -> tuple[str, str]:
 
 
 def facts(kind: str, body: bytes, versions: Iterable[str]) -> dict[str, RegistryFacts]:
-    """Return what an answer says of these versions. `ValueError` where it isn't one."""
+    """Return the facts that an answer gives about these versions. Raise `ValueError` if it isn't an
+    answer."""
     found = {}
     try:
         data = json.loads(body)
@@ -75,7 +76,7 @@ def facts(kind: str, body: bytes, versions: Iterable[str]) -> dict[str, Registry
 
 
 def _whole(found: RegistryFacts) -> RegistryFacts:
-    """Return what an answer says as far as it is what it should be: it is stored and shown."""
+    """Return those facts of an answer that have the right type: they are stored and shown."""
     size, licence = found.size, found.licence
     is_size = type(size) is int and 0 <= size < 2**53
     is_licence = isinstance(licence, str) and len(licence) <= MOST_LICENCE
@@ -87,7 +88,8 @@ def _whole(found: RegistryFacts) -> RegistryFacts:
 
 
 def file_hosts(body: bytes, index: str) -> set[tuple[str, int]]:
-    """Return the hosts that files of a Simple API page lie at. `ValueError` as `facts`."""
+    """Return the hosts that hold the files of a Simple API page. Raise `ValueError` as `facts`
+    does."""
     try:
         urls = [urljoin(index, one["url"]) for one in json.loads(body)["files"]]
     except (KeyError, TypeError, AttributeError, RecursionError) as error:
@@ -96,7 +98,7 @@ def file_hosts(body: bytes, index: str) -> set[tuple[str, int]]:
 
 
 def host_of(url: str) -> tuple[str, int] | None:
-    """Return host and port of a web address, None where it is none."""
+    """Return host and port of a web address; None if it isn't one."""
     try:
         parts = urlsplit(url)
         port = parts.port or {"http": 80, "https": 443}.get(parts.scheme)
@@ -128,7 +130,7 @@ def _npm(data: dict[str, Any], version: str) -> RegistryFacts:
 
 
 def _pypi(data: dict[str, Any], version: str) -> RegistryFacts:
-    """Of the files of this version: their names say it (PEP 427, PEP 625)."""
+    """Return the files of this version: their names give the version (PEP 427, PEP 625)."""
     files = [one for one in data["files"] if _is_of(one["filename"], version)]
     if not files:
         return RegistryFacts()

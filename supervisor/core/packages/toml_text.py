@@ -1,7 +1,7 @@
-"""TOML of manifests and lock files: read within bounds, written anew.
+"""TOML of manifests and lock files: read within bounds, and rewritten.
 
-The reader of the standard library takes time with the square of a key's parts, so a line may have
-only so many. The writer knows what manifests hold: no dates, no control characters. Pure.
+The standard library's reader takes time quadratic in the number of a key's parts, so a line may
+have only so many. The writer knows what manifests hold: no dates, no control characters. Pure.
 """
 
 import json
@@ -13,7 +13,7 @@ MOST_DOTS = 300
 
 
 def read_toml(text: str) -> dict[str, Any]:
-    """Return a document. `ValueError` where it is none, or more than is read."""
+    """Return a document. Raise `ValueError` if it isn't TOML, or exceeds the limits."""
     if len(text) > MOST_CHARS:
         raise ValueError(f"TOML of more than {MOST_CHARS} characters isn't read")
     if any(line.count(".") > MOST_DOTS for line in text.split("\n")):
@@ -22,8 +22,8 @@ def read_toml(text: str) -> dict[str, Any]:
 
 
 def toml(data: dict[str, Any], path: tuple[str, ...] = ()) -> str:
-    """Return a table as TOML; `path` are the keys above it. `ValueError` for what this doesn't
-    write, such as a date."""
+    """Return a table as TOML; `path` are the keys above it. Raise `ValueError` for a value that
+    this doesn't write, such as a date."""
     tables = {name: one for name, one in data.items() if isinstance(one, dict)}
     plain = [f"{_key(name)} = {_value(data[name])}\n" for name in data if name not in tables]
     for name, table in tables.items():
