@@ -1,10 +1,10 @@
 """Table of rule categories, and the questions asked about a rule of any category.
 
-A category is added here: its object (`category`), in a module of its own beside its judge.
-INVARIANT: where `contains(outer, inner)` holds and `outer` is always in force, taking `inner` away
-changes no decision. The functions of the categories follow the two ways to match of each judge:
-*covers* (narrow) for allow, *touches* (broad) for ask and deny; a stricter outer rule must touch
-whatever the inner one covers.
+To add a category, add its object (`category`) here, in a module of its own beside its judge.
+INVARIANT: if `contains(outer, inner)` holds and `outer` is always in force, removing `inner`
+changes no decision. The functions of the categories follow the two ways in which each judge
+matches: *covers* (narrow) for allow, *touches* (broad) for ask and deny; a stricter outer rule must
+touch whatever the inner one covers.
 """
 
 from collections.abc import Callable, Hashable, Iterator
@@ -26,9 +26,8 @@ _CONTEXT = Context(0.0, WORKSPACE, None, frozenset(), frozenset({"origin"}), Non
 
 @cache
 def rule_category(category: Category) -> RuleCategory:
-    """Return a category's object, imported at its first use; `PolicyError` for a category without
-    rules.
-    """
+    """Return a category's object, imported at its first use. Raise `PolicyError` for a category
+    without rules."""
     match category:
         case "exec":
             from supervisor.core.policy.exec_category import CATEGORY as EXEC
@@ -69,7 +68,7 @@ def contains(outer: AnyRule, inner: AnyRule, protected_by: ProtectedBy) -> bool:
     """Return whether `outer`, while in force, makes `inner` redundant. False for an `outer` that is
     less strict.
 
-    A rule that spells a protected name out lifts something.
+    A rule that spells out a protected name lifts its protection.
     """
     if (
         outer.rule.category != inner.rule.category
@@ -85,17 +84,17 @@ def contains(outer: AnyRule, inner: AnyRule, protected_by: ProtectedBy) -> bool:
 
 
 def own_key(rule: AnyRule) -> Hashable:
-    """Return a rule's key among possible containers: the most telling literal text in it.
+    """Return a rule's key among possible containers: its most selective literal text.
 
-    INVARIANT: where a rule contains another, its key is among the other's `keys_above`.
+    INVARIANT: if another rule contains this one, that rule's key is among this rule's `keys_above`.
     """
     category = rule.rule.category
     return category, rule_category(category).key(rule.pattern)
 
 
 def keys_above(rule: AnyRule) -> Iterator[Hashable]:
-    """The keys of every rule that could contain this one, each once or more: an index, so that a
-    thousand rules are compared in a moment."""
+    """Return the keys of every rule that could contain this one, each once or more: an index, so
+    that a thousand rules are compared in a moment."""
     category = rule.rule.category
     yield from ((category, key) for key in rule_category(category).keys_above(rule.pattern))
 
@@ -104,7 +103,7 @@ def keys_above(rule: AnyRule) -> Iterator[Hashable]:
 
 
 def never(rule: AnyRule, protected_by: ProtectedBy, mode: Mode) -> Remark | None:
-    """Return why the rule can never match; None where that is unknown.
+    """Return why the rule can never match; None if no reason is known.
 
     `mode` is the category's mode.
     """
@@ -116,7 +115,7 @@ def never(rule: AnyRule, protected_by: ProtectedBy, mode: Mode) -> Remark | None
 
 
 def wide(rule: AnyRule) -> Remark | None:
-    """Return what an allow rule lets through beyond its words, or None."""
+    """Return what an allow rule lets through beyond its words; None if nothing."""
     return None if rule.is_broad else rule_category(rule.rule.category).wide(rule.pattern)
 
 
@@ -149,8 +148,8 @@ def failing(rule: Rule) -> Iterator[tuple[str, bool]]:
 def _seen(
     category: Category, canonical: Callable[[Action], Any], example: str
 ) -> tuple[Any, Context]:
-    """An example as the judge of its category sees it, where the remote that it names is one
-    that is configured."""
+    """Return an example as its category's judge sees it, with the remote that it names
+    configured."""
     action = rule_category(category).example(example)
     remote = action.remote if isinstance(action, Git) else None
     context = _CONTEXT._replace(remotes=frozenset({"origin", remote})) if remote else _CONTEXT

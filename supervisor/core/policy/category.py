@@ -41,9 +41,10 @@ SPELLED_OUT, ONE_WILDCARD, WHOLE_TREE = 2, 3, 6
 
 
 class Option(NamedTuple):
-    """A rule that may be learned, once at least `least` different `evidence` was approved for it.
+    """A rule that may be learned, once at least `least` different pieces of `evidence` were
+    approved for it.
 
-    Empty evidence: each approved request counts for itself.
+    With empty evidence, each approved request counts for itself.
     """
 
     rule: str
@@ -53,7 +54,7 @@ class Option(NamedTuple):
 
 
 def exact(candidates: Iterator[Candidate]) -> Iterator[Option]:
-    """Learn nothing but the exact candidate, and that from two approvals."""
+    """Return an option that learns only the exact candidate, from two approvals."""
     yield from (Option(one.rule, SPELLED_OUT, 2) for one in candidates if one.label == "exact")
 
 
@@ -83,11 +84,11 @@ MOST_PARTS = 200
 
 
 class RuleLook(NamedTuple):
-    """One rule's answer on one part. `why` is one line: what covers it, what differs, or what stops
-    it.
+    """One rule's answer about one part. `why` is one line: what covers it, what differs, or what
+    stops it.
 
     `fits` ignores the rule's time limit, its exceptions, and what no rule lifts. `stopped` says why
-    a rule that fits (or would, were it not bare) doesn't count.
+    a rule that fits (or would, if it weren't bare) doesn't count.
     """
 
     fits: bool
@@ -102,7 +103,7 @@ class RuleLook(NamedTuple):
 
 
 def excepted(exception: str) -> RuleLook:
-    """Return the look of a rule that fits but for one of its exceptions."""
+    """Return the look of a rule that would fit without one of its exceptions."""
     return RuleLook(
         True, f"fits, but its exception `{exception}` takes this out", stopped="excepted"
     )
@@ -117,7 +118,7 @@ class Topic(NamedTuple):
     """A part of an action that is judged on its own, as a category's reader names it. `is_free`: it
     needs no rule.
 
-    `alone` is the part as an action of its own: rules for it are suggested from that.
+    `alone` is the part as an action of its own: rules for it are suggested from that action.
     """
 
     kind: str
@@ -129,11 +130,11 @@ class Topic(NamedTuple):
 
 
 class Reading(NamedTuple):
-    """An action as its judge read it, part by part; without topics where it can't be read.
+    """An action as its judge read it, part by part; without topics if it can't be read.
 
-    `look` returns what a rule of the category says of the topic at this position. `forced`: what no
-    rule lifts of the whole action. `left_out`: how many topics there are beyond `MOST_PARTS`, which
-    are no topics here.
+    `look` returns what a rule of the category says about the topic at this position. `forced`: what
+    no rule lifts for the whole action. `left_out`: how many more topics there are beyond
+    `MOST_PARTS`.
     """
 
     facts: Sequence[tuple[str, str]] = ()
@@ -149,8 +150,9 @@ def look_at[Pattern](
     how: str,
     missing: Callable[[Pattern, Any, bool], RuleLook],
 ) -> RuleLook:
-    """Return what a rule says of one part, as the judge compares them. `how` it covers it, where it
-    does; else `missing` tells what differs, for an allow rule or a stricter one."""
+    """Return what a rule says about one part, by the judge's own comparison. `how` says how the
+    rule covers it; `missing` tells what differs if it doesn't, for an allow rule or a stricter one.
+    """
     if not (part.is_touched if rule.is_broad else part.is_covered)(rule.pattern):
         return missing(rule.pattern, part, rule.is_broad)
     exception = rule.exception_for(part)
@@ -191,5 +193,5 @@ class RuleCategory(NamedTuple):
 
 
 def like(what: str, text: str) -> str:
-    """Describe what a word of a pattern is about: one thing, or all that are like it."""
+    """Describe what a word of a pattern stands for: one thing, or all similar things."""
     return f"every {what} like {text}" if "*" in text else f"the {what} {text}"

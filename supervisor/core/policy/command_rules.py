@@ -1,8 +1,8 @@
 """Verdict on a command line: applies a policy's exec rules.
 
-Knows which rules are in force, which are bare, and the words of the verdict; `exec_rules` judges
-the commands themselves. It is imported with the first exec rule or command, and tree-sitter with
-the first command, so that nobody else pays for them.
+Knows which rules are in force and which are bare, and words the verdict; `exec_rules` judges the
+commands themselves. It is imported with the first exec rule or command, and tree-sitter with the
+first command, so that other users don't pay for them.
 """
 
 from collections.abc import Sequence
@@ -30,7 +30,7 @@ GUARD_RAIL = "an exec deny rule is a guard-rail: what a command can reach is dec
 
 
 def check_pattern(pattern: str, effect: Effect) -> str:
-    """Raise `PolicyError` where the pattern can't be one; a warning where it never matches."""
+    """Raise `PolicyError` if the pattern isn't valid; return a warning if it never matches."""
     if compile_pattern(pattern).is_bare and effect == "allow":
         return f"`exec({pattern})` is bare, so it allows nothing: name the commands"
     return ""
@@ -55,7 +55,7 @@ class CommandJudge(Judge[_Seen]):
 
     @staticmethod
     def canonical(action: Action) -> _Seen:
-        """An `Exec` action, parsed."""
+        """Return an `Exec` action, parsed."""
         assert isinstance(action, Exec)
         return _Seen(action, read_line(action.command))
 
@@ -71,9 +71,8 @@ class CommandJudge(Judge[_Seen]):
         return self._judgement(self.canonical(action), context)
 
     def restrictions(self, action: Exec, context: Context) -> Verdict:
-        """Return the verdict of deny and ask rules on the command line; allow where none matches,
-        whatever the mode.
-        """
+        """Return the verdict of deny and ask rules on the command line; allow if none matches,
+        whatever the mode."""
         judgement = self.judgement(action, context)
         if judgement.decision in ("deny", "ask"):
             return self._verdict(judgement, "deny")
@@ -92,8 +91,8 @@ class CommandJudge(Judge[_Seen]):
         )
 
     def in_force(self, context: Context) -> tuple[Sequence[Rule], dict[Effect, Rules[int]]]:
-        """All rules, and those in force, compiled, by their index; compiled again only where
-        which are in force has changed."""
+        """Return all rules, and those in force, compiled, by their index. They are compiled again
+        only if the set in force has changed."""
         idle = _NONE
         if self._limited:
             idle = frozenset([i for i in self._limited if not context.is_active(self._rules[i])])
@@ -140,7 +139,8 @@ class CommandJudge(Judge[_Seen]):
 
     @staticmethod
     def _why(judgement: Judgement[int], rules: Sequence[Rule]) -> str:
-        """Return the judge's own words, with the rule's why behind them; empty: the usual words."""
+        """Return the judge's own words, followed by the rule's reason; empty: use the standard
+        words."""
         if judgement.decision == "allow" or not judgement.why:
             return ""
         lead = min(rules, key=lambda rule: (rule.text, rule.id))
@@ -152,9 +152,9 @@ class CommandJudge(Judge[_Seen]):
 
 
 def _contained(judgement: Judgement[int], context: Context) -> Verdict:
-    """Return the verdict on a command that no rule is about: it runs where it can change nothing
-    outside. INVARIANT: one that can't be read whole is asked, for deny and ask rules haven't seen
-    all of it."""
+    """Return the verdict on a command that no rule is about: it runs if it can't change anything
+    outside. INVARIANT: a command that can't be read whole is asked, because deny and ask rules
+    haven't seen all of it."""
     if judgement.unread:
         return Verdict("ask", f"no rule may allow {judgement.unread}; exec asks", sticky=True)
     if not context.is_contained:

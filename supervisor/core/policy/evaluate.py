@@ -48,11 +48,11 @@ def evaluate(
     3).
 
     `now` is in seconds since the epoch. `workspace` is the folder that commands run in.
-    `forbidden_endpoints` are Gatehouse's own listeners as (address, port), port 0 for all;
-    addresses of the machine's own interfaces belong there too. `configured_remotes` are the git
-    remotes that the host's repository knows, by name or URL; None means only `origin`. `uses`
-    says how often each rule with a limit matched so far, by rule id; None: nobody counts, so
-    they allow nothing. `disputed` and `is_contained`: see `Context`.
+    `forbidden_endpoints` are Gatehouse's own listeners as (address, port), port 0 for all; they
+    should include the addresses of the machine's own interfaces. `configured_remotes` are the git
+    remotes that the host's repository knows, by name or URL; None means only `origin`. `uses` says
+    how often each rule with a limit has matched so far, by rule id; None means that nobody counts,
+    so such rules allow nothing. `disputed` and `is_contained`: see `Context`.
     """
     remotes = ORIGIN if configured_remotes is None else configured_remotes
     context = Context(
@@ -86,10 +86,9 @@ def evaluate_in(policy: Policy, action: Action, context: Context) -> Verdict:
 
 
 def evaluate_program(policy: Policy, action: Exec, context: Context) -> Verdict:
-    """Return the verdict of deny and ask rules for commands on a program about to be executed;
-    allow where none matches. The mode doesn't apply: it judged what started the program. Never
-    raises.
-    """
+    """Return the verdict of deny and ask exec rules on a program about to be executed; allow if
+    none matches. The mode doesn't apply: it judged the command that started the program. Never
+    raises."""
     try:
         if policy.is_deny_all:
             return Verdict("deny", NOTHING_IN_FORCE, by_policy=False)
@@ -125,7 +124,8 @@ def _with_acts(policy: Policy, action: Exec, context: Context, verdict: Verdict)
 def _as_command(
     policy: Policy, action: Git | Packages, context: Context, verdict: Verdict
 ) -> Verdict:
-    """Return the stricter of an act's verdict and what deny and ask rules say of its command."""
+    """Return the stricter of two verdicts: an act's own, and that of deny and ask rules on its
+    command."""
     line = Exec(command=action.command or "", cwd=action.cwd)
     by_exec = policy.verdict("exec", line, context)
     holds = by_exec.decision == "deny" or (by_exec.decision == "ask" and by_exec.rule is not None)
@@ -134,7 +134,7 @@ def _as_command(
 
 def evaluate_reaching(policy: Policy, action: Network, context: Context) -> Verdict | None:
     """Return the allow of a connection together with the addresses that it goes to
-    (`Policy.reaching`), None where each wants a verdict of its own."""
+    (`Policy.reaching`); None if each needs a verdict of its own."""
     try:
         return (
             None if policy.is_deny_all or not action.resolved else policy.reaching(action, context)
@@ -153,7 +153,7 @@ def names_addresses(
     policy: Policy, action: Network, *, now: float, session_id: str | None = None
 ) -> bool:
     """Return whether rules name every private address that the action goes to, so that it may be
-    dialled though private."""
+    dialled although it is private."""
     from supervisor.core.policy.network_rules import NetworkJudge
 
     judge = policy.judge_for("network")

@@ -1,7 +1,7 @@
 """Exec rules as a category: faults, width, and rules from a command.
 
-How a rule is matched is known by `command_rules` and `exec_rules`, which of two covers the other by
-`exec_containment`.
+`command_rules` and `exec_rules` know how a rule is matched; `exec_containment` knows whether one
+rule covers another.
 """
 
 import fnmatch
@@ -118,8 +118,7 @@ def _runners() -> dict[tuple[str, ...], str]:
 
 
 def runs_anything(pattern: ExecPattern) -> Remark | None:
-    """Return what a wildcard in a program's place lets run; None where it stands for an
-    argument."""
+    """Return what a wildcard in a program's place lets run; None if it stands for an argument."""
     words = pattern.words
     if pattern.is_bare:
         return None
@@ -151,8 +150,8 @@ def runs_anything(pattern: ExecPattern) -> Remark | None:
 
 
 def _crosses_folders(pattern: ExecPattern) -> Remark | None:
-    """A `*` after the start of a name crosses `/`, so it reaches into other folders. After a folder
-    it stays below that."""
+    """Return whether a `*` after the start of a name reaches into other folders, because it crosses
+    `/`. After a folder it stays below that folder."""
     name = basename(pattern.words[0].literal or "")
     if name in table("wide_rules")["not_paths"]:
         return None
@@ -209,12 +208,12 @@ def _candidates(action: Exec, workspace: str) -> Iterator[Candidate]:
 
 
 def exec_options(words: tuple[Word, ...]) -> tuple[Option, ...]:
-    """Return rules that may be learned from an uncovered command; none where only its very words
+    """Return rules that may be learned from an uncovered command; none if only its exact words
     would do.
 
-    Two things may be spelled out, once they were approved twice: a program or a script of the
-    workspace, and a look at a server of the sandbox's own. Nothing else is offered verbatim: what a
-    person approved once, in its place, is not what they would approve always.
+    Two things may be spelled out after two approvals: a program or script of the workspace, and a
+    read-only request to a server of the sandbox's own. Nothing else is offered verbatim: approving
+    something once, in its place, doesn't mean approving it always.
     """
     name = program_name(words[0].text)
     if name is not None:
@@ -231,8 +230,8 @@ def _rule(words: Sequence[Word], *tail: str) -> str:
 
 
 def _harmless(words: tuple[Word, ...]) -> Iterator[Option]:
-    """Program and verb with a last `*`; where the verb is a name that the project gave (`npm run
-    NAME`), also without."""
+    """Return program and verb with a last `*`; also without it, if the verb is a name that the
+    project gave (`npm run NAME`)."""
     verb, fixed = fixed_words(words)
     if "?" in verb:
         yield Option(_rule(fixed), SPELLED_OUT)
@@ -244,7 +243,8 @@ def _harmless(words: tuple[Word, ...]) -> Iterator[Option]:
 
 
 def _fed(words: tuple[Word, ...]) -> Iterator[Option]:
-    """`xargs wc *`: the command that it runs is judged as if it stood alone."""
+    """Yield rules for a line such as `xargs wc *`: the command that it runs is judged as if it
+    stood alone."""
     unwrapped = unwrap(words) if words[0].text == "xargs" else None
     for payload in unwrapped.payloads if unwrapped else ():
         for option in _harmless(payload.words):
@@ -270,13 +270,14 @@ def _spelled(words: tuple[Word, ...]) -> Iterator[Option]:
 
 
 def _is_in_workspace(path: str) -> bool:
-    """Return whether a relative path stays below where it is used; where that is, the engine
-    knows."""
+    """Return whether a relative path stays below the folder in which it is used; the engine knows
+    which folder that is."""
     return bool(path) and path[0] not in "/~" and ".." not in posixpath.normpath(path).split("/")
 
 
 def _is_own_server(words: Sequence[Word]) -> bool:
-    """`curl` of a loopback address, with nothing that writes, sends or follows."""
+    """Return whether the command is a `curl` of a loopback address, with no option that writes,
+    sends or follows."""
     if words[0].text != "curl" or len(words) < 2:
         return False
     return all(_LOOPBACK_URL.match(word.text) or _CURL_FLAGS.match(word.text) for word in words[1:])

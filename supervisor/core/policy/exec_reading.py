@@ -1,9 +1,8 @@
 """Explain a command line: its commands, their origin, and where rules miss.
 
-Decides nothing. `Trace` runs the judge of `exec_rules` and writes down which commands were found,
-how, and which rules matched each; `exec_patterns` is asked word by word whether words are covered
-or meant. A verdict doesn't pay for it. INVARIANT: nothing here changes what
-the judge answers.
+Decides nothing. `Trace` runs the judge of `exec_rules` and records which commands were found, how,
+and which rules matched each; `exec_patterns` is asked word by word whether words are covered or
+meant. Verdicts don't pay for this. INVARIANT: nothing here changes the judge's answer.
 """
 
 import posixpath
@@ -62,12 +61,12 @@ class JudgedCommand[K: Hashable]:
     """One judged command.
 
     `via`: how it was reached, outermost first. `here`: every folder that it may run in. `forms`:
-    the words as allow rules compare them, none where they can't tell what the name means;
-    `inside`: the positions of words that are judged as a payload. `unwrapped`: what it runs in
-    turn. `is_judged` is False for a `cd` that needs no rule; `needs_rule` for a wrapper that is
-    no more than its payload too. `covering`: the allow rules that cover it; `against`: the deny
-    and ask rules that name it, each with the words that it names. `problems`: what of it no rule
-    may allow.
+    the words as allow rules compare them; none if the meaning of the name can't be told. `inside`:
+    the positions of words that are judged as a payload. `unwrapped`: the command that it runs.
+    `is_judged` is False for a `cd` that needs no rule. `needs_rule` is True for a wrapper that
+    needs a rule besides its payload's. `covering`: the allow rules that cover it. `against`: the
+    deny and ask rules that name it, each with the words that it names. `problems`: the parts of it
+    that no rule may allow.
     """
 
     def __init__(self, words: tuple[Word, ...], via: tuple[str, ...], here: frozenset[str]) -> None:
@@ -83,7 +82,7 @@ class JudgedCommand[K: Hashable]:
 
 
 class Trace[K: Hashable](LineJudge[K]):
-    """A judge that keeps its steps.
+    """A judge that records its steps.
 
     `problems_of_line` and `against_line` concern the line and no single command; a bare rule has no
     words there.
@@ -108,7 +107,7 @@ class Trace[K: Hashable](LineJudge[K]):
         self._contexts = contexts(text)
 
     def judge(self) -> Judgement[K]:
-        """Return the judgement; afterwards the steps tell how it came to be."""
+        """Return the judgement; afterwards the steps show how it was reached."""
         found = super().judge()
         # A bare rule speaks of every command; others that are in no step match somewhere in a text
         # that can't be read.
@@ -120,7 +119,7 @@ class Trace[K: Hashable](LineJudge[K]):
         return found
 
     def by_key(self, key: K) -> Sequence[int]:
-        """Return the steps that a rule covers or is about."""
+        """Return the steps that a rule covers or applies to."""
         if not self._by_key:
             for at, step in enumerate(self.steps):
                 for one in (*step.covering, *step.against):
@@ -166,7 +165,7 @@ class Trace[K: Hashable](LineJudge[K]):
 
     @contextmanager
     def _inside(self, label: str, text: str | None) -> Iterator[None]:
-        """Within a payload: remember how its commands are reached, and in which text they stand."""
+        """Within a payload, record how its commands are reached, and in which text they stand."""
         kept = self._at, self._via, self._contexts
         self._via = (*(self.steps[self._at].via if self._at >= 0 else ()), label)
         self._contexts = contexts(text) if text is not None else {}
@@ -186,7 +185,7 @@ class Trace[K: Hashable](LineJudge[K]):
             target.append(what)
 
     def _blamed(self) -> list[str]:
-        """Return the list of problems, of a step or the line, that a new problem belongs to."""
+        """Return the list of problems, of a step or of the line, to which a new problem belongs."""
         return self.steps[self._at].problems if self._at >= 0 else self.problems_of_line
 
     def wrapped(
@@ -251,8 +250,8 @@ def read(judge: CommandJudge, _: Sequence[Rule], action: Exec, context: Context)
 
 
 class ExecReading:
-    """A command line as it was understood, command by command; as one whole where no command is
-    found in it."""
+    """A command line as it was understood, command by command; as one whole if it has no
+    command."""
 
     def __init__(self, judge: CommandJudge, action: Exec, context: Context) -> None:
         self.action, self.context = action, context
@@ -340,7 +339,7 @@ class ExecReading:
     # -- what a rule says
 
     def look(self, rule: Rule, at: int) -> RuleLook:
-        """Return what a rule says of one command."""
+        """Return what a rule says about one command."""
         known = self.known.get(id(rule))
         if known is None:
             known = self.known[id(rule)] = self._known(rule)
@@ -356,7 +355,7 @@ class ExecReading:
         return self._missing(rule.effect, known.pattern, at)
 
     def _known(self, rule: Rule) -> "_Known":
-        """Return the facts of a rule that need no command."""
+        """Return the facts about a rule that don't depend on a command."""
         pattern = compile_pattern(rule.pattern)
         said = {
             at: RuleLook(True, text)
@@ -375,7 +374,7 @@ class ExecReading:
         )
 
     def _said(self, watch: Trace[int], rule: Rule, key: int) -> Iterator[tuple[int, str]]:
-        """Return the commands that a rule matches, by a trace, each with the answer."""
+        """Return the commands that a rule matches in a trace, each with the answer."""
         if rule.effect == "allow":
             for at in self._at(watch, key):
                 yield at, f"covers `{self.topics[at].text}`"
@@ -400,8 +399,8 @@ class ExecReading:
     def _tried(
         self, rule: Rule, pattern: ExecPattern, exceptions: tuple[str, ...]
     ) -> list[tuple[int, str]]:
-        """Return the same for the rule alone, as if in force, with only these exceptions. Nothing
-        where that would take too long."""
+        """Return the same for the rule alone, as if in force, with only these exceptions. Return
+        nothing if that would take too long."""
         name = pattern.words[0].literal
         self.budget -= len(self.steps) + 1
         if self.budget < 0 or (
@@ -414,7 +413,7 @@ class ExecReading:
         return list(self._said(watch, rule, 0))
 
     def _taking(self, rule: Rule, pattern: ExecPattern, at: int) -> str:
-        """Return the exception that takes a command out of a rule; the first, where only several
+        """Return the exception that excludes a command from a rule; the first one, if only several
         together do."""
         for one in rule.exceptions:
             if at not in dict(self._tried(rule, pattern, (one,))):
@@ -424,8 +423,8 @@ class ExecReading:
     # -- why a rule doesn't
 
     def _missing(self, effect: Effect, pattern: ExecPattern, at: int) -> RuleLook:
-        """Return why a rule about the same program says nothing of a command; found once for all
-        commands that are alike."""
+        """Return why a rule about the same program says nothing about a command; computed once for
+        all similar commands."""
         alike = self.alike[at]
         if alike >= MOST_ALIKE:
             return miss("doesn't match it", NEAR)
@@ -461,8 +460,8 @@ class ExecReading:
 
 
 class _Known(NamedTuple):
-    """A rule's pattern, its program (None: any), the commands that it matches (among the others, or
-    alone, in force and without exceptions), and the answer for other programs."""
+    """Facts about a rule: its pattern, its program (None: any), the commands that it matches (among
+    the others, or alone, in force and without exceptions), and the answer for other programs."""
 
     pattern: ExecPattern
     name: str | None
@@ -474,7 +473,7 @@ class _Known(NamedTuple):
 
 
 class View(NamedTuple):
-    """A command as allow rules compare it, with facts about its words: positions, see
+    """A command as allow rules compare it, with positions of words that need care: see
     `exec_patterns.covers`."""
 
     words: tuple[Word, ...]
@@ -487,8 +486,8 @@ class View(NamedTuple):
         return covers(pattern, self.words, self.inside, opaque=self.opaque, outside=self.outside)
 
     def starts_covered(self, pattern: ExecPattern, count: int) -> bool:
-        """Return whether its first words are covered, however it goes on: once they aren't, more
-        aren't either."""
+        """Return whether its first words are covered, however it continues: if they aren't, longer
+        starts aren't either."""
         has_tail = pattern.has_tail and count > len(pattern.words)
         stays = has_tail and pattern.stays_inside
         start = replace(pattern, words=pattern.words[:count], has_tail=has_tail, stays_inside=stays)
@@ -497,7 +496,7 @@ class View(NamedTuple):
 
 
 def cover_miss(pattern: ExecPattern, view: View) -> RuleLook:
-    """Return the first word by which an allow rule misses a command. `covers` is asked; nothing is
+    """Return the first word by which an allow rule misses a command. `covers` decides; nothing is
     compared here."""
     if view.is_covered(pattern):
         return RuleLook(
@@ -565,7 +564,7 @@ def _other_word(wanted: PatternWord | None, word: Word, at: int, *, is_opaque: b
 
 
 def touch_miss(pattern: ExecPattern, words: tuple[Word, ...]) -> RuleLook:
-    """Return why a deny or ask rule isn't about a command."""
+    """Return why a deny or ask rule doesn't apply to a command."""
     name = replace(pattern, words=pattern.words[:1], has_tail=True, stays_inside=False)
     if not touches(name, words[:1]):
         return other_program(pattern.words[0])
@@ -586,8 +585,8 @@ def touch_miss(pattern: ExecPattern, words: tuple[Word, ...]) -> RuleLook:
 
 
 def _forced(problems: Sequence[str]) -> list[Forced]:
-    """Return what no rule may allow. Both readers of a line may have met the same; the one with a
-    place is kept."""
+    """Return what no rule may allow. If both readers of a line found the same problem, the one with
+    a place is kept."""
     return [
         Forced("ask", f"no rule may allow {what}")
         for what in problems
@@ -596,12 +595,13 @@ def _forced(problems: Sequence[str]) -> list[Forced]:
 
 
 def _line(words: Sequence[Word]) -> str:
-    """Write a command as a rule would spell it, with marks for what isn't known before it runs."""
+    """Write a command as a rule would spell it, with marks for words that aren't known before it
+    runs."""
     return " ".join(quote(word.text) if word.is_literal else _written(word) for word in words)
 
 
 def _written(word: Word) -> str:
-    """A word as it stands in the line."""
+    """Return a word as it stands in the line."""
     return from_bytes_text(word.raw) or word.text
 
 
@@ -617,7 +617,7 @@ def _cut(text: str, most: int = MOST_CHARS) -> str:
 
 
 def _relative(place: str, workspace: str) -> str | None:
-    """A folder as it is from the workspace's root; None where it isn't below."""
+    """Return a folder relative to the workspace's root; None if it isn't below it."""
     root = posixpath.normpath(workspace)
     if place == root:
         return "the workspace's root"
@@ -625,7 +625,7 @@ def _relative(place: str, workspace: str) -> str | None:
 
 
 def _places(places: frozenset[str], workspace: str) -> str:
-    """Every folder that a command may run in, in words."""
+    """Return every folder that a command may run in, in words."""
     inside = sorted(
         folder for place in places if (folder := _relative(place, workspace)) is not None
     )

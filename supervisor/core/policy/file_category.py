@@ -1,6 +1,6 @@
 """Path rules as a category: containment, faults, width, examples and candidates.
 
-How a rule is matched is known by `file_rules`.
+`file_rules` knows how a rule is matched.
 """
 
 import posixpath
@@ -66,8 +66,8 @@ def _contains(outer: AnyRule, inner: AnyRule, protected_by: ProtectedBy) -> bool
 
 
 def _never(glob: Glob, protected_by: ProtectedBy, _: Mode) -> Remark | None:
-    """A wildcard reaches no protected name, so a rule all of whose paths have one allows
-    nothing."""
+    """Return why a rule never matches. A wildcard reaches no protected name, so a rule whose paths
+    all contain one allows nothing."""
     if glob.literal is not None:
         return None
     literals = [found for one in glob.text.split("/") if (found := Glob(one).literal)]
@@ -247,7 +247,7 @@ def _miss(rule: Rule, path: WorkspacePath) -> RuleLook:
 
 
 def _difference(pattern: str, path: str) -> RuleLook:
-    """Return the first place where a glob and a path part; only called where they do."""
+    """Return the first place where a glob and a path differ; only called if they do."""
     wanted, given = pattern.split("/"), path.split("/")
     for at, segment in enumerate(wanted):
         if segment == "**":
@@ -269,7 +269,7 @@ def _difference(pattern: str, path: str) -> RuleLook:
 
 
 def _too_deep(wanted: Sequence[str], given: Sequence[str]) -> RuleLook:
-    """Every segment of the pattern fits, and the path goes on."""
+    """Explain that every segment of the pattern fits, but the path is longer."""
     folder = "/".join(given[: len(wanted)])
     if wanted[-1].strip("*"):
         return miss(
@@ -281,7 +281,7 @@ def _too_deep(wanted: Sequence[str], given: Sequence[str]) -> RuleLook:
 
 
 def _behind_stars(wanted: Sequence[str], at: int, given: Sequence[str]) -> RuleLook:
-    """Explain that the text behind the first `**` isn't found."""
+    """Explain that the text after the first `**` isn't found."""
     rest = "/".join(wanted[at + 1 :])
     is_near = at > 0 or _same_name(wanted[-1], given[-1])
     where = f" below `{'/'.join(wanted[:at])}`" if at else ""

@@ -1,8 +1,8 @@
 """Verdict on a file change: path rules, protected names and hazards.
 
-Decides by canonical paths. INVARIANT: a path that could leave the workspace is denied, a
-protected name is never covered by a wildcard, and a hazard (a link, a device, a set-uid or newly
-executable bit, a name that can't be shown) is never allowed by a rule.
+Decides by canonical paths. INVARIANT: a path that could leave the workspace is denied, no wildcard
+covers a protected name, and no rule allows a hazard (a link, a device, a set-uid or newly
+executable bit, a name that can't be shown).
 """
 
 import re
@@ -49,7 +49,7 @@ _EXECUTE_BITS = 0o111
 
 
 def check_pattern(pattern: str, effect: Effect) -> str:
-    """Raise `PolicyError` where the pattern can't be one; nothing else is wrong with any."""
+    """Raise `PolicyError` if the pattern isn't valid; there are no warnings."""
     if pattern in ("*", "**"):
         return ""
     if pattern.startswith(("/", "~")):
@@ -72,14 +72,14 @@ def check_pattern(pattern: str, effect: Effect) -> str:
 
 
 def check_name(pattern: str) -> None:
-    """Raise `PolicyError` where a protected name can't be one."""
+    """Raise `PolicyError` if a protected name isn't valid."""
     if not pattern.strip():
         raise PolicyError("an empty protected name", "leave it out")
     check_pattern(pattern, "deny")
 
 
 def tidy(pattern: str) -> str:
-    """A pattern as it is compared: without empty segments and dots."""
+    """Return a pattern in the form in which it is compared: without empty segments and dots."""
     # A category alone is everything, not only the first level.
     if pattern in ("*", "**"):
         return pattern
@@ -110,8 +110,8 @@ class _Entry:
         return hit and not (rule.exceptions and self.is_excepted(path, folded))
 
     def is_excepted(self, path: WorkspacePath, folded: str) -> bool:
-        """An exception of an allow rule takes every spelling, one of a deny or ask rule only its
-        own."""
+        """Return whether an exception applies. An exception of an allow rule matches every
+        spelling, one of a deny or ask rule only its own."""
         if self._exceptions is None:
             texts = [tidy(text) for text in self.rule.exceptions]
             self._exceptions = tuple((Glob(text), Glob(fold(text))) for text in texts)
@@ -126,8 +126,8 @@ class _Entry:
 class _Spelling(NamedTuple):
     """Lookup keys of a path.
 
-    `folders`: itself, every folder above it, and the root; `endings`: what a pattern could end
-    in that matches it; `names`: its segments.
+    `folders`: the path itself, every folder above it, and the root. `endings`: possible endings of
+    a pattern that matches it. `names`: its segments.
     """
 
     text: str
@@ -149,8 +149,8 @@ def _spelling(text: str) -> _Spelling:
 
 
 class _Index:
-    """Path rules by whole path, or by literal folder and ending: deny and ask rules in folded
-    spelling."""
+    """Path rules by whole path, or by literal folder and ending. Deny and ask rules are kept in
+    folded spelling."""
 
     def __init__(self, rules: Iterable[Rule]) -> None:
         self.by_path: dict[str, list[_Entry]] = {}
@@ -202,8 +202,7 @@ class _Index:
         return found
 
     def _starting(self, folder: str, ending: str, entries: list[_Entry], path: str) -> list[_Entry]:
-        """Of many rules for one folder and ending, return those whose literal start the path
-        has."""
+        """Return those of many rules for one folder and ending whose literal start the path has."""
         index = self._by_start.get((folder, ending))
         if index is None:
             index = self._by_start[folder, ending] = Prefixes(
@@ -235,8 +234,8 @@ def _ending(glob: Glob) -> str:
 
 
 class _Names:
-    """The protected names in force, in one look-up for whole names and one expression for the
-    rest."""
+    """The protected names in force: whole names in one dictionary, the rest in one regular
+    expression."""
 
     def __init__(self, names: Sequence[Protected]) -> None:
         self.git = next(
@@ -258,7 +257,7 @@ class _Names:
         )
 
     def of(self, place: "Place") -> Protected | None:
-        """Return the strictest name that a path has."""
+        """Return the strictest protected name that a path has."""
         if place.is_git:
             return self.git
         if place.repository:
@@ -302,14 +301,14 @@ def _names(ask: frozenset[str], deny: frozenset[str], lifted: frozenset[str]) ->
 
 
 def protected_name(path: str) -> Protected | None:
-    """Return the strictest name of the built-in table that a path has, whatever a policy says."""
+    """Return the strictest built-in protected name that a path has, whatever a policy says."""
     return _names(frozenset(), frozenset(), frozenset()).of(_place(WorkspacePath(path)))
 
 
 class Place(NamedTuple):
-    """One path of a change as rules see it: spelled, folded (the same object where equal), whether
-    a name in it is git's own folder, and its hazards. `repository`: the folder around it that git
-    takes for its own."""
+    """One path of a change as rules see it: spelled, folded (the same object if equal), whether it
+    contains the name of git's own folder, and its hazards. `repository`: the folder around it that
+    git takes for a repository's own."""
 
     path: WorkspacePath
     spelled: _Spelling
@@ -328,8 +327,8 @@ def _place(path: WorkspacePath, forced: Sequence[Forced] = (), repository: str =
 
 
 def _around(path: WorkspacePath, repositories: Sequence[str]) -> str:
-    """Return the first of these folders that a path is, or is in; an action names them as it shows
-    its paths."""
+    """Return the first of these folders that equals or contains a path. An action names folders in
+    the form in which it shows its paths."""
     shown = path.text.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
     return next(
         (
@@ -353,7 +352,7 @@ class FileJudge(Judge[_Seen]):
 
     @staticmethod
     def canonical(action: Action) -> _Seen | Verdict:
-        """Return a `FileChange`'s canonical path, or both where there are two; all paths of a
+        """Return a `FileChange`'s canonical path, both paths if there are two, or all paths of a
         swap."""
         assert isinstance(action, FileChange)
         try:
@@ -370,7 +369,7 @@ class FileJudge(Judge[_Seen]):
         return places
 
     def decide(self, seen: _Seen, mode: Mode, context: Context) -> Verdict:
-        """Return the verdict; where there are two paths, the stricter one."""
+        """Return the verdict; if there are two paths, the stricter one."""
         if len(seen) == 1:
             return self._judge_path(seen[0], mode, context)
         return combine(self._judge_path(place, mode, context) for place in seen)
@@ -392,8 +391,8 @@ class FileJudge(Judge[_Seen]):
         return self._names.of(place)
 
     def names_noted(self, action: FileChange) -> list[str]:
-        """Return why the names of an action need a look of their own: protected ones, whatever a
-        rule spells out, and those that can't be shown."""
+        """Return why the names of an action need their own look: protected names, even if a rule
+        spells them out, and names that can't be shown."""
         seen = self.canonical(action)
         if isinstance(seen, Verdict):
             return [seen.why]
@@ -405,14 +404,14 @@ class FileJudge(Judge[_Seen]):
         return list(found)
 
     def protected(self, path: str, repositories: Sequence[str] = ()) -> Protected | None:
-        """Return the strictest protected name of a canonical path, or None. `repositories`: those
-        of its action."""
+        """Return the strictest protected name of a canonical path, or None. `repositories` are
+        those of its action."""
         place = WorkspacePath(path)
         return self._names.of(_place(place, (), _around(place, repositories)))
 
 
 def places_of(action: FileChange) -> list[Place]:
-    """Return each path of an action as rules see it; `ValueError` where one leaves the
+    """Return each path of an action as rules see it. Raise `ValueError` if one leaves the
     workspace."""
     paths = [canonical(action.path, action.path_b64)]
     if action.to is not None:
@@ -453,7 +452,7 @@ def _oddity(path: WorkspacePath) -> Iterator[Forced]:
 
 
 def hazards_of(action: FileChange) -> Iterator[Forced]:
-    """Return the hazards that no rule may allow. A chmod without a mode could be any."""
+    """Return the hazards that no rule may allow. A chmod without a mode could set any mode."""
     names = set(action.hazards)
     if action.operation == "symlink" or action.link_target is not None:
         names.add("symlink")
@@ -477,15 +476,14 @@ def hazards_of(action: FileChange) -> Iterator[Forced]:
 
 
 def fits(rule: Rule, path: WorkspacePath) -> bool:
-    """Return whether a rule's pattern covers a path; its exceptions and how long it lasts are left
-    aside."""
+    """Return whether a rule's pattern covers a path, ignoring its exceptions and its time limit."""
     return rule.pattern in ("*", "**") or _Entry(replace(rule, exceptions=())).matches(
         path, path.folded
     )
 
 
 def exception_for(rule: Rule, path: WorkspacePath) -> str | None:
-    """Return the exception that takes a path out of a rule, None where none does."""
+    """Return the exception that excludes a path from a rule; None if there is none."""
     return next((one for one in rule.exceptions if _takes_out(rule, one, path)), None)
 
 

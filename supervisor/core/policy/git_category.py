@@ -1,6 +1,6 @@
 """Git rules as a category: containment, width, examples and candidates.
 
-How a rule is matched is known by `git_rules`.
+`git_rules` knows how a rule is matched.
 """
 
 from collections.abc import Hashable, Iterator, Sequence
@@ -83,8 +83,8 @@ def _contains(outer: AnyRule, inner: AnyRule, _: ProtectedBy) -> bool:
 
 
 def _special(pattern: GitPattern) -> frozenset[str]:
-    """Return the options without which a rule says nothing; where a wildcard leaves the operation
-    open, those of any."""
+    """Return the options without which a rule says nothing. If a wildcard leaves the operation
+    open, return those of all operations."""
     words = pattern.words
     return pattern.options - harmless(
         "push" if len(words) == 1 and words[0] not in git_rules.OPERATIONS else words[0]
@@ -92,7 +92,8 @@ def _special(pattern: GitPattern) -> frozenset[str]:
 
 
 def _subjects_in(wide: Sequence[str], narrow: Sequence[str], options: frozenset[str]) -> bool:
-    """For two allow rules: an action has several subjects, and a rule names one."""
+    """Return whether `outer` covers `inner`, for two allow rules: an action has several subjects,
+    and a rule names one."""
     if len(wide) == len(narrow):
         return all(map(_word_in, wide, narrow))
     if len(narrow) != 3:
@@ -116,8 +117,8 @@ def _subjects_in(wide: Sequence[str], narrow: Sequence[str], options: frozenset[
 
 
 def _word_in(wide: str, narrow: str) -> bool:
-    """Return whether a word of a pattern covers all that another one covers: never into a mapping
-    or another namespace."""
+    """Return whether a pattern's word covers everything that another word covers. It never reaches
+    into a mapping or another namespace."""
     if wide == narrow:
         return True
     if "*" not in narrow:
@@ -128,8 +129,8 @@ def _word_in(wide: str, narrow: str) -> bool:
 
 
 def _called_in(wide: Sequence[str], narrow: Sequence[str], *, is_allow: bool) -> bool:
-    """For a deny or ask rule: it looks at a ref's name, however that is spelled. `is_allow`: the
-    inner rule only covers."""
+    """Return whether a deny or ask rule covers another: it looks at a ref's name, however that is
+    spelled. `is_allow`: the inner rule is an allow rule."""
     first = star_within(wide[0], narrow[0])
     if len(wide) == 1:
         # The rule is about an operation, or about a branch.
@@ -159,7 +160,7 @@ def _keys_above(pattern: GitPattern) -> Iterator[Hashable]:
 
 
 def _start_of(word: str) -> str:
-    """A word without a wildcard, or the folders that one with a wildcard spells out."""
+    """Return a word without a wildcard, or the folders that a word with a wildcard spells out."""
     literal, star, _ = word.partition("*")
     return literal[: literal.rfind("/") + 1] if star else literal
 
@@ -198,7 +199,8 @@ def _example(example: str) -> Git:
 
 
 def _command(example: str) -> str:
-    """`git push origin x`, `push origin x`, `push x` as a rule names it, or a bare branch."""
+    """Return the command of an example: `git push origin x`, `push origin x`, `push x` as a rule
+    names it, or a bare branch."""
     words = example.split()
     if words[:1] == ["git"]:
         return example
@@ -314,7 +316,7 @@ def _read(judge: GitJudge, _: Sequence[Rule], action: Git, context: Context) -> 
 
 
 def _look_roughly(rule: Rule, unread: str, cases: Sequence[SoughtRef]) -> RuleLook:
-    """Return what a rule says of a command that can't be read, which may hold any of these."""
+    """Return what a rule says about a command that can't be read and may hold any of these."""
     if rule.effect != "deny":
         return miss(f"{unread}: only deny rules are asked", FAR)
     one = CompiledRule(rule, git_rules.compile_pattern)
@@ -325,8 +327,8 @@ def _look_roughly(rule: Rule, unread: str, cases: Sequence[SoughtRef]) -> RuleLo
 
 
 def _alone(case: SoughtRef, at: int) -> Git:
-    """One ref of an operation as an operation of its own; all the words of one that takes no
-    refs."""
+    """Return one ref of an operation as an operation of its own, or all the words of an operation
+    that takes no refs."""
     if case.ref is None:
         return replace(case.action, command=None)
     refspecs = joined_tags(case.action.refspecs)[at : at + 1]
@@ -368,7 +370,8 @@ def _miss(pattern: GitPattern, case: SoughtRef, broad: bool) -> RuleLook:
 
 
 def _cover_miss(pattern: GitPattern, case: SoughtRef) -> RuleLook:
-    """Return why an allow rule doesn't cover one ref: a word first, then the options."""
+    """Return why an allow rule doesn't cover one ref: the words are checked first, then the
+    options."""
     if pattern.is_bare and not case.flags:
         return miss("a wildcard alone covers plain pushes and fetches of branches only", 2)
     words = RuleLook(True, "") if pattern.is_bare else _words_miss(pattern, case)
@@ -382,8 +385,8 @@ def _cover_miss(pattern: GitPattern, case: SoughtRef) -> RuleLook:
 
 
 def _words_miss(pattern: GitPattern, case: SoughtRef) -> RuleLook:
-    """Return the first word that differs from the nearest of the names that an action has; a fit
-    where none does."""
+    """Return the first word that differs from the nearest name of an action; a fit if no word
+    differs."""
     words = pattern.words
     alike = [name for name in case.subjects if len(name) == len(words)]
     if not alike:
@@ -423,7 +426,7 @@ def _hint(wanted: str, word: str) -> str:
 
 
 def _touch_miss(pattern: GitPattern, case: SoughtRef) -> RuleLook:
-    """Return why a deny or ask rule isn't about one ref."""
+    """Return why a deny or ask rule doesn't apply to one ref."""
     words, operation = pattern.words, case.action.operation
     if case.is_touched(pattern._replace(options=frozenset())):
         missing = sorted(pattern.options - harmless(operation))

@@ -1,15 +1,15 @@
 """Detection of git's own folders, whatever they are named.
 
-Git doesn't ask for the name `.git`: any folder with a valid HEAD, objects and refs is a
-repository's own folder to it (its `is_git_directory`, in setup.c), and its configuration names
-programs that run at the next `git status` in there. So all in such a folder is `.git` to the rules.
-Pure: judging, carrying out and undo all use it. It must never call a folder harmless that git would
-use.
+Git doesn't ask for the name `.git`: it takes any folder with a valid HEAD, objects and refs for a
+repository's own folder (its `is_git_directory`, in setup.c), and that folder's configuration names
+programs that run at the next `git status` in there. So rules treat everything in such a folder as
+`.git`. Pure: judging, carrying out and undo all use it. It must never call a folder harmless that
+git would use.
 
-Where git looks twice, this looks once and takes the stricter: the types of HEAD, objects and refs
-(a folder, a link to one, a file) don't matter, but the content of HEAD does; and with `commondir`
-beside HEAD, as in a worktree's own folder, the rest may be anywhere. Mercurial and Jujutsu know
-their folders by name alone (`data/protected.yaml`).
+Where git checks twice, this checks once and takes the stricter result: the types of HEAD, objects
+and refs (a folder, a link to one, a file) don't matter, but the content of HEAD does; and with
+`commondir` beside HEAD, as in a worktree's own folder, the rest may be anywhere. Mercurial and
+Jujutsu recognise their folders by name alone (`data/protected.yaml`).
 """
 
 import re
@@ -33,8 +33,8 @@ _VALID_HEAD = re.compile(rb"ref:[ \t\n\v\f\r]*refs/|[0-9a-fA-F]{40}")
 
 
 class RepositoryPiece(NamedTuple):
-    """An entry that may be part of a repository's folder. `begins`: a file's first bytes, a link's
-    target; None where unreadable."""
+    """An entry that may be part of a repository's folder. `begins`: a file's first bytes or a
+    link's target; None if unreadable."""
 
     kind: Literal["file", "dir", "symlink", "other"]
     begins: bytes | None = b""
@@ -47,7 +47,7 @@ type Pieces = Mapping[str, RepositoryPiece]
 
 
 def piece_of(leaf: str) -> str | None:
-    """Return the piece that some file system takes a name for; None for all others."""
+    """Return the piece that some file system takes a name for; None for other names."""
     return _BY_SPELLING.get(fold(leaf))
 
 
@@ -57,7 +57,7 @@ def has_piece(name: str) -> bool:
 
 
 def is_head(piece: RepositoryPiece) -> bool:
-    """Return whether git accepts it as HEAD. An unreadable one counts."""
+    """Return whether git accepts the content as HEAD. An unreadable HEAD counts."""
     if piece.kind == "symlink":
         return piece.begins is None or piece.begins.startswith(b"refs/")
     return piece.kind == "file" and (
@@ -76,8 +76,8 @@ def is_repository(pieces: Pieces) -> bool:
 
 
 def folders_around(name: str) -> Iterator[str]:
-    """The workspace (empty), each folder on the way to a path, and the path itself, outermost
-    first."""
+    """Return the workspace (empty), each folder on the way to a path, and the path itself,
+    outermost first."""
     yield ""
     at = -1
     while (at := name.find("/", at + 1)) >= 0:
@@ -94,8 +94,8 @@ def repositories(
     sorted.
 
     `made` is the result at each path (None: nothing). `held(folder, must_look)` returns the
-    folder's entries on each side (the host's, the copy's), which add to one another. Unless it must
-    look it may skip folders without a HEAD.
+    folder's entries on each side (the host's, the copy's), which are combined. Unless it must look,
+    it may skip folders without a HEAD.
     """
     after = _by_folder(made)
     found = []
@@ -132,8 +132,8 @@ def _with(accounts: Iterable[Pieces], changes: Mapping[str, RepositoryPiece | No
 def _by_folder(
     made: Mapping[str, RepositoryPiece | None],
 ) -> dict[str, dict[str, RepositoryPiece | None]]:
-    """Group a change's results by folder and name: a path that comes to be below a name makes that
-    a folder."""
+    """Group a change's results by folder and name: a new path below a name makes that name a
+    folder."""
     after: dict[str, dict[str, RepositoryPiece | None]] = {}
     for name, there in made.items():
         parts = name.split("/")

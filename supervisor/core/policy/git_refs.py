@@ -2,7 +2,7 @@
 
 Decides which remote, which refs, and whether something is rewritten or deleted, as git itself would
 read the words: long options by their unique beginnings, bundled short ones, `+ref`, `:ref`, `a:b`,
-`tag NAME`. It must never take an option that it doesn't know for harmless.
+`tag NAME`. It must never treat an unknown option as harmless.
 
 Sources: git-push(1), git-fetch(1), gitcli(7), git-check-ref-format(1).
 """
@@ -89,8 +89,8 @@ UNREAD = "--gatehouse-unread="
 
 
 class Ref(msgspec.Struct, frozen=True, gc=False):
-    """One thing that a push moves or a fetch gets. `name` is the branch or full ref at the other
-    end, empty where it isn't known.
+    """One ref that a push moves or a fetch gets. `name` is the branch or full ref at the other end,
+    empty if it isn't known.
 
     `text` is the refspec as a rule spells it, without `+`; for a branch under `refs/heads/` the
     bare name.
@@ -194,7 +194,7 @@ def _action(
 
 
 def joined_tags(words: Sequence[str]) -> list[str]:
-    """`tag NAME` is the refspec `refs/tags/NAME:refs/tags/NAME` (git-push(1))."""
+    """Join `tag NAME` into the refspec `refs/tags/NAME:refs/tags/NAME` (git-push(1))."""
     found: list[str] = []
     at = 0
     while at < len(words):
@@ -208,7 +208,7 @@ def joined_tags(words: Sequence[str]) -> list[str]:
 
 
 def harmless(operation: str) -> frozenset[str]:
-    """Return the options without effect on the verdict; for an operation without a remote, only
+    """Return the options that don't affect the verdict; for an operation without a remote, only
     those that reduce output."""
     return _HARMLESS.get(operation, _QUIET)
 
@@ -237,8 +237,8 @@ def _options(operation: str, word: str) -> tuple[list[str], bool]:
 
 
 def _full_name(name: str) -> str:
-    """A long option by its unique beginning, as git's option parser takes it; unchanged where
-    there is none, or more than one."""
+    """Return a long option's full name by its unique beginning, as git's option parser does;
+    unchanged if none or several fit."""
     if name in _PUSH_LONG or len(name) < 4:
         return name
     negated = name.startswith("--no-")
@@ -250,8 +250,8 @@ def _full_name(name: str) -> str:
 
 
 def rough_actions(command: str) -> list[Git]:
-    """Every git operation that a text might run which couldn't be read: only for deny rules,
-    which then still apply."""
+    """Return every git operation that an unreadable text might run. Only deny rules use it, so that
+    they still apply."""
     found: list[Git] = []
     for piece in re.split(r"[;&|()<>{}`$\r\n]+", command)[:MAX_ROUGH_WORDS]:
         words = re.sub(r"['\"\\]", "", piece).split()[:MAX_ROUGH_WORDS]
@@ -269,8 +269,8 @@ def agrees(action: Git) -> bool:
 
 
 def special_flags(action: Git) -> frozenset[str]:
-    """Return the options that only a rule which says so matches, canonical, those that fields and
-    refspecs imply included."""
+    """Return the canonical options that match only a rule which spells them, including those that
+    fields and refspecs imply."""
     found = _said(action) if action.flags else set[str]()
     if action.operation == "push":
         if (action.force or any(ref.startswith("+") for ref in action.refspecs)) and not _names(
@@ -304,8 +304,8 @@ def refs_of(action: Git) -> list[Ref]:
     """Return the refs of an action, one by one; an unknown one for a push that names none. An
     operation that takes words has none.
 
-    `ValueError` (a whole why) where a name is none, or a word could be taken for an option or
-    for a remote that runs something.
+    Raise `ValueError` (a complete reason) if a name is invalid, or a word could be taken for an
+    option or for a remote that runs something.
     """
     if action.operation not in TAKES_REFS:
         for word in action.refspecs:
@@ -317,8 +317,8 @@ def refs_of(action: Git) -> list[Ref]:
 
 
 def _check_word(word: str) -> None:
-    """That a word of an operation which takes any is one: `git diff a b..c`, `git remote add
-    name url`."""
+    """Check a word of an operation that takes any words: `git diff a b..c`, `git remote add name
+    url`."""
     if word.startswith("-"):
         raise ValueError(f"`{word}` could be taken for an option")
     if RUNS_OR_READS.match(word):

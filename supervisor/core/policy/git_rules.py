@@ -1,8 +1,8 @@
 """Verdict on a git operation: remotes, branches, force and deletion.
 
-Decides ref by ref, each of which must be allowed. INVARIANT: force, delete, mirror, all
-branches, tags and every option that isn't known as harmless are matched only by an allow rule
-that spells them; deny and ask rules look at where a ref ends up, however it is spelled.
+Decides ref by ref, each of which must be allowed. INVARIANT: an allow rule matches force, delete,
+mirror, all branches, tags and every option that isn't known as harmless only if it spells them;
+deny and ask rules look at where a ref ends up, however it is spelled.
 """
 
 import contextlib
@@ -78,7 +78,7 @@ class GitPattern(NamedTuple):
 # A pattern is checked, tried on its examples and indexed: that reads it once.
 @lru_cache(maxsize=32_768)
 def compile_pattern(text: str) -> GitPattern:
-    """Return the pattern of `git(text)`; `PolicyError` where it is none."""
+    """Return the pattern of `git(text)`. Raise `PolicyError` if it isn't one."""
     words = list(split_pattern(text, f"git({text})"))
     if words[0] == "git" and len(words) > 1:
         raise PolicyError(
@@ -106,14 +106,15 @@ def compile_pattern(text: str) -> GitPattern:
 
 
 def _options(operation: str, word: str) -> Iterable[str]:
-    """An option as it appears in an action; harmless ones stay, because the rule names them."""
+    """Return an option as it appears in an action. Harmless options are kept, because the rule
+    names them."""
     parsed = from_words([operation, word]).flags
     return parsed or (word,)
 
 
 def _refs(words: Sequence[str]) -> tuple[list[str], set[str]]:
-    """Words that may be refs in the one spelling that an action has, and the options that `+ref`
-    and `:ref` are."""
+    """Return words that may be refs in the spelling that an action uses, and the options that
+    `+ref` and `:ref` stand for."""
     plain, options = [], set()
     for word in joined_tags(words) if words[0] == "push" else words:
         ref = word.removeprefix("+")
@@ -136,15 +137,16 @@ def _tidy_ref(word: str) -> str:
 
 
 def check_pattern(pattern: str, effect: Effect) -> str:
-    """Raise `PolicyError` where the pattern can't be one; no pattern is refused for its effect."""
+    """Raise `PolicyError` if the pattern isn't valid. No pattern is refused for its effect."""
     compile_pattern(pattern)
     return ""
 
 
 class SoughtRef(NamedTuple):
-    """One ref of an action (None where it names none), with its lookup keys.
+    """One ref of an action (None if it names none), with its lookup keys.
 
-    `starts`: the subjects of allow rules, joined; `texts`: whatever a deny or ask rule may call it.
+    `starts`: the subjects of allow rules, joined; `texts`: every name that a deny or ask rule may
+    use for it.
     """
 
     action: Git
@@ -155,8 +157,8 @@ class SoughtRef(NamedTuple):
     texts: frozenset[str]
 
     def is_covered(self, pattern: GitPattern) -> bool:
-        """Return whether an allow rule covers it: it must spell every special option, and nothing
-        else may be implied."""
+        """Return whether an allow rule covers it: the rule must spell every special option, and
+        nothing else may be implied."""
         ref, flags, operation = self.ref, self.flags, self.action.operation
         if not options_agree(pattern.options, flags, operation):
             return False
@@ -169,8 +171,8 @@ class SoughtRef(NamedTuple):
         return False
 
     def is_touched(self, pattern: GitPattern) -> bool:
-        """Return whether a deny or ask rule is about it, however it is spelled and whatever else is
-        said."""
+        """Return whether a deny or ask rule applies to it, however it is spelled and whatever else
+        the command says."""
         action, ref, flags = self.action, self.ref, self.flags
         names = {flag.partition("=")[0] for flag in flags} | flags
         if names & FORCES:
@@ -205,7 +207,7 @@ class SoughtRef(NamedTuple):
 
 class _Seen(NamedTuple):
     """An action as rules see it. `remotes`: every remote that it names. `unread`: why no operation
-    can be made out; `sought` is then everything that it might hold."""
+    can be made out; `sought` then holds everything that it might contain."""
 
     action: Git
     remotes: tuple[str, ...]
@@ -228,7 +230,7 @@ class GitJudge(Judge[_Seen]):
 
     @staticmethod
     def canonical(action: Action) -> _Seen | Verdict:
-        """A `Git` action, parsed where it came as a command line, ref by ref."""
+        """Return a `Git` action ref by ref, parsed if it came as a command line."""
         assert isinstance(action, Git)
         parsed = parsed_action(action)
         if parsed is None:
@@ -263,8 +265,8 @@ class GitJudge(Judge[_Seen]):
         return parts[0] if len(parts) == 1 else combine(parts)
 
     def _unread(self, seen: _Seen, why: str, mode: Mode, context: Context) -> Verdict:
-        """A command that can't be read is at most asked; deny rules see every operation that it
-        might hold."""
+        """Judge a command that can't be read: it is asked at best, and deny rules see every
+        operation that it might hold."""
         denied = [
             entry.rule
             for sought in seen.sought
@@ -321,7 +323,7 @@ class GitJudge(Judge[_Seen]):
 
 
 def parsed_action(action: Git) -> Git | None:
-    """Return an action that came as a command line with its parts, None for one that contradicts
+    """Return an action that came as a command line with its parts; None if it contradicts
     itself."""
     if action.command is not None and not action.operation and not action.flags:
         return parse_command(action.command, action.cwd)
@@ -329,9 +331,9 @@ def parsed_action(action: Git) -> Git | None:
 
 
 def as_planned(action: Git) -> Git:
-    """Return a push with the refs that it was found to move in place of words that don't say so:
-    of `git push` and `HEAD` the branch, of a name the tag that it is, and what the remote moves
-    along, as another name of the same ref. `ValueError` where a ref moves that is none of these."""
+    """Return a push whose words name the refs that it was found to move: `git push` and `HEAD`
+    become the branch, a name that is a tag becomes that tag, and refs that the remote moves along
+    (other names of the same ref) are added. Raise `ValueError` if any other ref moves."""
     if not action.updates:
         return action
     gone = {one.ref: not one.new for one in action.updates}
@@ -352,7 +354,7 @@ def as_planned(action: Git) -> Git:
 
 
 def _planned_word(word: str, action: Git, gone: dict[str, bool]) -> tuple[str, frozenset[str]]:
-    """Return a word with the ref that it was found to name, and those of the moved ones."""
+    """Return a word with the ref that it was found to name, and its refs among the moved ones."""
     force, bare = "+" if word.startswith("+") else "", word.removeprefix("+")
     if bare in ("HEAD", "@"):
         return word, frozenset()
@@ -366,7 +368,7 @@ def _planned_word(word: str, action: Git, gone: dict[str, bool]) -> tuple[str, f
 
 
 def _sought(action: Git) -> Iterator[SoughtRef]:
-    """Return lookup keys for each ref; `ValueError` for an invalid ref."""
+    """Return lookup keys for each ref. Raise `ValueError` for an invalid ref."""
     flags = special_flags(action)
     refs: list[Ref | None] = [*refs_of(action)]
     if len(refs) > MAX_REFS:
@@ -382,7 +384,7 @@ def _sought(action: Git) -> Iterator[SoughtRef]:
 
 def _rough(action: Git) -> Iterator[SoughtRef]:
     """Return lookup keys for every operation that an unreadable command might hold: an invalid ref
-    hides no other."""
+    hides no others."""
     for rough in rough_actions(action.command or ""):
         yield from _sought(replace(rough, refspecs=()))
         for refspec in rough.refspecs:
@@ -396,15 +398,15 @@ def _start(pattern: GitPattern) -> str:
 
 
 def _anchor(pattern: GitPattern) -> str:
-    """Return the start of some text of every action that a deny or ask rule touches: the operation,
-    or the last word."""
+    """Return the start of a text that every action touched by a deny or ask rule has: the
+    operation, or the last word."""
     words = pattern.words
     word = words[0] if len(words) > 1 and words[0] not in REACHES else words[-1]
     return word.partition("*")[0].casefold()
 
 
 def why_unread(action: Git) -> str | None:
-    """Return why no git operation can be made out in an action, None where one can."""
+    """Return why no git operation can be made out in an action; None if one can."""
     for flag in action.flags:
         if flag.startswith(UNREAD):
             return flag.removeprefix(UNREAD) or "no git operation is named"
@@ -412,7 +414,7 @@ def why_unread(action: Git) -> str | None:
 
 
 def names_a_branch(pattern: GitPattern) -> bool:
-    """Return whether a deny or ask rule is about a branch, so that a push which doesn't say its
+    """Return whether a deny or ask rule is about a branch, so that a push which doesn't name its
     branches is at least asked."""
     first, last = pattern.words[0], pattern.words[-1]
     return not is_star(last) and (
@@ -426,8 +428,7 @@ def _remotes(action: Git) -> tuple[str, ...]:
 
 
 def _refusal(seen: _Seen, context: Context) -> str | None:
-    """Return why the remote is none that may be reached, None where it is (or where the
-    operation has none)."""
+    """Return why the remote may not be reached; None if it may, or if the operation has none."""
     for remote in seen.remotes:
         if remote.startswith("-"):
             return f"the remote `{remote}` could be taken for an option"
@@ -439,7 +440,8 @@ def _refusal(seen: _Seen, context: Context) -> str | None:
 
 
 def options_agree(wanted: frozenset[str], given: frozenset[str], operation: str) -> bool:
-    """Return whether a rule's options are the special ones that an action of this operation has."""
+    """Return whether a rule's options equal the special options of an action with this
+    operation."""
     if not wanted and not given:
         return True
     special = wanted - harmless(operation)
@@ -462,7 +464,7 @@ def options_agree(wanted: frozenset[str], given: frozenset[str], operation: str)
 
 
 def _subjects(action: Git, ref: Ref | None, flags: frozenset[str]) -> list[tuple[str, ...]]:
-    """Return an action's names in allow rules."""
+    """Return an action's names as allow rules write them."""
     operation, remote = action.operation, action.remote
     if ref is None:
         found: list[tuple[str, ...]] = [(operation, remote)] if remote else []
@@ -481,8 +483,8 @@ def _subjects(action: Git, ref: Ref | None, flags: frozenset[str]) -> list[tuple
 
 
 def word_covers(pattern: str, word: str) -> bool:
-    """A wildcard reaches neither into a mapping, nor into another namespace, nor to what isn't
-    said (`HEAD`)."""
+    """Return whether a word covers a name. A wildcard reaches neither into a mapping, nor into
+    another namespace, nor to an unnamed ref (`HEAD`)."""
     if "*" not in pattern:
         return pattern == word
     if word in ("HEAD", "@", ":") or "*" in word:
@@ -499,7 +501,7 @@ def word_covers(pattern: str, word: str) -> bool:
 
 
 def _spellings(name: str) -> set[str]:
-    """Every way to write the ref that `name` ends up as."""
+    """Return every way to write the ref that `name` resolves to."""
     if not name:
         return set()
     short = _NAMESPACE.sub("", name) if "/" in name else name

@@ -1,6 +1,6 @@
 """Network rules as a category: containment, faults, width, examples and candidates.
 
-How a rule is matched is known by `network_patterns` and `network_rules`.
+`network_patterns` and `network_rules` know how a rule is matched.
 """
 
 import re
@@ -119,7 +119,7 @@ def _ports_in(wide: NetworkPattern, narrow: NetworkPattern, outer: AnyRule, inne
 
 
 def _own_ports(pattern: NetworkPattern) -> frozenset[int]:
-    """Return the ports of an allow rule (and of any rule that names one)."""
+    """Return the ports of an allow rule, or of any rule that names a port."""
     if pattern.port is not None:
         return frozenset({pattern.port})
     default = DEFAULT_PORTS.get(pattern.scheme or "")
@@ -315,7 +315,7 @@ def _url_head(action: Network, host: str) -> str:
 
 
 def _plain_path(action: Network) -> str:
-    """Return a request's path, empty where a rule can't spell it."""
+    """Return a request's path; empty if a rule can't spell it."""
     path = normalise_path(action.path or "/")
     is_plain = not path.ambiguous and not path.has_empty_segments and _PLAIN_PATH.match(path.text)
     return path.text if is_plain else ""
@@ -399,7 +399,7 @@ def _at_address(rule: Rule, target: Target, address: Address) -> RuleLook:
 def _opening(
     pattern: NetworkPattern, target: Target, missed: RuleLook, *, is_opened: bool
 ) -> RuleLook:
-    """Return what a rule about requests says of a mere connection."""
+    """Return what a rule about requests says about opening a connection."""
     if pattern.glob is None or not pattern.names(target):
         return missed
     if is_opened:
@@ -490,8 +490,8 @@ def _how(pattern: NetworkPattern, target: Target) -> str:
 
 
 def _miss(pattern: NetworkPattern, target: Target, broad: bool) -> RuleLook:
-    """Return the first part of a rule that differs, in the order host, port, URL; the later, the
-    nearer."""
+    """Return the first part of a rule that differs, in the order host, port, URL. The later it
+    differs, the nearer the rule."""
     if not pattern.names_host(target, broad=broad):
         return _other_host(pattern, target)
     host = "is about every host" if pattern.is_every_host else "names the host"
@@ -552,7 +552,7 @@ def _other_host(pattern: NetworkPattern, target: Target) -> RuleLook:
 
 
 def _distance(name: str, target: Target) -> int:
-    """Near where both belong to one owner."""
+    """Return the distance of two hosts: near if both belong to one owner."""
     if target.address is not None:
         return FAR
     domain = registrable_domain(target.host)

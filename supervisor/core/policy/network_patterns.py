@@ -3,9 +3,9 @@
     api.example.com  *.example.com  host:8443  10.0.0.5  10.0.0.0/8  [fd00::1]:443  GET,HEAD
     https://host/path/**  * https://*.host/**
 
-Decides for one pattern and one target. Two ways to match: *narrow* for allow (a host alone is ports
-80 and 443; no empty path segments), *broad* for deny and ask (every port that isn't named
-otherwise, every reading of a path, in any case, with a body or without).
+Decides for one pattern and one target. Two ways to match: *narrow* for allow (a host alone means
+ports 80 and 443; no empty path segments), *broad* for deny and ask (every port unless one is named,
+every reading of a path, in any letter case, with a body or without).
 """
 
 import difflib
@@ -76,8 +76,8 @@ class NetworkPattern(NamedTuple):
     """Compiled pattern. At most one of `host`, `suffix`, `network` is set; without one it means
     every host.
 
-    `port` None: not said. `methods` None: every method, or no URL. `glob` None: no URL, so
-    connections and requests alike.
+    `port` None: not given. `methods` None: every method, or no URL. `glob` None: no URL, so it
+    matches connections and requests alike.
     """
 
     host: str | None = None
@@ -91,11 +91,11 @@ class NetworkPattern(NamedTuple):
 
     @property
     def is_every_host(self) -> bool:
-        """Return whether it names no host in particular."""
+        """Return whether it means every host."""
         return self.host is None and self.suffix is None and self.network is None
 
     def names_host(self, target: Target, *, broad: bool) -> bool:
-        """Return whether the target's host, or (broad) one of its addresses, is meant."""
+        """Return whether the pattern means the target's host, or (broad) one of its addresses."""
         if self.host is not None:
             return target.host == self.host
         if self.suffix is not None:
@@ -105,7 +105,7 @@ class NetworkPattern(NamedTuple):
         return broad
 
     def names_port(self, target: Target, *, broad: bool) -> bool:
-        """Return whether the port is meant."""
+        """Return whether the pattern means the port."""
         if self.port is not None:
             return target.port == self.port
         if broad:
@@ -118,7 +118,7 @@ class NetworkPattern(NamedTuple):
         return self.names_port(target, broad=False) and self.names_host(target, broad=False)
 
     def matches(self, target: Target, *, broad: bool) -> bool:
-        """Return whether the pattern covers the target as a whole. A URL never matches a mere
+        """Return whether the pattern covers the whole target. A URL pattern never matches a bare
         connection."""
         if not self.names_port(target, broad=broad) or not self.names_host(target, broad=broad):
             return False
@@ -144,10 +144,10 @@ class NetworkPattern(NamedTuple):
 
     @property
     def broad_start(self) -> str:
-        """Return the letters that every broadly covered spelling starts with; "" where unknown.
+        """Return the letters with which every broadly covered spelling starts; "" if unknown.
 
-        INVARIANT: never too long. A character beyond ASCII may become other letters, and change the
-        letter before it.
+        INVARIANT: the result is never too long. A character beyond ASCII may become other letters,
+        and change the letter before it.
         """
         if self.glob is None:
             return ""
@@ -159,16 +159,16 @@ class NetworkPattern(NamedTuple):
 # Of one request every rule about its host is asked.
 @lru_cache(maxsize=64)
 def spellings(path: Path) -> tuple[tuple[str, str], ...]:
-    """Every reading of a path without the slash that it begins with, and with empty segments
-    left out; and the letters of each."""
+    """Return every reading of a path, without its leading slash and empty segments, and the letters
+    of each."""
     found = dict.fromkeys(one.removeprefix("/") for one in (path.text, *path.readings))
     found |= dict.fromkeys(re.sub("/+", "/", one).removeprefix("/") for one in list(found))
     return tuple((one, same_letters(one)) for one in found)
 
 
 def _addresses(target: Target, *, broad: bool) -> tuple[Address, ...]:
-    """Return the addresses that a rule about addresses is compared with: broad, every one that
-    could be meant."""
+    """Return the addresses with which an address rule is compared: for broad matching, every one
+    that could be meant."""
     own = () if target.address is None else (target.address,)
     if not broad:
         return own
@@ -183,7 +183,7 @@ def _is_in(address: Address, network: AnyNetwork) -> bool:
 # A pattern is checked, tried on its examples and indexed: that reads it once.
 @lru_cache(maxsize=32_768)
 def parse(text: str) -> NetworkPattern:
-    """Return the pattern of `network(text)`; `PolicyError` with a remedy where it is none."""
+    """Return the pattern of `network(text)`. Raise `PolicyError` with a remedy if it isn't one."""
     url = _URL.match(text) if "://" in text else None
     if url is not None:
         return _parse_url(text, url)
@@ -240,8 +240,8 @@ def _methods(text: str | None, rule: str) -> frozenset[str] | None:
 
 
 def _decoded(path: str, rule: str) -> str:
-    """Return the path glob without its leading slash, normalised as the paths that it is compared
-    with."""
+    """Return the path glob without its leading slash, normalised like the paths with which it is
+    compared."""
     if "%" in path or "\\" in path:
         # An encoded character is literal: only an unencoded one is a wildcard. A bare `?` is one,
         # and ends no path here.
@@ -317,7 +317,8 @@ def _name(text: str, rule: str) -> str:
 
 
 def check(text: str, *, allows: bool) -> str:
-    """Raise `PolicyError` where the pattern can't stand in its list; else a warning, or nothing."""
+    """Raise `PolicyError` if the pattern isn't valid in its list; else return a warning, or
+    nothing."""
     pattern = parse(text)
     if not allows:
         return ""
@@ -342,7 +343,8 @@ def check(text: str, *, allows: bool) -> str:
 
 
 def target_of(action: Network) -> Target:
-    """Return the canonical target; `ValueError` (a whole why) where the action can't be judged."""
+    """Return the canonical target. Raise `ValueError` (a complete reason) if the action can't be
+    judged."""
     try:
         host = canonical_host(action.host)
     except ValueError as error:
@@ -381,13 +383,13 @@ def _address(text: str) -> Address:
 
 
 def shown_host(text: str) -> str:
-    """Return the start of a host that may be no text, for a why."""
+    """Return the start of a host, which may not be text, for a reason."""
     return text[:100].encode("ascii", "backslashreplace").decode()
 
 
 def is_nowhere_public(network: AnyNetwork) -> bool:
-    """Return whether a network lies within private space, so that naming it means its private
-    addresses."""
+    """Return whether a network lies within private space, so that naming it means naming its
+    private addresses."""
     ends = {address_class(network[0]), address_class(network[-1])}
     # Python takes what was once a site's own (RFC 3879) for global.
     is_old = isinstance(network, ipaddress.IPv6Network) and network.is_site_local
@@ -396,7 +398,7 @@ def is_nowhere_public(network: AnyNetwork) -> bool:
 
 
 def as_literal(target: Target, address: Address) -> Target:
-    """Return the target as if its host had been written as one of its addresses."""
+    """Return the target as if its host had been given as one of its addresses."""
     return target._replace(host=str(address), address=address)
 
 

@@ -1,9 +1,9 @@
 """Verdict on a connection or request: hosts, addresses, URLs and fixed denials.
 
-Decides by the canonical host (the value that is dialled) and by every address that it was
-resolved to. It never resolves or dials anything. INVARIANT: a metadata service, one of
-Gatehouse's own listeners, a name that contradicts TLS or Host, and a private address that no
-rule names are denied whatever else matches.
+Decides by the canonical host (the value that is dialled) and by every address to which it resolved.
+It never resolves or dials anything. INVARIANT: a metadata service, one of Gatehouse's own
+listeners, a name that contradicts TLS or Host, and a private address that no rule names are denied
+whatever else matches.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -60,8 +60,8 @@ _NAME_IT = "a rule must name the address or its network, e.g. `network({})`"
 
 
 def check_pattern(pattern: str, effect: Effect) -> str:
-    """Raise `PolicyError` where the pattern can't stand in the list of `effect`; else a warning,
-    or nothing."""
+    """Raise `PolicyError` if the pattern isn't valid in the list of `effect`; else return a
+    warning, or nothing."""
     return check(pattern, allows=effect == "allow")
 
 
@@ -74,10 +74,10 @@ class NetworkRule(CompiledRule[NetworkPattern]):
         super().__init__(rule, parse)
 
     def exception_for(self, sought: Sought[NetworkPattern]) -> str | None:
-        """Return the exception that takes a target out.
+        """Return the exception that excludes a target from the rule.
 
-        A deny or ask rule with an excepted request leaves the connection to the other rules: each
-        request in it is judged (`looks_into`).
+        If a request is an exception of a deny or ask rule, the other rules decide on the
+        connection: each request in it is judged (`looks_into`).
         """
         assert isinstance(sought, Target)
         if sought.path is not None or not self.is_broad:
@@ -103,7 +103,7 @@ class NetworkRule(CompiledRule[NetworkPattern]):
 
     def closes(self, target: Target) -> bool:
         """Return whether it denies every request of its scheme that could follow on this
-        connection, none excepted."""
+        connection, without exceptions."""
         return (
             self.may_close
             and self.pattern.names_port(target, broad=True)
@@ -113,7 +113,7 @@ class NetworkRule(CompiledRule[NetworkPattern]):
 
 
 class _Index:
-    """The rules by host, by parent domain, by network, and the rest."""
+    """The rules, indexed by host, by parent domain, by network, and the rest."""
 
     def __init__(self, rules: Sequence[Rule]) -> None:
         self.by_host: dict[str, list[NetworkRule]] = {}
@@ -141,7 +141,7 @@ class _Index:
 
     def about_host(self, host: str, path: Path | None = None) -> list[NetworkRule]:
         """Return the entries whose pattern could name this host; with a path, only those that could
-        be about it."""
+        apply to the path."""
         found = [*self.every]
         if host in self.by_host:
             found += self._about_path(host, self.by_host[host], path)
@@ -157,7 +157,7 @@ class _Index:
     def _about_path(
         self, hosts: str, entries: list[NetworkRule], path: Path | None
     ) -> list[NetworkRule]:
-        """Of many rules for one host, return those whose literal path start fits."""
+        """Return those of many rules for one host whose literal path start fits."""
         if path is None or len(entries) <= FEW:
             return entries
         index = self._by_path.get(hosts)
@@ -166,14 +166,14 @@ class _Index:
         return index.about(path)
 
     def about_address(self, address: Address) -> Iterator[NetworkRule]:
-        """The entries whose network holds this address."""
+        """Return the entries whose network contains this address."""
         for (version, length), of_length in self.by_network.items():
             if version == address.version:
                 shift = address.max_prefixlen - length
                 yield from of_length.get(int(address) >> shift << shift, ())
 
     def about(self, target: Target, path: Path | None = None) -> list[NetworkRule]:
-        """Return the entries that could be about a target: by its host, or by any address that
+        """Return the entries that could apply to a target: by its host, or by any address that
         could be meant."""
         found = self.about_host(target.host, path)
         if self.by_network and (target.address is not None or target.resolved):
@@ -187,11 +187,11 @@ class _Index:
         return found
 
     def closing(self, target: Target, context: Context) -> list[Rule]:
-        """Return the deny rules in force that leave a connection no request to be asked about, let
-        alone allowed; none for a request.
+        """Return the deny rules in force that together deny every request the connection could
+        carry; none if any request could pass, or if the target is a request itself.
 
-        A CONNECT to port 443 is for https and one to port 80 for http; on any other port it may
-        be either.
+        A CONNECT to port 443 is for https and one to port 80 for http; on any other port it may be
+        either.
         """
         if target.path is not None or not self._can_close:
             return []
@@ -206,7 +206,7 @@ class _Index:
         return found if closed == spoken else []
 
     def matching(self, target: Target, context: Context) -> list[Rule]:
-        """Return the rules in force that match: narrow where they allow, else broad."""
+        """Return the rules in force that match: allow rules narrowly, others broadly."""
         return self.closing(target, context) + [
             entry.rule
             for entry in self.about(target, target.path)
@@ -217,8 +217,8 @@ class _Index:
 
 
 class _ByPath:
-    """The rules of one host by what their globs spell out before the first wildcard: one that
-    doesn't allow is compared with every spelling."""
+    """The rules of one host, indexed by the literal text of their globs before the first wildcard.
+    Every spelling of a path is looked up for rules that don't allow."""
 
     def __init__(self, entries: Sequence[NetworkRule]) -> None:
         self._narrow = Prefixes((_path_start(one), one) for one in entries if not one.is_broad)
@@ -238,8 +238,8 @@ def _path_start(entry: NetworkRule) -> str:
 
 
 class _Barred(NamedTuple):
-    """Why something is refused whatever rules allow, and what is open instead.
-    `by_policy`: as in `Verdict`."""
+    """A refusal that applies whatever rules allow: its reason, and the remedy. `by_policy`: as in
+    `Verdict`."""
 
     why: str
     remedy: str = ""
@@ -247,9 +247,9 @@ class _Barred(NamedTuple):
 
 
 class _Seen(NamedTuple):
-    """An action as the rules see it. `contradiction`: TLS or Host names another place;
-    `refusal`: the name alone is never dialled; `is_plain`: nothing of the kind, and no address
-    is known, so that rules alone decide."""
+    """An action as the rules see it. `contradiction`: TLS or Host names another place. `refusal`:
+    the name alone is never dialled. `is_plain`: neither applies and no address is known, so only
+    rules decide."""
 
     target: Target
     contradiction: str
@@ -266,7 +266,7 @@ class NetworkJudge(Judge[_Seen]):
 
     @staticmethod
     def canonical(action: Action) -> _Seen | Verdict:
-        """Return a `Network` action's target, and its faults that no rule lifts."""
+        """Return a `Network` action's target, and those of its faults that no rule lifts."""
         assert isinstance(action, Network)
         try:
             target = target_of(action)
@@ -315,8 +315,8 @@ class NetworkJudge(Judge[_Seen]):
         return verdict
 
     def _refusal_of_body(self, target: Target, context: Context) -> _Barred | None:
-        """Return why a GET or HEAD with a body is refused although a rule allows one without, and
-        the open way."""
+        """Return why a GET or HEAD with a body is refused although a rule allows one without a
+        body, and the remedy."""
         rules = self._index.matching(target._replace(is_read_with_body=False), context)
         if not rules:
             return None
@@ -325,7 +325,7 @@ class NetworkJudge(Judge[_Seen]):
         return _Barred(why, _BODY_REMEDY)
 
     def _looked_into(self, target: Target, context: Context) -> Verdict | None:
-        """A connection for which only URL rules exist may be opened: it is decrypted, and each
+        """Allow opening a connection for which only URL rules exist: it is decrypted, and each
         request is judged."""
         rules = [
             entry.rule
@@ -343,8 +343,8 @@ class NetworkJudge(Judge[_Seen]):
         )
 
     def _naming(self, target: Target, context: Context) -> dict[Address, list[Rule]]:
-        """For each address that isn't public, the allow rules that name it (a whole network of
-        such addresses counts)."""
+        """Return the allow rules that name each address that isn't public (a whole network of such
+        addresses counts)."""
         found: dict[Address, list[Rule]] = {}
         for address in _addresses(target):
             if address_class(address) not in LIFTABLE:
@@ -368,14 +368,14 @@ class NetworkJudge(Judge[_Seen]):
         return self._index.closing(target, context)
 
     def names_addresses(self, action: Network, context: Context) -> bool:
-        """Return whether rules name every address of the action that isn't public, and there is
-        one."""
+        """Return whether the action has addresses that aren't public, and rules name all of
+        them."""
         target = target_of(action)
         private = [address for address in _addresses(target) if address_class(address) != "public"]
         return bool(private) and self._naming(target, context).keys() >= set(private)
 
     def allowing(self, action: Network, is_active: Callable[[Rule], bool]) -> list[str]:
-        """Return the allow rules in force that name the action's host, as they are written."""
+        """Return the allow rules in force that name the action's host, as written."""
         try:
             target = target_of(action)
         except ValueError:
@@ -413,8 +413,7 @@ def _addresses(target: Target) -> tuple[Address, ...]:
 
 
 def _contradiction(action: Network, target: Target) -> str:
-    """Return why TLS or Host names another place than the one that is dialled; empty where all
-    agree."""
+    """Return why TLS or Host contradicts the place that is dialled; empty if all agree."""
     for kind, text in (("TLS", action.sni), ("the Host header", action.host_header)):
         if text is None:
             continue
@@ -437,7 +436,7 @@ def _host_header(text: str) -> tuple[str, int | None]:
 
 
 def _refusal_by_name(target: Target) -> _Barred | None:
-    """Return why a name is never dialled, wherever it leads, and the open way."""
+    """Return why a name is never dialled, wherever it leads, and the remedy."""
     if is_metadata_name(target.host):
         return _Barred(f"`{target.host}` is a cloud metadata service, which is never reached")
     if is_local_name(target.host) and not target.resolved:
@@ -447,7 +446,8 @@ def _refusal_by_name(target: Target) -> _Barred | None:
 
 
 def _refusal(target: Target, context: Context, named: Mapping[Address, object]) -> _Barred | None:
-    """Return why an address is never dialled, or only when a rule names it, and the open way."""
+    """Return why an address is never dialled, or is dialled only if a rule names it, and the
+    remedy."""
     for address in _addresses(target):
         kind = address_class(address)
         if _is_own(address, target.port, context.forbidden_endpoints):
@@ -469,8 +469,8 @@ def _refusal(target: Target, context: Context, named: Mapping[Address, object]) 
 
 
 def _is_own(address: Address, port: int, endpoints: frozenset[tuple[str, int]]) -> bool:
-    """Return whether it is one of Gatehouse's listeners, in any form of the address; loopback is
-    one machine, whatever its spelling."""
+    """Return whether the address is one of Gatehouse's listeners, in any form of the address. All
+    loopback addresses count as this machine."""
     if not endpoints:
         return False
     forms = {str(address), *(str(one) for one in embedded(address))}

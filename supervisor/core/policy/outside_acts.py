@@ -1,9 +1,9 @@
 """Finds pushes, fetches and installs in a command line.
 
-Such a line is judged by the rules of git and packages, too (`evaluate`), and its own channel
-carries it out, in place of a tool sandbox that has neither credentials nor a way to the index. It
-is no boundary: a push that is spelled so that nobody finds it here runs in the tool sandbox, where
-it meets the walls.
+Such a line is also judged by the rules of git and packages (`evaluate`), and its own channel
+carries it out instead of a tool sandbox, which has neither credentials nor access to an index. This
+is no security boundary: a push that isn't recognised here runs in the tool sandbox, whose walls
+stop it.
 """
 
 import posixpath
@@ -35,8 +35,8 @@ _NO_RULES: Rules[int] = Rules([])
 
 
 class OutsideActs(NamedTuple):
-    """`acts`: every push, fetch and install that a line holds. `alone`: the one, with its folder,
-    where it is all that the line does."""
+    """The acts of a command line. `acts`: every push, fetch and install in it. `alone`: its only
+    act, with its folder, if the line does nothing else."""
 
     acts: tuple[Git | Packages, ...] = ()
     alone: Git | Packages | None = None
@@ -46,7 +46,7 @@ NONE = OutsideActs()
 
 
 def outside_acts(action: Exec) -> OutsideActs:
-    """Return what a command line does that is judged as git or packages, too. Pure."""
+    """Return the acts in a command line that git and package rules judge, too. Pure."""
     if not _hint().search(action.command):
         return NONE
     return _read(action.command, action.cwd)
@@ -71,7 +71,7 @@ def _read(text: str, cwd: str) -> OutsideActs:
 
 
 def _act(command: ExecCommand, cwd: str) -> Git | Packages | None:
-    """Return the push, fetch or install that one command is, None where it is none."""
+    """Return the push, fetch or install that a single command is; None if it isn't one."""
     plain, folders = command.plain or (command, [])
     words = [word.text for word in plain.words]
     name = program_name(words[0])
@@ -88,7 +88,7 @@ def _act(command: ExecCommand, cwd: str) -> Git | Packages | None:
 
 
 def _alone(judge: LineJudge[int], script: Script, cwd: str) -> Git | Packages | None:
-    """Return the act with the folder that it runs in, where all else in its line has no effect."""
+    """Return the act with the folder that it runs in, if nothing else in its line has an effect."""
     if judge.problems or any(command.in_loop for command in script.commands):
         return None
     folder, act = cwd, None
@@ -109,5 +109,5 @@ def _alone(judge: LineJudge[int], script: Script, cwd: str) -> Git | Packages | 
 
 
 def _folder(cwd: str, *words: str) -> str:
-    """Return the folder behind these changes of it, relative to the workspace's root."""
+    """Return the folder after these changes of folder, relative to the workspace's root."""
     return posixpath.relpath(posixpath.normpath(posixpath.join(WORKSPACE, cwd, *words)), WORKSPACE)

@@ -1,6 +1,6 @@
 """Package rules as a category: containment, faults, width, examples and candidates.
 
-How a rule is matched is known by `package_rules`.
+`package_rules` knows how a rule is matched.
 """
 
 import re
@@ -76,7 +76,8 @@ def _contains(outer: AnyRule, inner: AnyRule, _: ProtectedBy) -> bool:
 
 
 def _item_in(wide: PackagePattern, narrow: PackagePattern) -> bool:
-    """For two allow rules: a package, a file of requirements, and nothing are three things."""
+    """Return whether one allow rule's item covers another's: a package, a file of requirements, and
+    nothing are three different things."""
     if wide.item is None or narrow.item is None:
         return wide.item is None and narrow.item is None
     if wide.operation is None:
@@ -87,7 +88,7 @@ def _item_in(wide: PackagePattern, narrow: PackagePattern) -> bool:
 
 
 def _plain_name(pattern: PackagePattern) -> str:
-    """Return the package's name without its version, empty where it isn't spelled out."""
+    """Return the package's name without its version; empty if it isn't spelled out."""
     if (
         pattern.item is None
         or "*" in pattern.item + pattern.manager
@@ -220,7 +221,7 @@ def _width(pattern: PackagePattern) -> str:
 
 
 def _example(example: str) -> Packages:
-    """`npm install x`, or `npm:x` as a rule names it."""
+    """Return the operation of an example: `npm install x`, or `npm:x` as a rule names it."""
     found = _NAMED.match(example)
     manager = managers().get(found[1]) if found else None
     if found is None or manager is None:
@@ -290,7 +291,7 @@ def _read(judge: PackageJudge, _: Sequence[Rule], action: Packages, __: Context)
 
 
 def _alone(action: Packages, item: Item | None) -> Packages:
-    """One package of an operation as an operation of its own."""
+    """Return one package of an operation as an operation of its own."""
     if item is None:
         return action
     file = (item.text.replace(" ", "=", 1),) if item.is_file else ()

@@ -1,8 +1,8 @@
 """Verdict on a package operation: managers, operations and packages.
 
-Decides package by package, each of which must be allowed. INVARIANT: an option that isn't known
-as harmless, and a word that says where code comes from, is never allowed by a rule: the why
-shows it. A bare allow rule never matches.
+Decides package by package, each of which must be allowed. INVARIANT: no rule allows an option that
+isn't known as harmless, or a word that says where code comes from; the reason shows it. A bare
+allow rule never matches.
 """
 
 import contextlib
@@ -53,7 +53,7 @@ class PackagePattern(NamedTuple):
     """A compiled pattern. `operation` None: `manager:name`, every operation and version. `item`
     None: no package is named.
 
-    `file` is `-r` or `-c` where the item is a file of requirements.
+    `file` is `-r` or `-c` if the item is a file of requirements.
     """
 
     manager: str
@@ -67,7 +67,7 @@ class PackagePattern(NamedTuple):
 # A pattern is checked, tried on its examples and indexed: that reads it once.
 @lru_cache(maxsize=32_768)
 def compile_pattern(text: str) -> PackagePattern:
-    """Return the pattern of `packages(text)`; `PolicyError` where it is none."""
+    """Return the pattern of `packages(text)`. Raise `PolicyError` if it isn't one."""
     rule = f"packages({text})"
     words = split_pattern(text, rule)
     short = _SHORT.match(words[0]) if len(words) == 1 else None
@@ -117,15 +117,15 @@ def _operation(manager: str, words: Sequence[str], rule: str) -> tuple[str, Sequ
 
 
 def check_pattern(pattern: str, effect: Effect) -> str:
-    """Raise `PolicyError` where the pattern can't be one; a warning where it never matches."""
+    """Raise `PolicyError` if the pattern isn't valid; return a warning if it never matches."""
     if compile_pattern(pattern).is_bare and effect == "allow":
         return f"`packages({pattern})` is bare, so it allows nothing: name the packages"
     return ""
 
 
 class SoughtPackage(NamedTuple):
-    """One package of an action (None where it names none): folded spec, lookup keys, and parts that
-    no rule may allow."""
+    """One package of an action (None if it names none): folded spec, lookup keys, and the parts
+    that no rule may allow."""
 
     action: Packages
     item: Item | None
@@ -159,8 +159,8 @@ class SoughtPackage(NamedTuple):
         return not pattern.file and fits(pattern.item, self.spec)
 
     def is_touched(self, pattern: PackagePattern) -> bool:
-        """Return whether a deny or ask rule is about it: broad, with any version and in any
-        case."""
+        """Return whether a deny or ask rule applies to it: broad, with any version and in any
+        letter case."""
         if pattern.is_bare:
             return True
         action, item = self.action, self.item
@@ -181,7 +181,7 @@ class SoughtPackage(NamedTuple):
 
 class _Seen(NamedTuple):
     """An action as rules see it. `rough`: the possible packages of an unreadable command;
-    `problem`: why it names no packages. `coming` is what it was planned to bring."""
+    `problem`: why it names no packages. `coming`: the packages that its plan would bring."""
 
     sought: tuple[SoughtPackage, ...]
     rough: tuple[SoughtPackage, ...] = ()
@@ -205,7 +205,7 @@ class PackageJudge(Judge[_Seen]):
 
     @staticmethod
     def canonical(action: Action) -> _Seen | Verdict:
-        """A `Packages` action, parsed where it came as a command line, package by package."""
+        """Return a `Packages` action package by package, parsed if it came as a command line."""
         assert isinstance(action, Packages)
         if action.command is not None and not action.operation and not action.flags:
             action = parse_command(action.command, action.cwd)
@@ -288,7 +288,7 @@ def _coming(action: Packages, one: PlannedPackage) -> Item:
 
 def _rough(action: Packages) -> tuple[SoughtPackage, ...]:
     """Return the possible packages of an unreadable command, for deny rules only: an invalid word
-    hides no other."""
+    hides no others."""
     found: list[SoughtPackage] = []
     for rough in map(canonical_action, rough_actions(action.command or "")):
         found += [_sought(rough, item, ()) for item in (None, *items_of(replace(rough, names=())))]
@@ -302,8 +302,8 @@ def _rough(action: Packages) -> tuple[SoughtPackage, ...]:
 
 
 def canonical_action(action: Packages) -> Packages:
-    """Return the action with the names that the table gives to manager and operation (fields may
-    come in other spellings)."""
+    """Return the action with the table's names for manager and operation (fields may use other
+    spellings)."""
     manager = manager_named(action.manager) or action.manager
     operation = operation_named(manager, action.operation) or action.operation
     table = managers().get(manager)
@@ -353,8 +353,7 @@ def forced_of(action: Packages) -> list[Forced]:
 
 
 def origin_of(item: Item | None) -> list[Forced]:
-    """Return the part of a package that says where its code comes from, which no rule ever
-    allows."""
+    """Return the part of a package that says where its code comes from; no rule ever allows it."""
     return (
         [Forced("ask", f"{item.origin}, so no rule may allow it")]
         if item is not None and item.origin

@@ -1,9 +1,8 @@
 """Parser from policy YAML to `Policy`, with errors that name file and line.
 
-Decides what is a well-formed policy, never what it means for an action. Every
-error names file, line and a remedy, with the nearest known word where one was mistyped. It must
-never skip what it doesn't understand: a rule that silently doesn't match is a hole (a deny) or a
-surprise (an allow).
+Decides what is a well-formed policy, never what it means for an action. Every error names file,
+line and a remedy, and the nearest known word if one was mistyped. It must never skip what it
+doesn't understand: a rule that silently doesn't match is a hole (a deny) or a surprise (an allow).
 """
 
 import hashlib
@@ -58,20 +57,20 @@ def parse_policy(text: str, source: str) -> Policy:
 
 
 def policy_from_data(data: Any, source: str = "policy") -> Policy:
-    """Build a policy from plain data (dicts, lists, strings: a JSON line). Raises `PolicyError` as
+    """Build a policy from plain data (dicts, lists, strings: a JSON line). Raise `PolicyError` as
     for text."""
     return _Reader(source).policy(data)
 
 
 def parse_rule(text: str, effect: Effect = "ask") -> Rule:
-    """One rule, as it is written in the list of `effect`. `PolicyError` where it can't stand
-    there."""
+    """Parse one rule, as it is written in the list of `effect`. Raise `PolicyError` if it isn't
+    valid there."""
     return _Reader("").rule(text, effect)
 
 
 def merge(*policies: Policy) -> Policy:
-    """Merge policies: all rules; of modes and holds, the strictest and the shortest. A policy with
-    nothing in force keeps nothing in force."""
+    """Merge policies: all rules; the strictest modes and the shortest holds. If one of them denies
+    everything, so does the result."""
     if any(policy.is_deny_all for policy in policies):
         return DENY_ALL
     modes: dict[Category, Mode] = {}
@@ -93,7 +92,7 @@ def merge(*policies: Policy) -> Policy:
 
 
 def entry_of(rule: Rule) -> str | dict[str, Any]:
-    """A rule as an entry of a policy file: the bare text where nothing else is to be said.
+    """Return a rule as an entry of a policy file: only its text if it has no further keys.
     `parse_policy` reads it back."""
     entry: dict[str, Any] = {"rule": rule.text}
     if rule.why:
@@ -121,14 +120,14 @@ def entry_of(rule: Rule) -> str | dict[str, Any]:
 
 
 def rule_id(effect: Effect, text: str) -> str:
-    """Derive the id of a rule without one: the same for the same rule, whatever its file."""
+    """Derive the id of a rule without one: equal rules get equal ids, in any file."""
     return hashlib.blake2b(
         f"{effect} {text}".encode("utf-8", "surrogatepass"), digest_size=5
     ).hexdigest()
 
 
 class _Reader:
-    """One reading of one policy. `fail` knows where it is."""
+    """Reads one policy once. `fail` knows the current place."""
 
     def __init__(self, source: str) -> None:
         self.source = source
@@ -293,7 +292,8 @@ class _Reader:
                 raise self.fail(f"`{key}` is not text", "quote it")
 
     def moment(self, value: Any) -> float:
-        """When a rule ends, in seconds since the epoch: a date is its first second in UTC."""
+        """Return when a rule ends, in seconds since the epoch: a date means its first second in
+        UTC."""
         try:
             parsed = datetime.fromisoformat(str(value))
         except ValueError:
@@ -475,12 +475,12 @@ class _Reader:
 
 
 def _shown(text: str) -> str:
-    """A rule as an error shows it, whatever it holds."""
+    """Return a rule as an error shows it, whatever it holds."""
     return text[:80].encode("ascii", "backslashreplace").decode()
 
 
 def check_pattern(category: Category, pattern: str, effect: Effect) -> str:
-    """Raise `PolicyError` for a pattern that can't stand in the list of `effect`; else return a
+    """Raise `PolicyError` for a pattern that isn't valid in the list of `effect`; else return a
     warning, or nothing.
 
     Cheap: it doesn't compile the pattern.

@@ -20,7 +20,8 @@ MARK = "runs when you run tests or a build"
 
 
 class ProtectedEntry(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Names that are there for the same reason. `source`: a page, or a file of this repository."""
+    """Names that are protected for the same reason. `source`: a page, or a file of this
+    repository."""
 
     names: tuple[str, ...]
     why: str
@@ -29,7 +30,7 @@ class ProtectedEntry(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 class Protected(NamedTuple):
     """A protected name: its reason, its effect on a change that no rule spells out, and its remedy
-    (the open way where it denies)."""
+    (the alternative, if it denies)."""
 
     pattern: str
     why: str
@@ -38,8 +39,8 @@ class Protected(NamedTuple):
 
 
 class Protection:
-    """Protected names: a policy's additions to the built-in table (`protected`), and what it takes
-    off its ask part (`unprotected`)."""
+    """Protected names: a policy's additions to the built-in table (`protected`), and its removals
+    from the table's ask part (`unprotected`)."""
 
     __slots__ = ("ask", "deny", "lifted")
 
@@ -66,7 +67,8 @@ def entries() -> dict[ProtectionLevel, tuple[ProtectedEntry, ...]]:
 
 @cache
 def built_in() -> dict[ProtectionLevel, dict[str, str]]:
-    """Each name with its why: those that are denied, asked about, and only marked."""
+    """Return each built-in name with its reason, in three groups: denied, asked, and only
+    marked."""
     return {
         part: {name: entry.why for entry in found for name in entry.names}
         for part, found in entries().items()
@@ -75,7 +77,7 @@ def built_in() -> dict[ProtectionLevel, dict[str, str]]:
 
 @cache
 def sources() -> dict[str, str]:
-    """Who says so, by name."""
+    """Return the source of each name."""
     return {
         name: entry.source
         for found in entries().values()
@@ -95,8 +97,8 @@ def _marked() -> re.Pattern[str]:
 
 
 def mark_of(action: FileChange) -> str:
-    """Return a card's mark for a file that runs with a person's tests or build; empty for others,
-    and for deletions."""
+    """Return a card's mark for a file that runs with a person's tests or build; empty for other
+    files and for deletions."""
     to = [] if action.operation == "delete" else [action.to or action.path]
     made = [*to, *(step.path for step in action.steps if step.operation != "delete")]
     return MARK if any(_marked().search(fold(path)) for path in made) else ""

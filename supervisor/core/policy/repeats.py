@@ -1,8 +1,8 @@
-"""Repeated requests: which are the same wish, and how long a denial stands.
+"""Repeated requests: which ones mean the same, and how long a denial stands.
 
 Pure. It decides only what is *refused* without asking again. INVARIANT: nothing here ever allows:
-to take two wishes for one costs an agent some minutes, and no more. So it may ignore what a rule
-must never ignore, such as a query string.
+mistaking two requests for the same costs an agent some minutes, and no more. So it may ignore what
+a rule must never ignore, such as a query string.
 """
 
 import math
@@ -25,19 +25,19 @@ _DO_WITHOUT = "do without it, or ask the operator for a rule"
 
 
 class DenialCount(NamedTuple):
-    """How often a wish was denied again after the denial before had run out, and until when the
-    last one stands."""
+    """How often a wish was denied again after its last denial had expired, and until when the
+    latest denial stands."""
 
     times: int
     until: float
 
 
 def likeness(action: Action) -> Likeness | None:
-    """Return what an action shares with its repetitions; None where only an identical action is
-    one.
+    """Return what an action has in common with its repetitions; None if only an identical action
+    repeats it.
 
-    A change of a file is told apart by its content, and is asked by us, not by an agent in a
-    loop; a raise of the budget is one of a kind.
+    File changes differ by their content, and we ask about them, not an agent in a loop; each raise
+    of the budget stands alone.
     """
     match action:
         case Network():
@@ -74,7 +74,8 @@ def likeness(action: Action) -> Likeness | None:
 
 
 def standing(denied_at: Iterable[float]) -> DenialCount:
-    """Derive a wish's standing from the times of its denials, in seconds since the epoch."""
+    """Derive how long a wish is denied from the times of its denials, in seconds since the
+    epoch."""
     times, until = 0, -math.inf
     for at in sorted(denied_at):
         if at >= until:  # denied together, or by "deny all", is denied once
@@ -84,8 +85,8 @@ def standing(denied_at: Iterable[float]) -> DenialCount:
 
 
 def remedy(until: float, now: float) -> str:
-    """Tell an agent when to ask again after a denial that stands until then, and what else it may
-    do."""
+    """Tell an agent when it may ask again after a denial that stands until then, and what else it
+    may do."""
     if until == math.inf:
         return f"it isn't asked again in this session: {_DO_WITHOUT}"
     if until <= now:
@@ -98,7 +99,7 @@ def remedy(until: float, now: float) -> str:
 
 
 def _of_network(action: Network) -> Likeness:
-    """Host, port (80 and 443 are one), and a request's method and path without its query."""
+    """Return host, port (80 and 443 are one), and a request's method and path without its query."""
     try:
         host = canonical_host(action.host)
     except ValueError:
@@ -116,8 +117,8 @@ def _of_network(action: Network) -> Likeness:
 
 
 def _programs(command: str) -> Iterable[str]:
-    """Return the commands of a line, word by word; a line that can't be told so is itself, whatever
-    its spaces."""
+    """Return the commands of a line, word by word. A line that can't be split stands for itself,
+    with its spaces normalised."""
     script = parse(command)
     if script.constructs:
         yield " ".join(command.split())

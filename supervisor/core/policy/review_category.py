@@ -3,10 +3,10 @@
     review(OPERATION TARGET [--option ...])      review(post acme/* --up-to=medium)
 
 TARGET is `[github:|bitbucket:]OWNER/REPO`, `*` in either part. An allow rule covers an approval, a
-request for changes, a fork, links and a job without a scope only where it spells `--approve`,
+request for changes, a fork, links and a job without a scope only if it spells `--approve`,
 `--request-changes`, `--fork`, `--links`, `--no-scope`; `--up-to=SEVERITY` and `--confidence=LEVEL`
-narrow it. Deny and ask rules match however it is spelled: without options they are about every act
-of the operation, with some about acts that have one of them.
+narrow it. Deny and ask rules match every spelling: without options they apply to every act of the
+operation, with options to acts that have at least one of them.
 """
 
 import re
@@ -64,7 +64,8 @@ _COMMANDS = "a line that a bot may take for a command would be posted"
 
 
 class ReviewPattern(NamedTuple):
-    """A compiled rule. `operation` is `*` for every one, `forge` empty for either."""
+    """A compiled rule. `operation` is `*` for every operation, `forge` is empty for either
+    forge."""
 
     text: str
     operation: Operation | str
@@ -77,13 +78,13 @@ class ReviewPattern(NamedTuple):
 
     @property
     def is_bare(self) -> bool:
-        """Return whether it is about every act there is."""
+        """Return whether it applies to every act there is."""
         return (self.operation, self.owner, self.name) == ("*", "*", "*")
 
 
 class SeenAct(NamedTuple):
-    """An act as rules compare it: its repository in one letter case, and what has to be spelled
-    out."""
+    """An act as rules compare it: its repository in one letter case, and the options that must be
+    spelled out."""
 
     act: Act
     owner: str
@@ -108,7 +109,7 @@ class SeenAct(NamedTuple):
         )
 
     def is_touched(self, pattern: ReviewPattern) -> bool:
-        """Return whether a deny or ask rule is about it."""
+        """Return whether a deny or ask rule applies to it."""
         if not self.is_at(pattern):
             return False
         if pattern.flags and not self.flags & pattern.flags:
@@ -118,7 +119,7 @@ class SeenAct(NamedTuple):
         return True
 
     def is_at(self, pattern: ReviewPattern) -> bool:
-        """Return whether the rule is about this operation on this repository."""
+        """Return whether the rule applies to this operation on this repository."""
         return (
             pattern.operation in ("*", self.act.operation)
             and pattern.forge in ("", self.act.forge)
@@ -135,7 +136,7 @@ class ReviewJudge(Judge[SeenAct]):
 
     @staticmethod
     def canonical(action: Action) -> SeenAct | Verdict:
-        """The act, with its repository in one letter case."""
+        """Return the act with its repository in one letter case."""
         assert isinstance(action, Act)
         owner, slash, name = action.repository.casefold().partition("/")
         if not slash or "/" in name or not owner or not name:
@@ -152,7 +153,7 @@ class ReviewJudge(Judge[SeenAct]):
 
 @lru_cache(maxsize=4096)
 def compile_pattern(text: str) -> ReviewPattern:
-    """Return the compiled pattern; `PolicyError` where it is none."""
+    """Return the compiled pattern. Raise `PolicyError` if it isn't one."""
     words = text.split()
     if len(words) < 2:
         raise PolicyError(
@@ -200,8 +201,8 @@ def compile_pattern(text: str) -> ReviewPattern:
 
 
 def check_pattern(pattern: str, effect: Effect) -> str:
-    """Raise `PolicyError` where the pattern can't be one; a warning where it means more than it
-    looks."""
+    """Raise `PolicyError` if the pattern isn't valid; return a warning if it means more than it
+    seems to."""
     found = compile_pattern(pattern)
     if effect == "allow" and found.operation == "*":
         return f"`review({pattern})` allows every operation there, pushes and pull requests too"
@@ -209,7 +210,7 @@ def check_pattern(pattern: str, effect: Effect) -> str:
 
 
 def special(act: Act) -> Iterator[str]:
-    """Yield what an allow rule has to spell out before it covers the act."""
+    """Yield the options that an allow rule has to spell out before it covers the act."""
     if act.verdict == "approve":
         yield "--approve"
     if act.verdict == "request_changes":
@@ -221,7 +222,7 @@ def special(act: Act) -> Iterator[str]:
 
 
 def forced(act: Act) -> tuple[Forced, ...]:
-    """Return what no rule may allow of it."""
+    """Return the parts of the act that no rule may allow."""
     bodies = (act.body, *(one.body for one in act.comments))
     texts = (act.title, act.branch, *(one.path for one in act.comments), *bodies)
     # Also as a reader sees it: an escaped `_` is none in a token's shape.
@@ -233,7 +234,7 @@ def forced(act: Act) -> tuple[Forced, ...]:
 
 
 def within(inner: ReviewPattern, outer: ReviewPattern, *, is_allow: bool) -> bool:
-    """Return whether `outer` is about all that `inner` is about; False where that can't be told."""
+    """Return whether `outer` covers everything that `inner` covers; False if that can't be told."""
     is_placed = (
         outer.operation in ("*", inner.operation)
         and outer.forge in ("", inner.forge)
@@ -250,8 +251,8 @@ def _is_within(inner: str, outer: str) -> bool:
 
 
 def example_act(text: str) -> Act:
-    """Return the act that an example of a rule stands for: `post acme/shop`, with the options that
-    a rule has. `PolicyError` where it can't be one."""
+    """Return the act that a rule's example stands for: `post acme/shop`, with the options that a
+    rule may have. Raise `PolicyError` if it isn't one."""
     pattern = compile_pattern(text)
     if "*" in (pattern.operation, pattern.owner, pattern.name):
         raise PolicyError(f"`{text}` is no example of an act", "name one operation and repository")

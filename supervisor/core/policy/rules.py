@@ -2,9 +2,9 @@
 
     deny rule > ask rule > allow rule > mode of the category; order never matters
 
-`evaluate` is the way in, and turns what raises in here into a denial. What a pattern means is
-known by the judge of its category (`file_rules`, `network_rules`, `git_rules`, `package_rules`,
-`command_rules`); each indexes its rules when it is first asked.
+`evaluate` is the entry point, and turns an exception in here into a denial. The judge of each
+category knows what its patterns mean (`file_rules`, `network_rules`, `git_rules`, `package_rules`,
+`command_rules`); it indexes its rules when it is first asked.
 """
 
 import functools
@@ -31,9 +31,9 @@ class Policy:
     """Compiled, immutable policy: rules, modes and protected names. Build one with `policy_text`,
     never by hand.
 
-    `ending` are the rules that hold for a time; `modes` holds only explicit modes; `mode_of` knows
-    the default. `warnings` are for the author. `hold_s` is how long an asked connection is held for
-    an answer, None where the policy doesn't say.
+    `ending` are the rules that hold for a limited time. `modes` holds only explicit modes;
+    `mode_of` knows the default. `warnings` are for the author. `hold_s` is how long an asked
+    connection is held for an answer; None if the policy doesn't say.
     """
 
     __slots__ = (
@@ -81,7 +81,7 @@ class Policy:
         return "ask" if mode == "allow" and category in ("exec", "packages") else mode
 
     def of(self, category: Category, effect: Effect | None = None) -> tuple[Rule, ...]:
-        """Return the rules of a category, those of one effect where it is given."""
+        """Return the rules of a category; with an effect, only those with that effect."""
         return tuple(
             rule
             for rule in self.rules
@@ -98,7 +98,7 @@ class Policy:
         return judge
 
     def verdict(self, category: Category, action: Action, context: Context) -> Verdict:
-        """Return the verdict of the category's rules and mode, from the cache where possible."""
+        """Return the verdict of the category's rules and mode, from the cache if possible."""
         key = self._verdicts.key(category, action, context)
         known = None if key is None else self._verdicts.get(key)
         if known is not None:
@@ -109,11 +109,11 @@ class Policy:
         return verdict
 
     def reaching(self, action: Network, context: Context) -> Verdict | None:
-        """Return the verdict on a connection with its addresses, where one rule allows its name and
-        these in the same words; else None.
+        """Return the verdict on a connection with its addresses, if one rule allows both its name
+        and its addresses, in the same words; else None.
 
-        INVARIANT: both hang on nothing but what each alone is remembered by, so both are
-        remembered as one.
+        INVARIANT: both verdicts depend only on the facts in their cache keys, so both are cached as
+        one.
         """
         key = self._verdicts.key("network", action, context)
         known = None if key is None else self._verdicts.get((_REACHING, key))
@@ -129,16 +129,16 @@ class Policy:
         return whole
 
     def is_limited(self, category: Category, rule: str) -> bool:
-        """Return whether any rule of this text ends at some time, or after some uses."""
+        """Return whether any rule of this text has a time limit or a limit of uses."""
         return any(one.text == rule for one in self._verdicts.ending(category))
 
     def _passing(self, host: str, rule: str | None) -> Passing:
-        """Return the facts of an allowed connection to a host, whether or not a rule of this text
+        """Return the facts of an allowed connection to a host, whether or not a rule with this text
         allowed it."""
         return Passing(self.looks_into(host), rule is not None and self.is_limited("network", rule))
 
     def looks_into(self, host: str) -> bool:
-        """Return whether any rule judges the host's requests by method or path: it is always
+        """Return whether any rule judges the host's requests by method or path: then it is always
         decrypted, never tunnelled.
 
         True for an invalid host.
@@ -150,14 +150,14 @@ class Policy:
 
 
 class InForce(NamedTuple):
-    """The rules in force for a session, and those whose time is over. No policy: everything is
-    denied."""
+    """The rules in force for a session, and those that have expired. Without a policy, everything
+    is denied."""
 
     policy: Policy | None
     over: frozenset[str]
 
     def is_same(self, other: "InForce | None") -> bool:
-        """Return whether what goes on needs no other verdict than it had by the other."""
+        """Return whether ongoing connections get the same verdicts under both."""
         return (
             other is not None
             and self.policy is not None
@@ -184,10 +184,10 @@ def allowing_near(
 
 
 def open_near(action: Network, judge: Callable[[Network], Verdict], rules: Sequence[str]) -> str:
-    """Return what a policy leaves open near a denied request, in words for the agent.
+    """Return what a policy allows near a denied request, in words for the agent.
 
-    These are the methods that are allowed on the same path, else `rules`, those that allow
-    something at the same host; empty where there is nothing. `judge` gives the verdict on another
+    These are the methods that are allowed on the same path, or else `rules`, those that allow
+    something at the same host; empty if there are none. `judge` gives the verdict on another
     method.
     """
     others = [one for one in _METHODS if action.operation == "request" and one != action.method]

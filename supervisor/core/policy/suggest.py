@@ -1,9 +1,9 @@
-"""Rules that one action is the reason for: what "always" offers, and what may be learned.
+"""Rules that an action gives reason for: what "always" offers, and what may be learned.
 
 `suggest` decides up to three allow rules, from exact to broad, the default first. INVARIANT: each
-of them parses, would have allowed this very action alone, and isn't bare; where none can be found
-nothing is offered. `options` are for `learn`, which asks the engine what each would do. It never
-saves anything.
+of them parses, would have allowed this very action alone, and isn't bare; if there is none, nothing
+is offered. `options` are for `learn`, which asks the engine what each would do. It never saves
+anything.
 """
 
 import msgspec
@@ -19,7 +19,7 @@ MOST = 3
 
 
 def suggest(action: Action, *, workspace: str = WORKSPACE) -> tuple[Candidate, ...]:
-    """Up to three candidates, the default first; none where no rule may allow the action. Never
+    """Return up to three candidates, the default first; none if no rule may allow the action. Never
     raises."""
     try:
         found = list(rule_category(category_of(action)).candidates(action, workspace))
@@ -50,12 +50,12 @@ def _holds(candidate: Candidate, action: Action, workspace: str) -> bool:
 
 
 def options(action: Action) -> tuple[Option, ...]:
-    """Return rules that may be learned from an approved action, from narrow to wide; none where no
+    """Return rules that may be learned from an approved action, from narrow to wide; none if no
     rule should answer it. Never raises.
 
-    What leaves the sandbox (a connection, a push, a package) must have been approved more than
-    once; nothing is wider than a folder's tree, a host, or the branches beside those that were
-    approved. A line's commands are asked for one by one (`exec_category.exec_options`).
+    An action that leaves the sandbox (a connection, a push, a package) must have been approved more
+    than once. No rule is wider than a folder's tree, a host, or the branches beside the approved
+    ones. The commands of a line are requested one by one (`exec_category.exec_options`).
     """
     try:
         return tuple(rule_category(category_of(action)).options(action))

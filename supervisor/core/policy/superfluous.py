@@ -1,10 +1,10 @@
-"""Superfluous rules: those that can never match, and those that another covers.
+"""Superfluous rules: those that can never match, and those that another rule covers.
 
-Compares patterns alone; `lint` reports it for every rule of a policy, `judge_proposal` refuses with
-it a rule that an agent proposes and that would change nothing. It must never call a rule
-superfluous that some action needs; where it can't tell, it says nothing.
+Compares patterns only. `lint` reports the findings for every rule of a policy; `judge_proposal`
+uses them to refuse a rule that an agent proposes and that would change nothing. It must never call
+a rule superfluous that some action needs; in doubt it says nothing.
 
-INVARIANT: taking away every rule that is `never` or `covered` changes no decision.
+INVARIANT: removing every rule that is `never` or `covered` changes no decision.
 """
 
 from collections import defaultdict
@@ -27,8 +27,8 @@ _ASKED = Verdict("ask", "a change of the policy is always asked", sticky=True)
 
 
 class RuleFinding(msgspec.Struct, frozen=True, kw_only=True):
-    """One thing that is wrong with one rule. `what` goes on after the rule; `by` is the rule
-    that covers it, empty for other kinds."""
+    """One fault of one rule. `what` continues a sentence that starts with the rule; `by` is the
+    rule that covers it, empty for other kinds."""
 
     kind: FindingKind
     effect: Effect
@@ -52,7 +52,8 @@ class RuleFinding(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def adds_nothing(policy: Policy, rule: Rule, now: float) -> RuleFinding | None:
-    """Return why one of the policy's rules says nothing, or nothing new, None where it does."""
+    """Return why one of the policy's rules has no effect, or no effect of its own; None if it has
+    one."""
     files = policy.judge_for("filesystem")
     assert isinstance(files, FileJudge)
     others = [
@@ -67,7 +68,7 @@ def has_expired(rule: Rule, now: float) -> bool:
 
 
 def finding(kind: FindingKind, rule: Rule, what: str, remedy: str, by: str = "") -> RuleFinding:
-    """One finding about a rule."""
+    """Return one finding about a rule."""
     return RuleFinding(
         kind=kind, effect=rule.effect, rule=rule.text, rule_id=rule.id, source=rule.source,
         line=rule.line, what=what,
@@ -88,7 +89,7 @@ class Superfluous:
                 self.found[own_key(one)].append(one)
 
     def of(self, rule: Rule) -> RuleFinding | None:
-        """Return why the rule says nothing, or nothing new."""
+        """Return why the rule has no effect, or no effect of its own."""
         inner = compiled(rule)
         remark = never(inner, self.protected_by, self.policy.mode_of(rule.category))
         if remark is not None:
@@ -106,7 +107,8 @@ class Superfluous:
         return finding("covered", rule, f"{says} {outer.rule.text}{where}", "remove it", by)
 
     def outer(self, inner: AnyRule) -> Iterator[AnyRule]:
-        """Return the rules that make this one superfluous; of two equal rules, the later one is."""
+        """Return the rules that make this one superfluous; of two equal rules, the later one is
+        superfluous."""
         number = self.numbers[id(inner.rule)]
         for key in dict.fromkeys(keys_above(inner)):
             for one in self.found.get(key, ()):
@@ -131,8 +133,8 @@ def _is_unconditional(rule: Rule) -> bool:
 
 
 def judge_proposal(policy: Policy, proposal: Proposal, now: float) -> Verdict:
-    """Return the verdict on a proposal beside the rules in force. `now` is in seconds since the
-    epoch."""
+    """Return the verdict on a proposed rule, given the rules in force. `now` is in seconds since
+    the epoch."""
     try:
         rule = parse_rule(proposal.rule, proposal.effect)
     except PolicyError as error:

@@ -1,8 +1,8 @@
 """Cache of verdicts for one compiled policy.
 
-Decides whether a question is the same as an answered one: the action, and everything else that the
-verdict depends on. It lives in the `Policy`, so another policy starts with none. INVARIANT: a
-cached verdict is the one that would be given anew; where that can't be told, nothing is cached.
+Decides whether a question equals an answered one: the action, and everything else that the verdict
+depends on. It lives in the `Policy`, so another policy starts with an empty cache. INVARIANT: a
+cached verdict is the one that would be given anew; in doubt nothing is cached.
 """
 
 from bisect import bisect_right
@@ -23,8 +23,8 @@ MAX_LIMITED = 64
 
 
 class _Limits(NamedTuple):
-    """How verdicts of one category can change under one policy: the times when rules end, sessions,
-    and uses."""
+    """The ways in which verdicts of one category can change under one policy: times when rules end,
+    sessions, and uses."""
 
     moments: Sequence[float]
     has_sessions: bool
@@ -33,7 +33,7 @@ class _Limits(NamedTuple):
 
 
 class VerdictCache:
-    """A bounded cache of verdicts; the least recently used goes first."""
+    """A bounded cache of verdicts; the least recently used is dropped first."""
 
     __slots__ = ("_limits", "_rules", "_verdicts")
 
@@ -46,7 +46,7 @@ class VerdictCache:
         return len(self._verdicts)
 
     def key(self, category: Category, action: Action, context: Context) -> Hashable | None:
-        """Return a verdict's cache key; None where it must not be cached."""
+        """Return a verdict's cache key; None if it must not be cached."""
         limits = self._limits_in(category)
         if len(limits.limited) > MAX_LIMITED or context.now != context.now:
             return None
@@ -65,7 +65,7 @@ class VerdictCache:
         )
 
     def ending(self, category: Category) -> Sequence[Rule]:
-        """Return the rules of a category that end at some time, or after some uses."""
+        """Return the rules of a category that have a time limit or a limit of uses."""
         return self._limits_in(category).ending
 
     def _limits_in(self, category: Category) -> _Limits:
@@ -77,7 +77,7 @@ class VerdictCache:
         return limits
 
     def get(self, key: Hashable) -> Verdict | None:
-        """Return the verdict that was given, if it is still known."""
+        """Return the cached verdict, if there is one."""
         try:
             found = self._verdicts.get(key)
         except TypeError:  # an action with something in it that can still change
@@ -87,7 +87,7 @@ class VerdictCache:
         return found
 
     def keep(self, key: Hashable, action: Action, verdict: Verdict) -> None:
-        """Remember a verdict, where the action is one that may be."""
+        """Cache a verdict, if its action may be cached."""
         if not _is_small(action):
             return
         self._verdicts[key] = verdict
@@ -105,8 +105,8 @@ def _limits_of(rules: Sequence[Rule]) -> _Limits:
 
 
 def _is_small(action: Action) -> bool:
-    """Return whether an action is made of few characters, and of nothing that can still change (a
-    list where a tuple belongs)."""
+    """Return whether an action is small, and holds nothing that can still change (a list instead of
+    a tuple)."""
     chars = 0
     for value in msgspec.structs.astuple(action):
         if isinstance(value, str):
