@@ -1,4 +1,4 @@
-"""Egress as data: messages to and from its process, exchanges, HAR, credentials.
+"""Egress as plain data: wire messages, exchanges, HAR, credentials.
 
 Start with `egress_wire`.
 """

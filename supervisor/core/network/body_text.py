@@ -1,8 +1,8 @@
 """Detect and decode text bodies, for the Network page and the archive.
 
-It decides by the bytes and by the stated charset, one of a few that are in use. Pure. It must never
-decode on a guess: a body that is no text by its bytes stays bytes, so that nothing is lost. A body
-that was cut may end within a character.
+It decides by the bytes and by the stated charset, one of a few common ones. Pure. It must never
+guess: a body whose bytes aren't text stays bytes, so that nothing is lost. A body that was cut may
+end within a character.
 """
 
 import codecs
@@ -34,8 +34,8 @@ _TEXT_TYPE = re.compile(
 
 
 def charset_of(data: bytes, media_type: str, *, is_cut: bool) -> str | None:
-    """Return the text's charset by Python's name; None where it is no text. `is_cut`: it is only
-    the beginning of a body."""
+    """Return the text's charset by Python's name; None if it isn't text. `is_cut`: it is only the
+    beginning of a body."""
     for mark, charset in _MARKS:
         if data.startswith(mark):
             return charset
@@ -51,8 +51,7 @@ def charset_of(data: bytes, media_type: str, *, is_cut: bool) -> str | None:
 
 
 def decoded(data: bytes, charset: str) -> str:
-    """Return the text, without a mark of its order of bytes and without half a character at its
-    end."""
+    """Return the text without a byte order mark, and without half a character at its end."""
     return codecs.getincrementaldecoder(charset)("replace").decode(data).removeprefix("\ufeff")
 
 

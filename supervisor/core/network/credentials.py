@@ -11,9 +11,9 @@
         header: x-api-key
         variable: TRACKER_TOKEN               # where the sandbox finds the placeholder
 
-It decides what the file may say, and which credentials and variables a session gets by it. The
-values are read by `supervisor.sessions.named_secrets`. INVARIANT: no value of a
-secret passes through here but from `credentials_of`'s argument into its result.
+It decides what the file may say, and which credentials and variables it gives a session.
+`supervisor.sessions.named_secrets` reads the values. INVARIANT: the value of a secret passes
+through here only from `credentials_of`'s argument into its result.
 """
 
 import base64
@@ -64,12 +64,11 @@ _KEYS_OF_AWS = re.compile(r"[^:]+:[^:]{8,}(?::.+)?")
 
 
 class Preset(NamedTuple):
-    """A known service. `asks`: its hosts are those that this program is set up with.
-    `git_user`: git sends it as a password, with this name, or where its value begins so with
-    another (`git_users`). `other_headers` and `query_names` are where it takes keys, too (as
-    `Credential` has them): by its documentation of REST authentication, and what that calls
-    deprecated.
-    """
+    """A known service. `asks`: its hosts come from the configuration of this program. `git_user`:
+    git sends the key as a password with this user name, or with another (`git_users`) if the value
+    begins so. `other_headers` and `query_names` are other places where the service accepts keys (as
+    in `Credential`): those in its documentation of REST authentication, including the deprecated
+    ones."""
 
     hosts: tuple[str, ...]
     headers: tuple[str, ...]
@@ -177,7 +176,7 @@ class Binding(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def parse_credentials(text: str, source: str) -> tuple[Binding, ...]:
-    """Parse a file's bindings; `PolicyError` with file, line and a remedy where it can't be
+    """Parse a file's bindings. Raise `PolicyError` with file, line and a remedy if it can't be
     used."""
     root = strict_yaml.load(text, source)
     if not isinstance(root, strict_yaml.Fields) or root.get("version") != "1":
@@ -199,14 +198,15 @@ def parse_credentials(text: str, source: str) -> tuple[Binding, ...]:
 
 
 def authority(host: str, port: int | None) -> str:
-    """A host and its port as a binding names them; `ValueError` where it is no host."""
+    """Return a host and its port as a binding names them. Raise `ValueError` if it isn't a host."""
     name = canonical_host(host)
     shown = f"[{name}]" if ":" in name else name
     return shown if port in (None, DEFAULT_PORTS["https"]) else f"{shown}:{port}"
 
 
 def check_secret(name: str, value: str, *, signs: bool = False) -> str:
-    """Return the value, if it can be one; `UserError`, which doesn't show it, where not."""
+    """Return the value if it can be a secret. Raise `UserError`, which doesn't show the value, if
+    it can't."""
     if signs and not _KEYS_OF_AWS.fullmatch(value):
         raise UserError(
             f"the value of the credential `{name}` is not `ACCESS:SECRET` or `ACCESS:SECRET:TOKEN`",
@@ -222,7 +222,7 @@ def check_secret(name: str, value: str, *, signs: bool = False) -> str:
 
 
 def credentials_of(binding: Binding, placeholder: str, secret: str) -> tuple[Credential, ...]:
-    """Return egress's credentials: one for each header that the secret may stand in."""
+    """Return egress's credentials: one for each header that may hold the secret."""
     return tuple(
         Credential(
             placeholder=placeholder,
@@ -241,7 +241,7 @@ def credentials_of(binding: Binding, placeholder: str, secret: str) -> tuple[Cre
 
 
 def environment_of(binding: Binding, placeholder: str) -> dict[str, str]:
-    """Return the variables of the sandbox that hold the placeholder."""
+    """Return the sandbox's variables that hold the placeholder."""
     found = dict.fromkeys(binding.variables, placeholder)
     if binding.git_user and "TWINE_PASSWORD" in found:
         found["TWINE_USERNAME"] = binding.git_user
@@ -319,10 +319,10 @@ def _binding(source: str, name: str, fields: Any) -> Binding:
 
 
 def _check_host(source: str, fields: Any, text: str, *, signs: bool) -> None:
-    """Check a host's spelling: it must be as requests are compared, or its credential would go
-    nowhere. A host with a `*` must belong to one owner, or a secret would go to strangers. A key
-    that only signs goes to nobody, and its signature is of use at its own host alone, so the names
-    of a service will do for one (`*.s3.amazonaws.com`)."""
+    """Check a host's spelling: it must be the one with which requests are compared, or its
+    credential would go nowhere. A host with a `*` must belong to one owner, or a secret would go to
+    strangers. A key that only signs is never sent, and its signature is valid only at its own host,
+    so the names of a service will do for one (`*.s3.amazonaws.com`)."""
     name = text.removeprefix(EVERY)
     try:
         meant = authority(*split_authority(name))
@@ -382,8 +382,8 @@ def _variables(source: str, fields: Any, preset: Preset) -> tuple[str, ...]:
 
 
 def _git_hosts(preset: Preset, fields: Any, hosts: tuple[str, ...]) -> tuple[str, ...]:
-    """Return the hosts that git sends it to: the service's own, or those of a server of one's
-    own."""
+    """Return the hosts to which git sends the secret: the service's own, or those of a self-hosted
+    server."""
     if not preset.git_host:
         return ()
     return hosts if "hosts" in fields else (preset.git_host,)
@@ -434,10 +434,10 @@ def _check_source(source: str, fields: Any, kind: Source, where: str) -> None:
 
 
 def _for_a_shell(command: str, words: list[str]) -> str:
-    """Return the first word that was meant for a shell; empty where there is none, or the command
-    itself names one.
+    """Return the first word that was meant for a shell; empty if there is none, or if the command
+    itself names a shell.
 
-    What comes of such a word unread may look like a secret, and would go out as one.
+    The literal result of such a word may look like a secret, and would be sent as one.
     """
     if words[0].rpartition("/")[2] in _SHELLS:
         return ""
@@ -452,7 +452,7 @@ def _for_a_shell(command: str, words: list[str]) -> str:
 
 
 def _several(source: str, fields: Any, key: str, form: re.Pattern[str]) -> tuple[str, ...]:
-    """A list of words, or one."""
+    """Return a list of words; a single word becomes a list of one."""
     value = fields.get(key)
     if value is None:
         return ()
@@ -496,8 +496,8 @@ def _fail(source: str, value: Any, message: str, remedy: str) -> PolicyError:
 
 
 def git_settings(bindings: dict[str, Binding]) -> dict[str, str]:
-    """Return settings for git that send the placeholders (the keys) to their hosts, as variables of
-    the environment (git-config(1))."""
+    """Return settings for git that send the placeholders (the keys) to their hosts, as environment
+    variables (git-config(1))."""
     found: list[tuple[str, str]] = []
     for placeholder, binding in bindings.items():
         basic = base64.b64encode(f"{binding.git_user}:{placeholder}".encode()).decode()
@@ -517,8 +517,8 @@ def git_settings(bindings: dict[str, Binding]) -> dict[str, str]:
 
 
 def _prefixes(paths: tuple[str, ...]) -> list[str]:
-    """Return the folders that paths lie in, up to their first wildcard. INVARIANT: none is below
-    another: git sends the header of each that fits."""
+    """Return the folders that contain the paths, up to their first wildcard. INVARIANT: none is
+    below another: git sends the header of each that fits."""
     folders = []
     for path in paths or ("/**",):
         kept = itertools.takewhile(

@@ -1,13 +1,13 @@
 """Messages between the supervisor and egress: content, not transport.
 
-Both ends import this module and nothing of each other. A message is one packet of a Unix
-SOCK_SEQPACKET pair that egress inherits: the kernel keeps packets whole and in order, so there is
-no framing that could get out of step, and the descriptor of a listening socket arrives with exactly
-the message that speaks of it. The end of the stream means that the other side is gone: egress then
-refuses everything and exits, the supervisor starts a new one.
+Both ends import this module and nothing else of each other. A message is one packet of a Unix
+SOCK_SEQPACKET pair that egress inherits: the kernel keeps packets whole and in order, so no framing
+can get out of step, and the descriptor of a listening socket arrives with exactly the message about
+it. The end of the stream means that the other side is gone: egress then refuses everything and
+exits; the supervisor starts a new one.
 
-The secrets of credentials travel here and nowhere else: never in arguments, the environment, a
-log line or an exception.
+The secrets of credentials travel here and nowhere else: never in arguments, the environment, a log
+line or an exception.
 """
 
 from typing import Literal
@@ -42,14 +42,14 @@ class _Message(
 class Credential(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A secret that a session may use without holding it.
 
-    A request to one of `hosts` (`host` means port 443, else `host:port`; `*.host` every name
-    below it) by `scheme` whose `header` holds `placeholder`, bare or after `Bearer `, is sent
-    with `secret` in its place; with `basic` also as the password of Basic credentials. `methods`
-    and `paths` (globs), where there are any, bind it further. With `signs` the secret is
-    `ACCESS:SECRET[:TOKEN]` of AWS: a request signed with the placeholder as its access key is
-    signed anew. The placeholder anywhere else is refused. At its hosts so is another key in
-    `header`, in one of `other_headers` (`name`, or `name: part` where only what has that part is
-    a key) and in the query under one of `query_names`.
+    It applies to a request to one of `hosts` (`host` means port 443, else `host:port`; `*.host`
+    every name below it) by `scheme` whose `header` holds `placeholder`, bare or after `Bearer `.
+    Egress replaces the placeholder by `secret`; with `basic` also as the password of Basic
+    credentials. `methods` and `paths` (globs), if given, restrict it further. With `signs` the
+    secret is `ACCESS:SECRET[:TOKEN]` of AWS: a request signed with the placeholder as its access
+    key is signed again. The placeholder anywhere else is refused. At its hosts, another key is
+    refused too: in `header`, in one of `other_headers` (`name`, or `name: part` if only values with
+    that part are keys) and in the query under one of `query_names`.
     """
 
     placeholder: str
@@ -73,11 +73,11 @@ class Credential(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
 
 
 class Configure(_Message, frozen=True, kw_only=True, tag="configure"):
-    """The first message. Paths are absolute; `names` is a table that stands in for DNS, its answers
-    are checked like DNS's.
+    """The first message. Paths are absolute. `names` is a table that replaces DNS; its answers are
+    checked like DNS's.
 
-    `model_hosts` serve models, besides those that are known to. `start` is how often egress
-    served before.
+    `model_hosts` serve models, in addition to the known ones. `start` is how often egress ran
+    before.
     """
 
     ca_directory: str
@@ -110,11 +110,12 @@ class CloseSession(_Message, frozen=True, kw_only=True, tag="close_session"):
 
 
 class CloseConnection(_Message, frozen=True, kw_only=True, tag="close_connection"):
-    """End one connection of a session, whose permission has ended. `why` is its outcome on record.
+    """End one connection of a session, because its permission has ended. `why` is its outcome on
+    record.
 
-    With `question_id` only what was allowed as this question: a request of HTTP/1 and the
-    connection with it, a stream of HTTP/2 alone. Nothing ends where it is over already, and nothing
-    of it goes out where it hasn't begun.
+    With `question_id`, only what this question allowed ends: a request of HTTP/1 together with its
+    connection, or a stream of HTTP/2 alone. If it is over already, nothing ends; if it hasn't
+    begun, nothing of it is sent.
     """
 
     session_id: str
@@ -139,7 +140,7 @@ class KeepBodies(_Message, frozen=True, kw_only=True, tag="keep_bodies"):
 
 
 class ForbidEndpoints(_Message, frozen=True, kw_only=True, tag="forbid_endpoints"):
-    """Gatehouse's own listeners, all of them: never dialled, whatever a rule says."""
+    """All of Gatehouse's own listeners: never dialled, whatever a rule says."""
 
     endpoints: tuple[tuple[str, int], ...]
 
@@ -150,12 +151,12 @@ class RulesChanged(_Message, frozen=True, kw_only=True, tag="rules_changed"):
 
 class Answer(_Message, frozen=True, kw_only=True, tag="answer"):
     """The verdict on a question. `private_ok`: a rule names these addresses, so they may be dialled
-    though private.
+    although they are private.
 
-    `settle`: a `Settled` is waited for. `look_inside`: a connection is decrypted and each of its
-    requests judged; without it egress passes TLS on unread. `lasts`: rules alone allowed it,
-    without a limit of uses or time, so the same is likely to be allowed again. `granted`: how
-    much of what was drawn is the session's now. `over_budget`: it was denied for a budget.
+    `settle`: a `Settled` is expected. `look_inside`: a connection is decrypted and each of its
+    requests judged; otherwise egress passes TLS on unread. `lasts`: only rules allowed it, without
+    a limit of uses or time, so an equal question will probably be allowed too. `granted`: how much
+    of the drawn amount the session has now. `over_budget`: it was denied because of a budget.
     """
 
     question_id: int
@@ -196,12 +197,13 @@ class Ready(_Message, frozen=True, kw_only=True, tag="ready"):
 class Question(_Message, frozen=True, kw_only=True, tag="question"):
     """May this session do this? Answered by exactly one `Answer`, unless it is abandoned first.
 
-    `connection_id` names the client's connection; `in_tunnel` a request inside a CONNECT of the
-    same connection. A name is looked up only after it was allowed (a look-up is a message to its
-    owner), so an action without `resolved` is asked first; `after` is then the question that was
-    allowed, asked once more with the addresses; where they are known already, both are asked at
-    once. `headers` are for the person to see, without what authenticates. `is_upgrade`: once
-    allowed the connection goes on as a WebSocket, in which nothing more is asked.
+    `connection_id` names the client's connection; `in_tunnel` marks a request inside a CONNECT of
+    the same connection. A name is looked up only after it was allowed (a look-up is a message to
+    its owner), so an action without `resolved` is asked first. It is then asked once more with the
+    addresses, and `after` is the question that was allowed; if the addresses are known already,
+    both are asked at once. `headers` are for the person to see, without values that authenticate.
+    `is_upgrade`: once allowed, the connection continues as a WebSocket, in which nothing more is
+    asked.
     """
 
     question_id: int
@@ -240,17 +242,17 @@ class Outcomes(_Message, frozen=True, kw_only=True, tag="outcomes"):
 
 
 class Moving(_Message, frozen=True, kw_only=True, tag="moving"):
-    """Bytes out and in so far for questions that aren't settled yet: id, out, in. Nothing depends
-    on it."""
+    """Bytes sent and received so far by questions that aren't settled yet: id, out, in. Nothing
+    depends on it."""
 
     moved: tuple[tuple[int, int, int], ...]
 
 
 class EgressRefused(_Message, frozen=True, kw_only=True, tag="refused"):
-    """Egress refused this itself, before any rule: a contradiction in the request, or an address
-    that is never dialled.
+    """Egress refused something itself, before any rule: a contradiction in the request, or an
+    address that is never dialled.
 
-    `count`: the number of similar ones since the last such message, this newest one included.
+    `count`: the number of similar refusals since the last such message, including this newest one.
     """
 
     session_id: str
@@ -260,8 +262,8 @@ class EgressRefused(_Message, frozen=True, kw_only=True, tag="refused"):
 
 
 class Reserve(_Message, frozen=True, kw_only=True, tag="reserve"):
-    """May this session make this call of a model, whose request was allowed as the question
-    `of`? Answered like a question, by its id; `Spent` follows an allow."""
+    """May this session make this model call, whose request was allowed as the question `of`?
+    Answered like a question, by its id; `Spent` follows an allow."""
 
     question_id: int
     session_id: str
@@ -271,14 +273,14 @@ class Reserve(_Message, frozen=True, kw_only=True, tag="reserve"):
 
 
 class Spent(_Message, frozen=True, kw_only=True, tag="spent"):
-    """Usage of a reserved call. `usage` None: nobody saw its end."""
+    """Usage of a reserved call. `usage` None: its end wasn't seen."""
 
     question_id: int
     usage: Usage | None
 
 
 class Draw(_Message, frozen=True, kw_only=True, tag="draw"):
-    """May this session send so much more: requests (a connection that is passed on unread is
+    """May this session send so much more: requests (a connection that is passed on unread counts as
     one), or bytes? Answered like a question, by its id."""
 
     question_id: int
@@ -288,8 +290,8 @@ class Draw(_Message, frozen=True, kw_only=True, tag="draw"):
 
 
 class Used(_Message, frozen=True, kw_only=True, tag="used"):
-    """Traffic that a session sent since the last such message, and what it gives back of what it
-    drew. `is_last`: it sends no more, and has given back all the rest."""
+    """Traffic that a session sent since the last such message, and the unused part of its drawn
+    amount that it returns. `is_last`: it sends no more, and has returned all the rest."""
 
     session_id: str
     requests: int = 0
@@ -300,8 +302,8 @@ class Used(_Message, frozen=True, kw_only=True, tag="used"):
 
 
 class Body(_Message, frozen=True, kw_only=True, tag="body"):
-    """The beginning of an inspected body, decoded, without the secrets that egress knows; it came
-    as `whole_bytes`. Sent before its `Settled`."""
+    """The beginning of an inspected body, decoded, without the secrets that egress knows; the whole
+    body had `whole_bytes`. Sent before its `Settled`."""
 
     question_id: int
     of: Literal["request", "response"]
@@ -331,8 +333,8 @@ _from_egress: msgspec.msgpack.Decoder[FromEgress] = msgspec.msgpack.Decoder(From
 
 
 def encode(message: ToEgress | FromEgress) -> bytes:
-    """One packet. `ValueError` where it is longer than a packet may be; its text shows no
-    content."""
+    """Return one packet. Raise `ValueError` if the message is too long for a packet; the error
+    shows no content."""
     packet = _encoder.encode(message)
     if len(packet) > MAX_MESSAGE_BYTES:
         raise ValueError(f"a message of {len(packet)} bytes is longer than {MAX_MESSAGE_BYTES}")
@@ -340,10 +342,10 @@ def encode(message: ToEgress | FromEgress) -> bytes:
 
 
 def decode_to_egress(packet: bytes | memoryview) -> ToEgress:
-    """Decode the supervisor's message; `msgspec.DecodeError` where it isn't one."""
+    """Decode the supervisor's message. Raise `msgspec.DecodeError` if it isn't one."""
     return _to_egress.decode(packet)
 
 
 def decode_from_egress(packet: bytes | memoryview) -> FromEgress:
-    """Decode egress's message; `msgspec.DecodeError` where it isn't one."""
+    """Decode egress's message. Raise `msgspec.DecodeError` if it isn't one."""
     return _from_egress.decode(packet)

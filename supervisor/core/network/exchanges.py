@@ -1,7 +1,7 @@
 """Exchanges for the Network page: one per judged connection or request.
 
-Pure: what is known of each, and sums by host; `har` makes an archive of them. Texts come from
-agents and origins: the caller escapes them; secrets were taken out before.
+Pure: the known facts of each, and sums by host; `har` makes an archive of them. Texts come from
+agents and origins: the caller escapes them; secrets were removed before.
 """
 
 from collections.abc import Iterable
@@ -15,9 +15,8 @@ Verdict = Literal["allow", "deny", "ask_timeout"]
 
 
 class CallOfModel(msgspec.Struct, frozen=True, kw_only=True):
-    """Usage and cost of a model call, once it was settled. Each token counts in one kind only; the
-    cost is rounded up. `flags` say why the figures aren't simply the provider's
-    (`core.models.spend`)."""
+    """Usage and cost of a settled model call. Each token counts in one kind only; the cost is
+    rounded up. `flags` say why the figures aren't simply the provider's (`core.models.spend`)."""
 
     model: str
     input_tokens: int
@@ -29,14 +28,14 @@ class CallOfModel(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Exchange(msgspec.Struct, frozen=True, kw_only=True):
-    """One connection or request. `at` is when it was asked about, in seconds since the epoch, and
-    `held_s` how long it was held for a person after that; `duration_s` is the time from then on.
-    `is_upgrade`: it goes on as a WebSocket. Bytes are those of its client connection so far.
+    """One connection or request. `at` is when it was asked about, in seconds since the epoch;
+    `held_s` is how long it was then held for a person; `duration_s` is the time from then on.
+    `is_upgrade`: it continues as a WebSocket. Bytes are those of its client connection so far.
 
-    `ended_at` is None while it goes on; a denied one has ended at once. `status` is that of the
+    `ended_at` is None while it continues; a denied exchange ends at once. `status` is that of the
     response, `error` why there was none. `headers` are the request's and `response_headers` the
-    response's, without what authenticates. `request_id` is a person's request, where one was
-    asked.
+    response's, without values that authenticate. `request_id` is the request that a person was
+    asked, if any.
     """
 
     number: int
@@ -61,9 +60,9 @@ class Exchange(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class KeptBody(msgspec.Struct, frozen=True, kw_only=True):
-    """The beginning of a body: `text`, in base64 where it is binary. It came as `whole_bytes`, of
-    which `read_bytes` were decoded and read: none where decoding failed. `is_cut`: there is
-    more."""
+    """The beginning of a body: `text`, in base64 if it is binary. The whole body had `whole_bytes`,
+    of which `read_bytes` were decoded and read: none if decoding failed. `is_cut`: there is more.
+    """
 
     media_type: str
     text: str
@@ -74,7 +73,7 @@ class KeptBody(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Bodies(msgspec.Struct, frozen=True, kw_only=True):
-    """The bodies of one exchange, so far as they were kept."""
+    """The bodies of one exchange, as far as they were kept."""
 
     request: KeptBody | None = None
     response: KeptBody | None = None
@@ -84,8 +83,8 @@ NO_BODIES = Bodies()
 
 
 class HostTraffic(msgspec.Struct, frozen=True, kw_only=True):
-    """Traffic with one host. `connections` are those opened, `requests` those inspected; `rules`
-    allowed or denied them."""
+    """Traffic with one host. `connections` counts opened connections, `requests` inspected
+    requests; `rules` allowed or denied them."""
 
     host: str
     connections: int
@@ -100,7 +99,7 @@ class HostTraffic(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def by_host(exchanges: Iterable[Exchange]) -> list[HostTraffic]:
-    """Return sums by host and port, the last used first."""
+    """Return sums by host and port, the most recently used first."""
     groups: dict[str, list[Exchange]] = {}
     for one in exchanges:
         groups.setdefault(name_of(one.action), []).append(one)
@@ -110,7 +109,7 @@ def by_host(exchanges: Iterable[Exchange]) -> list[HostTraffic]:
 
 
 def name_of(action: Network) -> str:
-    """Return the host as a person names it: with its port where that isn't the usual one."""
+    """Return the host as a person names it: with its port unless it is the usual one."""
     host = f"[{action.host}]" if ":" in action.host else action.host
     usual = 80 if action.scheme == "http" else 443
     return host if action.port == usual else f"{host}:{action.port}"

@@ -1,8 +1,8 @@
 """HTTP Archive (HAR 1.2) of a session, for browsers' developer tools.
 
-Source: http://www.softwareishard.com/blog/har-12-spec/. Pure, and made piece by piece: with bodies
-an archive is long, and sending it must not keep others waiting for more than one entry. It holds
-only requests that were inspected: a tunnelled connection has no request to show.
+Source: http://www.softwareishard.com/blog/har-12-spec/. Pure. The archive is made entry by entry:
+with bodies it is long, and sending it must not delay others for longer than one entry takes. It
+holds only requests that were inspected: a tunnelled connection has no request to show.
 """
 
 from collections.abc import Iterable
@@ -19,8 +19,8 @@ _WITHOUT_BODY = (101, 204, 205, 304)
 
 
 def head(version: str, cut: int = 0) -> dict[str, Any]:
-    """An archive without its entries, which come last. `cut`: so many older exchanges are held
-    no more."""
+    """Return an archive without its entries, which come last. `cut`: the number of older exchanges
+    that are no longer held."""
     log: dict[str, Any] = {"version": "1.2", "creator": {"name": "Gatehouse", "version": version}}
     if cut:
         log["comment"] = (
@@ -31,13 +31,13 @@ def head(version: str, cut: int = 0) -> dict[str, Any]:
 
 
 def listed(exchanges: Iterable[Exchange]) -> list[Exchange]:
-    """Those that have an entry."""
+    """Return the exchanges that have an entry."""
     return [one for one in exchanges if one.action.operation == "request"]
 
 
 def entry(one: Exchange, bodies: Bodies = NO_BODIES) -> dict[str, Any]:
-    """Return one request's entry. A refused one has status 0 and the reason as its comment; one
-    held for a person was blocked for that time."""
+    """Return one request's entry. A refused request has status 0 and the reason as its comment; a
+    held one was blocked for the time it was held."""
     took_ms, held_ms = _ms(one.duration_s or 0.0), _ms(one.held_s)
     comment = " ".join(part for part in (one.verdict, one.rule or "", one.why, one.error) if part)
     scheme = (
@@ -79,14 +79,14 @@ def entry(one: Exchange, bodies: Bodies = NO_BODIES) -> dict[str, Any]:
 
 
 def _our_own(one: Exchange) -> dict[str, Any]:
-    """Fields that the format doesn't have, which it marks by their first character; that of a
-    WebSocket is Chromium's."""
+    """Return fields that the format doesn't have; their first character marks them as extensions.
+    The one of a WebSocket is Chromium's."""
     call = {} if one.call is None else {"_modelCall": msgspec.to_builtins(one.call)}
     return call | ({"_resourceType": "websocket"} if one.is_upgrade else {})
 
 
 def _header(headers: tuple[tuple[str, str], ...], wanted: str) -> str:
-    """Return the first value of this name; empty where there is none."""
+    """Return the first value of the header with this name; empty if there is none."""
     return next((value for name, value in headers if name.lower() == wanted), "")
 
 
@@ -100,8 +100,8 @@ def _query(path: str) -> list[dict[str, str]]:
 
 
 def _post_data(body: KeptBody | None) -> dict[str, Any]:
-    """Return the post data. The format has no base64 for it: its encoding has a field of our
-    own."""
+    """Return the post data. The format has no base64 for it, so our own field gives its
+    encoding."""
     if body is None:
         return {}
     said = {"mimeType": body.media_type, "text": body.text} | _comment(body, is_broken=False)
@@ -109,8 +109,8 @@ def _post_data(body: KeptBody | None) -> dict[str, Any]:
 
 
 def _content(one: Exchange, body: KeptBody | None) -> dict[str, Any]:
-    """Return the content; of a body that wasn't kept, what the response's head says. `size` is the
-    encoded size, `compression` the bytes that the coding saved."""
+    """Return the content; for a body that wasn't kept, only what the response's head says. `size`
+    is the encoded size, `compression` the bytes that the coding saved."""
     if body is None:
         size = 0 if _is_without_body(one) or one.error else _length(one)
         return {"size": size, "mimeType": _header(one.response_headers, "content-type")}
@@ -127,7 +127,7 @@ def _content(one: Exchange, body: KeptBody | None) -> dict[str, Any]:
 
 
 def _comment(body: KeptBody, *, is_broken: bool) -> dict[str, Any]:
-    """Return a comment on what a reader couldn't know of a body."""
+    """Return a comment on facts about a body that the reader can't see."""
     said = []
     if body.whole_bytes and not body.read_bytes:
         said.append("its content can't be shown")
@@ -139,14 +139,14 @@ def _comment(body: KeptBody, *, is_broken: bool) -> dict[str, Any]:
 
 
 def _body_size(one: Exchange, body: KeptBody | None) -> int:
-    """Return the size as it came; -1 where unknown."""
+    """Return the size on the wire; -1 if unknown."""
     if body is not None:
         return body.whole_bytes
     return 0 if _is_without_body(one) else -1
 
 
 def _is_without_body(one: Exchange) -> bool:
-    """RFC 9110 6.4.1. An upgrade's answer is 101."""
+    """Return whether a response has no body (RFC 9110 6.4.1). An upgrade's answer is 101."""
     return one.action.method == "HEAD" or one.status in _WITHOUT_BODY
 
 
