@@ -1,4 +1,4 @@
-"""Calls of models: which request is one, its bound and its cost.
+"""Model calls: recognise them, bound their cost, and charge it.
 
 Start with `model_calls`, then `spend`.
 """

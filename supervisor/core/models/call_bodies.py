@@ -1,8 +1,8 @@
-"""Size and price that a model call's body states, before it goes out.
+"""Size and price that a model call's body states, before it is sent.
 
-`model_calls` decides by the head alone; a body is an agent's word. It must never take that word for
-less than the provider may read in it: a body that it can't read, or that two readers may read
-differently, is as large and as dear as a call can be.
+`model_calls` decides by the head alone; a body is an agent's word. It must never read less into the
+body than the provider may: a body that it can't read, or that two readers may read differently,
+counts as the largest and dearest call possible.
 """
 
 import json
@@ -120,7 +120,7 @@ _INLINE = re.compile(r"data:image/(?:png|jpe?g|gif|webp);base64,")
 
 
 class _TooManyError(ValueError):
-    """A body has more objects than are looked at."""
+    """Raised if a body has more objects than are looked at."""
 
 
 class _Seen:
@@ -180,12 +180,12 @@ def read_call(
     is_encoded: bool = False,
     at_model_host: bool = True,
 ) -> ModelCall | None:
-    """Return the call that a request makes; None where its body is no model's (another site with
-    the same path).
+    """Return the call that a request makes; None if its body is no model's (another site with the
+    same path).
 
     A body that is encoded, can't be read, or repeats a key (two readers may differ then) counts as
-    the largest there is. So does one of too many values, at any host: a few packed bytes may stand
-    for millions. Where a gateway may make other calls of it, it is `unmetered`.
+    the largest possible. So does a body with too many values, at any host: a few packed bytes may
+    stand for millions. If a gateway may turn it into other calls, it is `unmetered`.
     """
     if not is_encoded and has_too_many_values(body):
         return _largest(api, body, path, host, at_model_host=at_model_host)
@@ -248,12 +248,12 @@ def read_call(
 
 
 def has_too_many_values(text: bytes) -> bool:
-    """Return whether this JSON could hold so many values that it shouldn't be read."""
+    """Return whether this JSON could hold so many values that it shouldn't be parsed."""
     return sum(map(text.count, _MARKS)) > MOST_MARKS
 
 
 def _largest(api: Api, body: bytes, path: str, host: str, *, at_model_host: bool) -> ModelCall:
-    """Return the call for a body whose length and address alone are known: it may use any tool,
+    """Return the call for a body of which only length and address are known: it may use any tool,
     even one that costs more than tokens."""
     choices = MOST_CHOICES if api == "chat" else 1
     others = tuple(filter(None, models_named(path, "")))
@@ -272,13 +272,13 @@ def _largest(api: Api, body: bytes, path: str, host: str, *, at_model_host: bool
 
 
 def _holds(value: object) -> bool:
-    """Return whether it is a part of Bedrock's converse that has a file in it."""
+    """Return whether it is a part of a Bedrock converse call that contains a file."""
     return isinstance(value, dict) and "source" in value
 
 
 def _is_read_otherwise(body: bytes, headers: tuple[tuple[str, str], ...]) -> bool:
-    """Return whether a server that goes by the headers may read the body otherwise: as a form, or
-    in another charset."""
+    """Return whether a server that trusts the headers may read the body otherwise: as a form, or in
+    another charset."""
     said = [value.lower() for name, value in headers if name.lower() == "content-type"]
     charsets = {found[1] for one in said for found in _CHARSET.finditer(one)}
     known = _CHARSETS | _LIKE_ASCII if body.isascii() else _CHARSETS
@@ -286,8 +286,8 @@ def _is_read_otherwise(body: bytes, headers: tuple[tuple[str, str], ...]) -> boo
 
 
 def _is_form(body: bytes) -> bool:
-    """Return whether there are words of a call in it for who reads it as a form, or it is too long
-    to tell."""
+    """Return whether a reader of forms would find words of a call in it, or it is too long to
+    tell."""
     if len(body) > MOST_FORM_BYTES:
         return True
     try:
@@ -300,8 +300,8 @@ def _is_form(body: bytes) -> bool:
 
 
 def _text_bytes(body: bytes) -> int:
-    """Count a body's bytes, or its bytes in UTF-8 if more: in UTF-16 a word may have fewer bytes
-    than tokens."""
+    """Return the length of a body in bytes, or in UTF-8 if that is longer: in UTF-16 a word may
+    have fewer bytes than tokens."""
     return max(
         len(body),
         len(
@@ -326,8 +326,8 @@ def _is_shaped(api: Api, root: dict[str, Any]) -> bool:
 
 
 def _is_told_not_to_think(api: Api, host: str, root: dict[str, Any]) -> bool:
-    """Return whether it says so where its API reads it. Anywhere else the words are passed over,
-    and the model thinks."""
+    """Return whether it tells the model not to think, in the place where its API reads that.
+    Anywhere else the words are ignored, and the model thinks."""
     if api == "chat":
         # Another server that speaks OpenAI's API may ask a model that ignores it.
         return is_openai(host) and root.get("reasoning_effort") == "none"
@@ -339,7 +339,7 @@ def _is_told_not_to_think(api: Api, host: str, root: dict[str, Any]) -> bool:
 
 
 def _tier(root: dict[str, Any], headers: tuple[tuple[str, str], ...]) -> Tier:
-    """Return the dearest tier that it asks for, wherever that is said."""
+    """Return the dearest tier that it asks for, in any place."""
     tier, latency = root.get("serviceTier"), root.get("performanceConfig")
     said = [root.get("speed"), root.get("service_tier")]
     said += [tier.get("type")] if isinstance(tier, dict) else []
@@ -349,8 +349,8 @@ def _tier(root: dict[str, Any], headers: tuple[tuple[str, str], ...]) -> Tier:
 
 
 def _limit(api: Api, root: dict[str, Any]) -> int | None:
-    """Return the least generous reading of a body's own limit: the largest that it names, and none
-    where a number isn't plainly one."""
+    """Return the body's own limit, in the least generous reading: the largest that it names, and
+    none if a number isn't plainly one."""
     parts = (
         (root.get("inferenceConfig"), root.get("additionalModelRequestFields"))
         if api == "converse"
@@ -382,7 +382,7 @@ def _limit(api: Api, root: dict[str, Any]) -> int | None:
 
 
 def _makers_limits(root: dict[str, Any]) -> list[object]:
-    """Return the limits in a body, or a part of it, in the words of any maker."""
+    """Return the limits in a body, or a part of it, under every vendor's names for them."""
     parts = [root, *_dicts(root)]
     parts += _dicts(root.get("additionalModelRequestFields"))
     return [
@@ -430,8 +430,8 @@ def _reaches_beyond(root: dict[str, Any], seen: _Seen) -> bool:
 
 
 def _refers(root: dict[str, Any]) -> bool:
-    """Return whether an item of OpenAI's responses refers to one that is kept there, whose type may
-    be left out. A message has a role."""
+    """Return whether an item of OpenAI's responses refers to a stored item, whose type may be left
+    out. A message has a role."""
     items = root.get("input")
     return isinstance(items, list) and any(
         isinstance(item, dict)
@@ -443,7 +443,8 @@ def _refers(root: dict[str, Any]) -> bool:
 
 
 def _edits_more(root: dict[str, Any]) -> bool:
-    """Return whether the provider changes the conversation beyond leaving some of it out."""
+    """Return whether the provider changes the conversation, other than by leaving some of it
+    out."""
     asked = root.get(_EDITS_KEY)
     edits = asked.get("edits") if isinstance(asked, dict) else asked
     is_clearing = isinstance(edits, list) and all(
@@ -453,12 +454,12 @@ def _edits_more(root: dict[str, Any]) -> bool:
 
 
 def is_openai_picture(part: dict[str, Any]) -> bool:
-    """Return whether a part is a picture as OpenAI's APIs take it."""
+    """Return whether a part is a picture in the form of OpenAI's APIs."""
     return part.get("type") in _OPENAI_TYPES
 
 
 def inline_picture(part: dict[str, Any]) -> str:
-    """Return the picture that such a part holds; empty where it stands somewhere else."""
+    """Return the picture that such a part contains; empty if the picture is elsewhere."""
     link = part.get("image_url")
     address = link.get("url") if isinstance(link, dict) else link
     is_inline = isinstance(address, str) and part.get("file_id") is None and _INLINE.match(address)
@@ -466,8 +467,8 @@ def inline_picture(part: dict[str, Any]) -> str:
 
 
 def picture_bytes(api: Api, root: dict[str, Any]) -> int:
-    """Count the bytes of pictures where the API reads one; in a tool's arguments the same bytes are
-    words."""
+    """Count the bytes of pictures in places where the API reads one; in a tool's arguments the same
+    bytes are words."""
     if api == "messages":
         contents = [_parts(message.get("content")) for message in _parts(root.get("messages"))]
         # A tool's result may have pictures in it, too.
@@ -495,7 +496,7 @@ def _parts(value: object) -> list[dict[str, Any]]:
 
 
 def _anthropic_picture(part: dict[str, Any]) -> str:
-    """Return the picture that a part is, as base64; empty where it is none."""
+    """Return a part's picture as base64; empty if it isn't a picture."""
     source = part.get("source")
     if (
         part.get("type") != "image"

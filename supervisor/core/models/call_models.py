@@ -2,7 +2,8 @@
 
 A body's `model` is only one of the places where servers look: Bedrock, Vertex and Azure go by the
 path, LiteLLM by the path or the query before the body, others by the body alone. It must never
-leave out one that a server may go by. Sources: the API references of these, and LiteLLM's proxy.
+leave out a model that a server may choose. Sources: the API references of these, and LiteLLM's
+proxy.
 """
 
 import re
@@ -57,10 +58,10 @@ _SEVERAL = ","
 
 
 def models_named(path: str, said: str) -> list[str]:
-    """Return the models that may be meant, the likeliest first: those that the path names, by each
-    way to read it, the one that the body says (`said`), and those of the query. A server that goes
-    by the one may pass over the other, and one that resolves `/x/..` over what another finds
-    there."""
+    """Return the models that may be meant, the likeliest first: those that the path names, in each
+    possible reading, the one in the body (`said`), and those of the query. A server that goes by
+    one of these may ignore the others, and a server that resolves `/x/..` finds other names than
+    one that doesn't."""
     names: list[str] = []
     for one in (unquote(path.partition("?")[0]), *sorted(readings(path))):
         names += _in_path(one) or [said]
@@ -74,7 +75,8 @@ def models_named(path: str, said: str) -> list[str]:
 
 
 def others_named(root: dict[str, Any], headers: Headers) -> tuple[str, ...]:
-    """Return the other models that a request says may answer; an empty name stands for any."""
+    """Return the other models that may answer according to the request; an empty name stands for
+    any model."""
     found: list[object] = ["" for _ in _routes(headers)]
     for key in OTHER_MODELS:
         value = root.get(key)
@@ -84,7 +86,7 @@ def others_named(root: dict[str, Any], headers: Headers) -> tuple[str, ...]:
 
 
 def asks_elsewhere(root: dict[str, Any], models: tuple[str, ...], headers: Headers) -> bool:
-    """Return whether it may cause other calls than the body says."""
+    """Return whether the request may cause other calls than the body says."""
     is_several = isinstance(root.get("model"), list) or any(_SEVERAL in model for model in models)
     is_routed = any(route.lstrip()[:1] in ("{", "[") for route in _routes(headers))
     return (
@@ -106,13 +108,13 @@ def _asks_again(root: dict[str, Any], headers: Headers) -> bool:
 
 
 def name_of(value: object) -> str:
-    """Return a model's name, cut to the kept length; empty where it is none."""
+    """Return a model's name, cut to the kept length; empty if it isn't a name."""
     return value[:MOST_NAME_CHARS] if isinstance(value, str) else ""
 
 
 def key_of(field: str) -> str:
-    """Return the name of a form's or a query's field, as a reader that ignores case and reads lists
-    takes it."""
+    """Return the name of a form's or query's field, as a reader that ignores case and accepts lists
+    reads it."""
     return _BRACKET.split(field.strip("[] "), maxsplit=1)[0].strip().casefold()
 
 
@@ -126,6 +128,6 @@ def _in_path(reading: str) -> list[str]:
 
 
 def _in_query(query: str) -> list[str]:
-    """Return the models that a query names, by whatever stands between its parts."""
+    """Return the models that a query names, whatever separates its parts."""
     fields = parse_qsl(query.replace(";", "&"))
     return [value for name, value in fields if key_of(name) == _IN_QUERIES]

@@ -1,9 +1,9 @@
 """Tools of a model call that the provider runs itself, and their extra cost.
 
-It must never take an unknown tool for the caller's own: a tool that isn't named here as run by the
-caller, or as billed in a way that an answer tells, may cost anything. Sources: the lists of tools
-of Anthropic, OpenAI (Responses), OpenRouter (server tools, plugins, variants) and Amazon Bedrock
-(Converse).
+It must never mistake an unknown tool for the caller's own: a tool that isn't listed here as run by
+the caller, or as billed in a way that the response shows, may cost anything. Sources: the lists of
+tools of Anthropic, OpenAI (Responses), OpenRouter (server tools, plugins, variants) and Amazon
+Bedrock (Converse).
 """
 
 from typing import Any, TypeIs
@@ -56,7 +56,7 @@ COMPACTING_STEPS = 2
 
 
 def tools_of(root: dict[str, Any]) -> list[dict[str, Any]]:
-    """Return the tools that a body names, those of a namespace with it."""
+    """Return the tools that a body names, including those of a namespace."""
     config = root.get("toolConfig")
     named = _listed(root.get("tools")) + _listed(
         config.get("tools") if isinstance(config, dict) else None
@@ -65,7 +65,7 @@ def tools_of(root: dict[str, Any]) -> list[dict[str, Any]]:
 
 
 def runs_elsewhere(tool: dict[str, Any], host: str) -> bool:
-    """Return whether the provider may run it, and the model read its result."""
+    """Return whether the provider may run the tool, and the model may read its result."""
     kind = tool.get("type")
     if kind is None:
         return not any(key in tool for key in _OWN_KEYS)
@@ -79,8 +79,8 @@ def runs_elsewhere(tool: dict[str, Any], host: str) -> bool:
 
 
 def searches(api: Api, root: dict[str, Any], tools: list[dict[str, Any]]) -> int:
-    """Return the most searches that it may be billed: by the limit of each tool, or of the call,
-    where its API reads one."""
+    """Return the maximum number of searches that it may be billed: by the limit of each tool, or of
+    the call, if its API reads one."""
     found = 0
     for tool in tools:
         if text_of(tool.get("type")).startswith(_SEARCHES):
@@ -91,15 +91,15 @@ def searches(api: Api, root: dict[str, Any], tools: list[dict[str, Any]]) -> int
 
 
 def previews(tool: dict[str, Any]) -> bool:
-    """Return whether it is OpenAI's older web search, which has prices of its own."""
+    """Return whether it is OpenAI's older web search, which has its own prices."""
     return text_of(tool.get("type")).startswith("web_search_preview")
 
 
 def steps(
     api: Api, root: dict[str, Any], tools: list[dict[str, Any]], host: str, *, is_kept: bool = False
 ) -> int:
-    """Return the most steps that the provider may make by itself, in each of which the model reads
-    everything once more; `MOST_LIMIT` where it names no limit.
+    """Return the maximum number of steps that the provider may take by itself; in each, the model
+    reads everything again. `MOST_LIMIT` if it names no limit.
 
     Anthropic's limits don't bound steps: a tool that is used up says so, and the model goes on.
     """
@@ -126,22 +126,22 @@ def advisors(tools: list[dict[str, Any]]) -> list[object]:
 
 
 def is_kept(root: dict[str, Any], models: tuple[str, ...]) -> bool:
-    """Return whether part of the call is kept at the provider: OpenAI's prompts and OpenRouter's
-    presets, which every holder of the key may write, bring a model, texts and tools of their
-    own."""
+    """Return whether part of the call is stored at the provider: OpenAI's prompts and OpenRouter's
+    presets, which every holder of the key may write, bring a model, texts and tools of their own.
+    """
     named = any(word in model.lower() for model in models for word in _KEPT_MODELS)
     return named or bool(root.get("preset")) or isinstance(root.get("prompt"), dict)
 
 
 def always_search(models: tuple[str, ...]) -> bool:
-    """Return whether one of the models reads search results whatever the call says."""
+    """Return whether one of the models always reads search results, whatever the call says."""
     return any(word in model.lower() for model in models for word in _SEARCHING_MODELS)
 
 
 def bills_more(
     root: dict[str, Any], tools: list[dict[str, Any]], models: tuple[str, ...], host: str
 ) -> bool:
-    """Return whether it may cost what no count of tokens or searches tells."""
+    """Return whether it may cost something that no count of tokens or searches shows."""
     return (
         is_kept(root, models)
         or any(root.get(key) not in (None, []) for key in BILL_MORE_KEYS)
@@ -154,8 +154,8 @@ def bills_more(
 
 
 def text_of(value: object) -> str:
-    """Return a text; empty for anything else: to spell out what is nested, at each level, takes
-    the square of its length."""
+    """Return a text; empty for anything else, because writing out nested data at each level takes
+    quadratic time."""
     return value if isinstance(value, str) else ""
 
 

@@ -20,14 +20,14 @@ _SIZES = {0: 0, 1: 0, 2: 1, 3: 2, 4: 4, 5: 8, 8: 8, 9: 16}
 
 
 class StreamEvent(NamedTuple):
-    """One event. `kind` is its name, empty where it has none."""
+    """One event. `kind` is its name, empty if it has none."""
 
     kind: str
     data: bytes
 
 
 class ServerSent:
-    """`text/event-stream`."""
+    """Decoder of `text/event-stream`."""
 
     def __init__(self) -> None:
         self.lost = False
@@ -40,7 +40,7 @@ class ServerSent:
         self._is_first = True
 
     def feed(self, chunk: bytes) -> Iterator[StreamEvent]:
-        """The events that end in this chunk."""
+        """Return the events that end in this chunk."""
         if not chunk:
             return
         behind, self._after_cr = self._after_cr, chunk.endswith(b"\r")
@@ -87,7 +87,7 @@ class ServerSent:
 
 
 class AwsEvents:
-    """`application/vnd.amazon.eventstream`. `kind` is the header `:event-type` or
+    """Decoder of `application/vnd.amazon.eventstream`. `kind` is the header `:event-type` or
     `:exception-type`."""
 
     def __init__(self) -> None:
@@ -96,7 +96,7 @@ class AwsEvents:
         self._skip_bytes = 0
 
     def feed(self, chunk: bytes) -> Iterator[StreamEvent]:
-        """The events that end in this chunk."""
+        """Return the events that end in this chunk."""
         self._rest += chunk
         while True:
             skipped = min(self._skip_bytes, len(self._rest))
@@ -119,14 +119,14 @@ class AwsEvents:
             yield StreamEvent(_kind_of(head), frame[_PRELUDE_BYTES + head_bytes : -_CRC_BYTES])
 
     def end(self) -> Iterator[StreamEvent]:
-        """A frame that was cut off is none."""
+        """Return nothing: a frame that was cut off is no event."""
         self.lost = self.lost or bool(self._rest)
         self._rest.clear()
         return iter(())
 
 
 def _kind_of(head: bytes) -> str:
-    """Return the event's name, from a frame's headers; empty where they can't be read."""
+    """Return the event's name from a frame's headers; empty if they can't be read."""
     at = 0
     while at < len(head):
         name_end = at + 1 + head[at]

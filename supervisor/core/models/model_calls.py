@@ -1,7 +1,7 @@
 """Recognise requests that call a model, by their path.
 
 The host doesn't matter: Anthropic's Messages, OpenAI's chat completions and responses, Bedrock's
-invoke and converse, and whoever speaks the same (OpenRouter, gateways).
+invoke and converse, and every server with the same API (OpenRouter, gateways).
 """
 
 import re
@@ -72,20 +72,20 @@ MOST_NAME_CHARS = 200
 
 
 class ModelCall(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A request's cost as far as it is known before it goes out.
+    """The cost of a request as far as it is known before it is sent.
 
-    `max_output_tokens` None: it says none. `beyond_body`: input that isn't in the body counts
-    too, `steps` times at most: a provider that runs tools by itself has the model read
-    everything again after each. `writes_cache`, `writes_long_cache`: input may be billed as a
-    write to the provider's cache; `asks_long_cache`: it asks for one that lasts an hour or
-    longer. `tier` is the dearest that it asks for; `regional`: it is bound to a region, which
-    costs more. `shows_output`: the model was told not to think, and has nothing to prepare
-    unseen, so that all that is billed as output is seen. `pictures` are in the body: few bytes
-    may be many tokens, and the `picture_bytes` among `body_bytes` are no words. `searches` are
-    the most that it may bill, with `previews` by the older tool, which may cost more. One of
-    `others` may answer instead of `model` (`disputed`: under the name of another of them), and
-    `advisors` are asked beside it. `bills_more`: a tool of the provider's costs more than
-    tokens, by a measure that no answer says.
+    `max_output_tokens` None: it names no limit. `beyond_body`: input that isn't in the body counts
+    too, up to `steps` times: a provider that runs tools by itself has the model read everything
+    again after each. `writes_cache`, `writes_long_cache`: input may be billed as a write to the
+    provider's cache; `asks_long_cache`: it asks for a cache that lasts an hour or longer. `tier` is
+    the dearest that it asks for. `regional`: it is bound to a region, which costs more.
+    `shows_output`: the model was told not to think, and prepares nothing unseen, so all billed
+    output is seen. `pictures` are in the body: few bytes may be many tokens, and the
+    `picture_bytes` among `body_bytes` are no words. `searches` is the maximum number that it may
+    bill, with `previews` by the older tool, which may cost more. One of `others` may answer instead
+    of `model` (`disputed`: under another's name), and `advisors` are asked in addition.
+    `bills_more`: a provider's tool costs more than tokens, by a measure that the response doesn't
+    show.
     """
 
     api: Api
@@ -112,8 +112,8 @@ class ModelCall(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
 
 
 class Tokens(msgspec.Struct, frozen=True, kw_only=True):
-    """Counts of tokens; each is in one kind only. `searches` are web searches that the provider
-    made, billed each."""
+    """Counts of tokens; each token is in one kind only. `searches` are web searches that the
+    provider made; each is billed."""
 
     input: int = 0
     output: int = 0
@@ -129,29 +129,29 @@ class Tokens(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def written(self) -> int:
-        """Return the tokens put into the provider's cache, for however long."""
+        """Return the tokens written to the provider's cache, for any duration."""
         return self.cache_write + self.cache_write_long
 
     @property
     def prompt(self) -> int:
-        """Everything that went in."""
+        """Return all input tokens."""
         return self.input + self.cache_read + self.written
 
     @property
     def total(self) -> int:
-        """Everything that went in and out."""
+        """Return all input and output tokens."""
         return self.prompt + self.output
 
 
 def dearest_tier(*said: object) -> Tier:
-    """Return the dearest of the named tiers; a value that is no text names none."""
+    """Return the dearest of the named tiers; a value that isn't a text names none."""
     named = [_TIER_WORDS.get(one, "unknown") for one in said if isinstance(one, str)]
     return max(named, key=TIERS.index, default="plain")
 
 
 def is_model_host(host: str, others: frozenset[str] = frozenset()) -> bool:
-    """Return whether a host is known to serve models: the public APIs, and those of `others` (a
-    gateway's; `*.` means all below a name)."""
+    """Return whether a host is known to serve models: the public APIs, and those in `others` (a
+    gateway's; `*.` means all names below)."""
     return (
         _VENDOR.fullmatch(host) is not None
         or is_bedrock(host)
@@ -180,8 +180,8 @@ def is_openrouter(host: str) -> bool:
 
 
 def says_what_answered(host: str) -> bool:
-    """Return whether the model that an answer names is the one that made it. Gateways may put the
-    name there that the body asked for, whatever they went by."""
+    """Return whether the model that a response names is the one that made it. Gateways may put the
+    name there that the body asked for, whatever model they used."""
     return (
         _VENDOR.fullmatch(host) is not None
         or is_bedrock(host)
@@ -190,9 +190,9 @@ def says_what_answered(host: str) -> bool:
 
 
 def is_regional(host: str, path: str, model: str) -> bool:
-    """Return whether a call is bound to a region by where it is sent, which costs more: to OpenAI's
-    host of a region, at Bedrock by a profile that isn't the global one, at Vertex by its path.
-    Sources: the three vendors' pages of prices."""
+    """Return whether a call's address binds it to a region, which costs more: at OpenAI by a
+    region's host, at Bedrock by a profile other than the global one, at Vertex by its path.
+    Sources: the three vendors' price pages."""
     if is_bedrock(host):
         return not model.rpartition("/")[2].startswith("global.")
     if host.endswith(f".{_OPENAI}"):
@@ -203,13 +203,14 @@ def is_regional(host: str, path: str, model: str) -> bool:
 def api_of(
     method: str, path: str, host: str = "", *, is_upgrade: bool = False, at_model_host: bool = False
 ) -> Api | None:
-    """Return the API that a request by its head may speak; None for one that calls no model. `path`
+    """Return the API that a request may use, judged by its head; None if it calls no model. `path`
     may have a query.
 
     An upgrade to a WebSocket has the API of the same path for plain requests, or is `unmetered`: a
-    model host that accepts one talks with a model over it, whatever the path. Of a model host that
-    isn't a vendor's, any path but the free ones may lead to a model, or make it cost. A path that
-    is another call, or none, to another reader can't be priced: it is `unmetered` there.
+    model host that accepts one uses it to talk with a model, whatever the path. At a model host
+    that isn't a vendor's, any path except the free ones may lead to a model, or affect its cost. A
+    path that another reader may take for another call, or for none, can't be priced: it is
+    `unmetered` there.
     """
     if not is_upgrade and method in NO_BODY:
         return None
@@ -250,8 +251,8 @@ def _is_free(reading: str) -> bool:
 
 
 def readings(path: str) -> set[str]:
-    """Return a path as servers may read it: decoded once or twice, with a resulting query as a part
-    of it or not (gateways build new addresses of it)."""
+    """Return a path as servers may read it: decoded once or twice, with or without a resulting
+    query as part of it (gateways build new addresses from it)."""
     once = unquote(path.partition("?")[0].partition("#")[0])
     # Of nearly every path there is one.
     parts = {
@@ -263,7 +264,8 @@ def readings(path: str) -> set[str]:
 
 
 def _plain(decoded: str) -> str:
-    """A path as a lenient server may read it: in lower case, without empty and dot segments."""
+    """Return a path as a lenient server may read it: in lower case, without empty and dot
+    segments."""
     kept: list[str] = []
     for segment in decoded.lower().replace("\\", "/").split("/"):
         name = segment.partition(";")[0]

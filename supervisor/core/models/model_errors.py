@@ -1,9 +1,9 @@
 """Denials of model calls in the provider's own error format.
 
-So an agent stops cleanly, or takes the open way, instead of trying again. It decides only the form:
-what Anthropic, OpenAI and Bedrock answer where an account has no money left, and what tells an
-OpenAI client that a WebSocket is not available. The reason and the open way are in it as everywhere
-(law 5).
+So an agent stops cleanly, or uses the alternative, instead of trying again. It decides only the
+form: how Anthropic, OpenAI and Bedrock answer an account without money, and what tells an OpenAI
+client that WebSockets are not available. The response contains the reason and the alternative, like
+every refusal (law 5).
 """
 
 from typing import NamedTuple
@@ -17,7 +17,7 @@ PLAIN_REQUESTS = "send each call as a request of its own"
 
 
 class ModelError(NamedTuple):
-    """A response, and the reason in it."""
+    """A response, and its reason."""
 
     status: int
     headers: dict[str, str]
@@ -26,10 +26,10 @@ class ModelError(NamedTuple):
 
 
 def plain_requests_only() -> ModelError:
-    """Return the response to who asks for a WebSocket to send model calls over.
+    """Return the response to a client that asks for a WebSocket to send model calls over.
 
-    426 (RFC 9110 15.5.22) is what makes Codex go on with plain requests at once; after any other
-    it tries the same again for some seconds.
+    426 (RFC 9110 15.5.22) makes Codex switch to plain requests at once; after any other status it
+    retries for some seconds.
     """
     error = {
         "message": f"{NO_WEBSOCKET}; {PLAIN_REQUESTS}",
@@ -78,8 +78,8 @@ def budget_error(
 
 
 def _form(host: str, path: str) -> Api:
-    """Return the API whose errors a host speaks, where the call itself doesn't tell; most speak as
-    OpenAI does."""
+    """Return the API whose errors a host uses, if the call itself doesn't tell; most use
+    OpenAI's."""
     if is_anthropic(host) or "/messages" in path:
         return "messages"
     return "invoke" if is_bedrock(host) else "chat"

@@ -2,8 +2,8 @@
 
 It decides which row of `policy/prices.yaml` a model's name means, and what counts of tokens cost by
 it. Money is whole pico-dollars (a price of $0.000001 for a million tokens is one for each), never a
-float. It must never price low for want of knowledge: a model that isn't in the table costs the
-table's highest.
+float. Missing knowledge must never make a price low: a model that isn't in the table costs the
+table's highest price.
 """
 
 import re
@@ -45,8 +45,8 @@ _DOTTED = re.compile(r"(?<=\d)\.(?=\d)")
 
 
 class Rates(msgspec.Struct, frozen=True, kw_only=True):
-    """Pico-dollars for one token of each kind. `cache_write_long` is a write that lasts an hour
-    or more."""
+    """Pico-dollars for one token of each kind. `cache_write_long` is a write that lasts an hour or
+    more."""
 
     input: int
     output: int
@@ -56,11 +56,11 @@ class Rates(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Price(msgspec.Struct, frozen=True, kw_only=True):
-    """One model's row. Above `above_tokens` of prompt (all kinds of input together) `above` holds
-    for the whole call.
+    """One model's row. If the prompt (all kinds of input together) exceeds `above_tokens`, `above`
+    applies to the whole call.
 
-    `fast` and `ultrafast` are the factors of faster service tiers, in thousandths, and
-    `preview_picousd` what a search by the older tool costs. The model takes at most
+    `fast` and `ultrafast` are the factors of faster service tiers, in thousandths;
+    `preview_picousd` is the price of a search by the older tool. The model takes at most
     `context_tokens` in, and gives at most `max_output_tokens`.
     """
 
@@ -93,8 +93,9 @@ class Found(NamedTuple):
 
 
 class PriceTable(msgspec.Struct, frozen=True, kw_only=True):
-    """The table. `highest` is made of the highest price of each kind; `regional` a factor in
-    thousandths. A provider is taken to make at most `server_steps` steps by itself in one call."""
+    """The table. `highest` combines the highest price of each kind; `regional` is a factor in
+    thousandths. A provider is assumed to take at most `server_steps` steps by itself in one call.
+    """
 
     models: dict[str, Price]
     highest: Price
@@ -103,7 +104,7 @@ class PriceTable(msgspec.Struct, frozen=True, kw_only=True):
     server_steps: int
 
     def find(self, model: str) -> Found:
-        """Return the row for a model's name, in whatever spelling a provider takes it."""
+        """Return the row for a model's name, in any spelling that a provider accepts."""
         for name in _names(model):
             if name in self.models:
                 return Found(self.models[name], is_known=True)
@@ -121,8 +122,8 @@ class PriceTable(msgspec.Struct, frozen=True, kw_only=True):
         return -(-cost * factor // _MILLION) + tokens.searches * each
 
     def _factor(self, price: Price, tier: Tier) -> int:
-        """Return a tier's price factor, in thousandths: the table's highest where it isn't known of
-        the model, or at all."""
+        """Return a tier's price factor, in thousandths: the table's highest if the model's factor
+        isn't known."""
         if tier == "plain":
             return 1000
         own = {"fast": price.fast, "ultrafast": price.ultrafast}.get(tier)
@@ -144,8 +145,8 @@ def _names(model: str) -> list[str]:
 
 
 def parse_prices(text: str, source: str) -> PriceTable:
-    """Return the table that a file holds; `PolicyError` with file, line and a remedy where it can't
-    be used."""
+    """Return the table in a file. Raise `PolicyError` with file, line and a remedy if it can't be
+    used."""
     root = _fields(strict_yaml.load(text, source), source, "the table", _TABLE_KEYS)
     if root.get("version") != "1":
         raise _fail(source, root, "`version` is not 1", "write `version: 1`")
@@ -191,8 +192,8 @@ def _price(source: str, name: str, row: Any) -> Price:
 
 
 def _rates(source: str, fields: Any) -> Rates:
-    """Return the rates: an unpriced kind costs what plain input does; a long cache write what a
-    short one does."""
+    """Return the rates: a kind without a price costs as much as plain input, and a long cache write
+    as much as a short one."""
     plain = _money(source, fields, "input")
     cache_write = _money(source, fields, "cache_write", plain)
     return Rates(
@@ -227,14 +228,14 @@ def _highest(prices: list[Price]) -> Price:
 
 
 def _money(source: str, fields: Any, key: str, default: int | None = None) -> int:
-    """Dollars for a million as pico-dollars for one."""
+    """Return dollars for a million tokens as pico-dollars for one."""
     if key not in fields and default is not None:
         return default
     return _decimal(source, fields, key, _MILLION, "dollars, such as 3.75, with at most 6 decimals")
 
 
 def _factor(source: str, fields: Any, key: str) -> int | None:
-    """A factor of at least one, in thousandths."""
+    """Return a factor of at least one, in thousandths."""
     if key not in fields:
         return None
     found = _decimal(source, fields, key, 1000, "a factor, such as 2 or 1.1")

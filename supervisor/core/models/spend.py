@@ -1,11 +1,11 @@
 """Bound and charge of a model call.
 
-    bound    before it goes out: no more than this can be billed, by the size of its body and the
+    bound    before it is sent: no more than this can be billed, by the size of its body and the
              limit that it names
-    charge   after: the provider's own count, and the bound for whatever is missing of it
+    charge   after: the provider's own count, and the bound for every count that is missing
 
-INVARIANT: a missing number counts as the most that it can be, never as the least; `Charge.flags`
-says so. A token stands for at least one byte of text, so the text bytes of a body bound its tokens.
+INVARIANT: a missing number counts as its maximum, never as its minimum; `Charge.flags` says so. A
+token stands for at least one byte of text, so the text bytes of a body bound its tokens.
 """
 
 from typing import Literal
@@ -39,8 +39,8 @@ class Charge(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def bound(call: ModelCall, table: PriceTable) -> Charge:
-    """Return the most that a call can be billed, by the dearest of the models that may answer, and
-    with those that it asks beside."""
+    """Return the most that a call can be billed: by the dearest of the models that may answer, plus
+    the models that it also asks."""
     parts = [
         _most(call, (call.model, *call.others), table),
         *(_most(call, (name,), table) for name in call.advisors),
@@ -56,8 +56,8 @@ def bound(call: ModelCall, table: PriceTable) -> Charge:
 
 
 def _most(call: ModelCall, names: tuple[str, ...], table: PriceTable) -> Charge:
-    """Return the most that one of these models can be billed. The longest prompt may be one's and
-    the highest price another's."""
+    """Return the most that one of these models can be billed. One may have the longest prompt and
+    another the highest price."""
     found = [(*table.find(name), "claude" in name.lower()) for name in names]
     sizes = [
         _size(call, price, table, is_known=is_known, is_claude=is_claude)
@@ -98,8 +98,8 @@ def _size(
 
 
 def charge(call: ModelCall, usage: Usage, reserved: Charge, table: PriceTable) -> Charge:
-    """Return a call's cost. Where the response names another model than the request did, the dearer
-    of the two."""
+    """Return a call's cost. If the response names another model than the request, the dearer of the
+    two counts."""
     # Where the provider goes on by itself, the count that an answer begins with is only that of the
     # first step.
     has_input = usage.has_input and not (call.beyond_body and usage.only_began)
@@ -142,7 +142,7 @@ def charge(call: ModelCall, usage: Usage, reserved: Charge, table: PriceTable) -
 
 
 def lost(reserved: Charge) -> Charge:
-    """Return the charge of a call whose end nobody saw: its reservation."""
+    """Return the charge of a call whose end wasn't seen: its reservation."""
     return msgspec.structs.replace(reserved, flags=(*reserved.flags, "lost"))
 
 

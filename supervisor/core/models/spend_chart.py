@@ -1,9 +1,9 @@
 """Layout of the spending chart: stacked columns over time.
 
-It decides the picture only: sums come from the ledger, words and colours from the page. However
+It decides only the picture: sums come from the ledger, words and colours from the page. However
 long the history is, a chart has at most `MOST_COLUMNS` columns and `MOST_MODELS` models; the other
-models are summed as one more. Amounts of money are pico-dollars; lengths are units of the picture's
-own, `WIDTH` by `HEIGHT`.
+models are summed as one more. Amounts of money are pico-dollars; lengths are units of the picture,
+`WIDTH` by `HEIGHT`.
 """
 
 from collections import defaultdict
@@ -54,9 +54,9 @@ class ColumnPart(NamedTuple):
 
 
 class Series(NamedTuple):
-    """One model over the whole time. `rank` is its place, the dearest first, and `mark` that of
-    its colour, the one that was called first first: who watches a chart grow knows a model by
-    it. `is_others` are all that have neither of their own."""
+    """One model over the whole time. `rank` is its place, the dearest first. `mark` is the number
+    of its colour, by the order of first calls, so that a model keeps its colour while the chart
+    grows. `is_others`: all models without a place of their own."""
 
     rank: int
     mark: int
@@ -77,7 +77,7 @@ class Bar(NamedTuple):
 
 
 class Column(NamedTuple):
-    """One stretch of time."""
+    """One period of time."""
 
     number: int
     x: float
@@ -102,8 +102,7 @@ class Tick(NamedTuple):
 
 
 class Chart(NamedTuple):
-    """The picture. `columns` has every stretch of time, those in which nothing was spent as
-    well."""
+    """The picture. `columns` has every period, including those without spending."""
 
     columns: tuple[Column, ...]
     series: tuple[Series, ...]
@@ -113,7 +112,7 @@ class Chart(NamedTuple):
 
 
 def width_for(length_s: float) -> int:
-    """Return a column's width in seconds for such a time, so that there are at most
+    """Return the width of a column in seconds for a time of this length, so that there are at most
     `MOST_COLUMNS`."""
     for width_s in WIDTHS_S:
         # One more than fits: neither end need be where a column begins or ends.
@@ -124,7 +123,7 @@ def width_for(length_s: float) -> int:
 
 
 def draw(parts: Iterable[ColumnPart], count: int) -> Chart:
-    """Return the chart of `count` columns; parts outside of them are at their nearest."""
+    """Return the chart of `count` columns; parts outside of them go into the nearest column."""
     found = [part._replace(column=min(max(part.column, 0), count - 1)) for part in parts]
     by_model: dict[str, list[ColumnPart]] = defaultdict(list)
     by_column: dict[int, list[ColumnPart]] = defaultdict(list)
@@ -145,7 +144,7 @@ def draw(parts: Iterable[ColumnPart], count: int) -> Chart:
 
 
 def _series(by_model: dict[str, list[ColumnPart]]) -> tuple[Series, ...]:
-    """Sort models: the dearest first, the rest together last."""
+    """Sort models: the dearest first, the rest combined at the end."""
     names = sorted(
         by_model,
         key=lambda model: (model == OTHERS, -sum(part.cost for part in by_model[model]), model),
@@ -200,7 +199,7 @@ def _column(
 
 
 def _bars(costs: dict[int, int], highest: int) -> tuple[Bar, ...]:
-    """One upon the other, the dearest model at the bottom."""
+    """Stack a column's bars, the dearest model at the bottom."""
     found = []
     foot = float(TOP + _PLOT_HEIGHT)
     for rank in sorted(rank for rank, cost in costs.items() if cost):
@@ -211,7 +210,7 @@ def _bars(costs: dict[int, int], highest: int) -> tuple[Bar, ...]:
 
 
 def _scale(most: int) -> tuple[int, tuple[Tick, ...]]:
-    """Return the scale's end, and its lines: a few round amounts, the least of them zero."""
+    """Return the scale's end, and its lines: a few round amounts, starting with zero."""
     if most <= 0:
         return 1, (Tick(float(TOP + _PLOT_HEIGHT), "$0"),)
     step = _round_step(-(-most // _MOST_TICKS))

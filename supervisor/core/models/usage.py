@@ -1,9 +1,9 @@
 """Token usage of a model call, read from its response as it streams by.
 
 It decides which numbers of a response are the provider's own count, and says what is missing; it
-never guesses (`spend.py` does, upwards). It keeps no more than one event of a stream, and of a body
-that isn't streamed no more than `MOST_BODY_BYTES`. A response with too many values counts as
-missing. Fed with decoded bytes, in chunks cut anywhere. Sources: the API references of Anthropic,
+never guesses (`spend.py` does, upwards). It keeps at most one event of a stream, and at most
+`MOST_BODY_BYTES` of a body that isn't streamed. A response with too many values counts as missing.
+It is fed with decoded bytes, in chunks cut anywhere. Sources: the API references of Anthropic,
 OpenAI and Amazon Bedrock.
 """
 
@@ -48,23 +48,23 @@ _WANTED = (b'usage"', b'Tokens"', b'"error"', b'"model"', b'TokenCount"', b'"byt
 
 
 class Beside(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Usage beside the answer itself. `model` is empty where it is the answer's."""
+    """Usage beside the answer itself. `model` is empty if it is the answer's."""
 
     model: str
     tokens: Tokens
 
 
 class Usage(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The usage of a call as the provider gave it. `has_input`, `has_output`: whether it said so to
-    the end. `only_began`: of the input it said no more than what it began with; with tools of the
-    provider's own that grows.
+    """The usage of a call as the provider gave it. `has_input`, `has_output`: the count is final.
+    `only_began`: for the input only the count at the beginning is known; with the provider's own
+    tools that count grows.
 
-    `tells_writes`: it said of what was put into the cache how long it lasts. `tier`: what served
-    it, whatever the call asked for. `content_bytes` is what came of the answer: where
-    `has_output` is False it holds no more tokens than that. None: more was made than came, or
-    nobody can tell. `beside` isn't in `tokens`: what a summary of the conversation took, or
-    another model that was asked. `cost_picousd` is what the provider says that it bills, which
-    may be more than its tokens cost.
+    `tells_writes`: it says how long the tokens put into the cache are kept. `tier`: the tier that
+    served the call, whatever the call asked for. `content_bytes` is the size of the answer that
+    arrived: if `has_output` is False, the answer has at most as many tokens. None: more was
+    generated than arrived, or that can't be told. `beside` isn't in `tokens`: the usage of a
+    summary of the conversation, or of another model that was asked. `cost_picousd` is the
+    provider's own bill, which may be more than its tokens cost.
     """
 
     tokens: Tokens = Tokens()
@@ -82,13 +82,13 @@ class Usage(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
 
 
 class _Counts:
-    """Numbers as they come, the largest of each: those of a stream grow."""
+    """Counts as they arrive; the largest of each is kept, because those of a stream grow."""
 
     def __init__(self) -> None:
         self.seen: dict[str, int] = {}
 
     def take(self, kind: str, *values: object) -> bool:
-        """Keep the first of `values` that is a count; whether there was one."""
+        """Keep the first of `values` that is a count; return whether there was one."""
         for value in values:
             if _is_count(value):
                 self.seen[kind] = max(self.seen.get(kind, 0), value)
@@ -109,7 +109,7 @@ class UsageReader:
         content_type: str,
         counted: tuple[int | None, int | None] = (None, None),
     ) -> None:
-        """`counted`: input and output as Bedrock says them in headers
+        """`counted` holds input and output counts as Bedrock gives them in headers
         (`x-amzn-bedrock-input-token-count`)."""
         self._api = api
         self._is_ok = status in _OK
@@ -155,7 +155,7 @@ class UsageReader:
 
     def end(self, *, complete: bool, was_read: bool = True) -> Usage:
         """Return the usage. `complete` False: one side hung up before the end. `was_read` False:
-        not all that came could be decoded."""
+        some of the data couldn't be decoded."""
         if self._is_ok and self._frames is not None:
             # Before the end: what is only cut off there is missing, and was never more.
             self._is_uncounted = self._is_uncounted or self._frames.lost
@@ -239,13 +239,14 @@ class UsageReader:
                 self._openai(usage)
 
     def _searches(self, output: object) -> None:
-        """OpenAI bills each search that it made: they are items of the answer."""
+        """Count searches: OpenAI bills each that it made, and lists them as items of the answer."""
         if isinstance(output, list):
             kinds = [item.get("type") for item in output if isinstance(item, dict)]
             self._counts.take("searches", sum(kinds.count(kind) for kind in _SEARCH_CALLS))
 
     def _anthropic(self, usage: dict[str, Any], *, is_start: bool) -> None:
-        """Input excludes what was cached; the output of `message_start` is only its beginning."""
+        """Read Anthropic's counts. Input excludes cached tokens; the output of `message_start` is
+        only its beginning."""
         taken = self._counts.take("input", usage.get("input_tokens"))
         self._has_input = taken or self._has_input
         self._counts.take("cache_read", usage.get("cache_read_input_tokens"))
@@ -279,7 +280,7 @@ class UsageReader:
         self._beside = tuple(found)
 
     def _written(self, whole: object) -> None:
-        """Take a sum of cache writes. Where its kinds were told apart before, it says nothing
+        """Take a sum of cache writes. If its kinds were given separately before, it says nothing
         new."""
         known = self._counts.seen.get("cache_write", 0) + self._counts.seen.get(
             "cache_write_long", 0
@@ -288,8 +289,8 @@ class UsageReader:
             self._counts.take("cache_write", whole - self._counts.seen.get("cache_write_long", 0))
 
     def _costs(self, usage: dict[str, Any]) -> None:
-        """Take OpenRouter's bill, and the provider's: both are paid where the key is one's own,
-        else they are the same charge. Source: its page on usage accounting."""
+        """Take OpenRouter's bill, and the provider's: both are paid if the key is the customer's
+        own, otherwise they are the same charge. Source: its page on usage accounting."""
         details = usage.get("cost_details")
         said = [
             usage.get("cost"),
@@ -301,7 +302,7 @@ class UsageReader:
         self._cost_picousd = max(self._cost_picousd, cost)
 
     def _openai(self, usage: dict[str, Any]) -> None:
-        """Input includes what was cached, which is taken out here."""
+        """Read OpenAI's counts. Input includes cached tokens, which are subtracted here."""
         details = usage.get("prompt_tokens_details") or usage.get("input_tokens_details")
         whole = usage.get("prompt_tokens", usage.get("input_tokens"))
         if not _is_count(whole):
@@ -341,7 +342,7 @@ class UsageReader:
         self._written(usage.get("cacheWriteInputTokens"))
 
     def _metrics(self, metrics: object) -> None:
-        """Bedrock's own count, at the end of a stream of any model."""
+        """Read Bedrock's own count, at the end of a stream of any model."""
         if isinstance(metrics, dict):
             self._is_final = True
             self._has_input = (
@@ -356,7 +357,7 @@ class UsageReader:
 
 def _read(data: bytes) -> object:
     """Parse JSON, accepting half a pair of surrogates and NaN: a model can be brought to write the
-    first. None where that fails."""
+    first. Return None if it can't be parsed."""
     for decode in (msgspec.json.decode, json.loads):
         with contextlib.suppress(ValueError, RecursionError):
             return decode(data)
@@ -368,7 +369,8 @@ def _is_count(value: object) -> TypeIs[int]:
 
 
 def _tier(holder: dict[str, Any]) -> Tier:
-    """Return the tier that an answer says that it was served by: OpenAI, Anthropic, Bedrock."""
+    """Return the tier that served the call according to the response: OpenAI, Anthropic,
+    Bedrock."""
     usage, tier = holder.get("usage"), holder.get("serviceTier")
     said = [holder.get("service_tier")]
     # Anthropic's own `service_tier` in there is no matter: it says what was paid beforehand.
@@ -378,7 +380,7 @@ def _tier(holder: dict[str, Any]) -> Tier:
 
 
 def _ends(event: dict[str, Any]) -> bool:
-    """Return whether an event with a count is the last that has one."""
+    """Return whether an event with a count is the last one with a count."""
     delta = event.get("delta")
     if isinstance(delta, dict):
         return bool(delta.get("stop_reason"))
