@@ -35,10 +35,9 @@ MOST_COMMIT_CHARS = 64_000
 
 
 class Commit(msgspec.Struct, frozen=True):
-    """One commit. `at` is when it was written, in seconds since the epoch; `body` is what its
-    message has below the subject, and then what else it says: who committed it, where that is
-    somebody else, a signature, an encoding, anything. Of one that `is_cut` only the start is
-    here."""
+    """One commit. `at` is when it was written, in seconds since the epoch. `body` is its message
+    below the subject, followed by any other header: a different committer, a signature, an
+    encoding, anything else. If it `is_cut`, only the start is here."""
 
     id: str
     author: str
@@ -50,8 +49,8 @@ class Commit(msgspec.Struct, frozen=True):
 
 
 class Entry(msgspec.Struct, frozen=True):
-    """One path that differs between two trees. Modes are git's, 0 where there is nothing; ids of
-    blobs or, of a submodule, commits. `old_path` differs from `path` for a rename."""
+    """One path that differs between two trees. Modes are git's, 0 if there is nothing; ids are
+    those of blobs or, for a submodule, of commits. `old_path` differs from `path` for a rename."""
 
     status: str
     old_mode: int
@@ -71,11 +70,11 @@ class NamedFile(msgspec.Struct, frozen=True):
 
 
 class RefMove(msgspec.Struct, frozen=True, kw_only=True):
-    """One ref that moves: the commits that it gains and loses, the first of each and how many there
-    are, and the changed files against `base`: the remote's own, or for a new ref the commit that
-    both have. `passing` are contents that a commit on the way has and the end hasn't: they are
-    pushed, too. Of `more_files` and `more_passing` only names are shown. `tag` is the text of a
-    tag's own object."""
+    """One ref that moves: the commits that it gains and loses (the first of each, and how many
+    there are), and the changed files against `base`: the remote's commit, or for a new ref the
+    commit that both have. `passing` are contents that a commit on the way has but the end hasn't:
+    they are pushed, too. For `more_files` and `more_passing` only names are shown. `tag` is the
+    text of a tag's own object."""
 
     ref: str
     old: str
@@ -94,8 +93,8 @@ class RefMove(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class PushCard(msgspec.Struct, frozen=True, kw_only=True):
-    """`size` counts the bytes of all new contents. `flags` are what a person must not overlook:
-    a word, and what it means."""
+    """The card. `size` counts the bytes of all new contents. `flags` are what a person must not
+    overlook: a word, and what it means."""
 
     url: str
     moves: tuple[RefMove, ...]
@@ -104,7 +103,7 @@ class PushCard(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def objects_in(told: bytes) -> Iterator[tuple[str, bytes]]:
-    """Parse `git cat-file --batch` of objects that are all there: their ids and contents."""
+    """Parse `git cat-file --batch` for objects that all exist: their ids and contents."""
     at = 0
     while at < len(told):
         end = told.index(b"\n", at)
@@ -114,13 +113,13 @@ def objects_in(told: bytes) -> Iterator[tuple[str, bytes]]:
 
 
 def has_content(entry: Entry) -> bool:
-    """Return whether the path has bytes of its own in the new tree."""
+    """Return whether the path has content of its own in the new tree."""
     return entry.new_mode not in (0, GITLINK)
 
 
 def commits_in(told: bytes) -> tuple[Commit, ...]:
-    """Parse `git cat-file --batch` of commits: their own bytes, as UTF-8 whatever they claim to be.
-    An encoding that is named decides at whoever shows them what is read."""
+    """Parse `git cat-file --batch` of commits: their own bytes, as UTF-8 whatever encoding they
+    name. The program that shows the commit decides how to read a named encoding."""
     return tuple(_commit(oid, data.decode(errors="replace")) for oid, data in objects_in(told))
 
 
@@ -148,8 +147,8 @@ def _person(line: str) -> tuple[str, str, int]:
 
 
 def passing_in(raw: bytes, at_end: Iterable[Entry]) -> tuple[tuple[str, Entry], ...]:
-    """Parse `git diff-tree --stdin -r -c -z --raw --no-renames`: by commit, the contents that it
-    alone brings and that aren't among those `at_end`. Of a merge git tells what no parent has."""
+    """Parse `git diff-tree --stdin -r -c -z --raw --no-renames`: for each commit, the contents that
+    only it adds and that aren't among those `at_end`. For a merge, git lists what no parent has."""
     known = {(one.path, one.new_mode, one.new_id) for one in at_end}
     pieces = iter(raw.decode(errors="replace").split("\0"))
     found, commit = dict[tuple[str, int, str], tuple[str, Entry]](), ""
@@ -191,7 +190,7 @@ def file_card(
     commit: str = "",
 ) -> ChangeCard:
     """Return the card of one changed path. `blobs` have the contents that were read, `sizes` the
-    sizes of all, by id; `commit` is the one on the way that it is of."""
+    sizes of all, by id; `commit` is the commit on the way that contains it."""
     old, new = (_side(one, blobs, sizes) for one in (_of_old(entry), _of_new(entry)))
     before, after = (_token(one, side) for one, side in ((entry.old_id, old), (entry.new_id, new)))
     is_link = entry.new_mode & _TYPE == _SYMLINK
@@ -220,9 +219,9 @@ def flags(
     unsearched: Iterable[str] = (),
     unread: int = 0,
 ) -> tuple[tuple[str, str], ...]:
-    """Return what a person must not overlook in a push. `found_in` says of paths, and messages of
-    commits and tags, what was found; the contents of `unsearched` paths were not looked through.
-    `passing` isn't there at the end; of `unread` commits nothing was looked at."""
+    """Return what a person must not overlook in a push. `found_in` says what was found in paths and
+    in messages of commits and tags; the contents of `unsearched` paths were not searched. `passing`
+    contents aren't there at the end; `unread` commits were not looked at."""
     at_end, gone = list(entries), list(passing)
     entries = [*at_end, *gone]
     found = [said for move in moves for said in _of_move(move)]
@@ -258,7 +257,7 @@ def flags(
 
 
 def named_file(entry: Entry, *, was_searched: bool) -> NamedFile:
-    """Return what is said of a path whose contents aren't shown."""
+    """Return the entry for a path whose contents aren't shown."""
     if not entry.new_mode:
         return NamedFile(entry.path, "deleted", was_searched)
     return NamedFile(entry.path, "changed" if entry.old_mode else "new", was_searched)
@@ -293,7 +292,7 @@ def _megabytes(size: int) -> str:
 
 
 def _named(found: Mapping[str, str]) -> str:
-    """Some names with what is said of each, and how many more there are."""
+    """Return some names, each with its remark, and the number of further names."""
     named = [f"{name} ({why})" if why else name for name, why in list(found.items())[:_MOST_NAMED]]
     more = len(found) - len(named)
     return ", ".join(named) + (f" and {more} more" if more else "")
@@ -331,5 +330,5 @@ def _side(
 
 
 def _token(blob: str, side: Side | None) -> str:
-    """Return what a card says of a content: its hash where it was read, else git's id."""
+    """Return the token by which a card names a content: its hash if it was read, else git's id."""
     return f"git:{blob}" if side is None or side.data is None else content_hash(side.data)

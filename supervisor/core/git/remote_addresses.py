@@ -1,6 +1,6 @@
-"""The remotes that a repository's configuration names, and how each is spoken to. Pure.
+"""The remotes in a repository's configuration, and the protocol of each. Pure.
 
-It must refuse what would have git run a program that the address names (`ext::COMMAND`).
+It must refuse an address that would have git run a program (`ext::COMMAND`).
 
 Sources: git-config(1), `remote.*`; "GIT URLS" in git-fetch(1); gitremote-helpers(7).
 """
@@ -19,7 +19,7 @@ _PROTOCOLS = {
 
 
 class Addresses(NamedTuple):
-    """The URLs of a remote, as written; those for pushes where it has others."""
+    """The URLs of a remote, as written, and the separate URLs for pushes if it has any."""
 
     urls: list[str]
     push_urls: list[str]
@@ -33,7 +33,7 @@ class Remotes(NamedTuple):
 
 
 def remotes_in(values: Iterable[tuple[str, str]]) -> Remotes:
-    """Read the remotes out of a repository's own configuration."""
+    """Read the remotes from a repository's own configuration."""
     found: dict[str, Addresses] = {}
     push_default = ""
     for key, value in values:
@@ -48,14 +48,14 @@ def remotes_in(values: Iterable[tuple[str, str]]) -> Remotes:
 
 
 def shown_url(url: str) -> str:
-    """Return a URL, or a text with some, without user and password: up to the last `@` of what
-    stands before the path, as whoever connects reads it."""
+    """Return a URL, or a text with URLs, without user and password: everything up to the last `@`
+    before the path, as a client reads it."""
     return _CREDENTIALS.sub("", url)
 
 
 def protocol_of(url: str) -> str:
-    """Return git's name for how a URL is spoken to (git-config(1), `protocol.NAME.allow`).
-    `ValueError` for one that isn't spoken here."""
+    """Return git's name for a URL's protocol (git-config(1), `protocol.NAME.allow`). Raise
+    `ValueError` for a protocol that isn't supported here."""
     if not url.isprintable():
         raise ValueError("a remote's address has characters that no address has")
     if _HELPER.match(url):

@@ -1,7 +1,8 @@
-"""The one commit of a maintenance job: what its tree may differ in from the base, as git reads it.
+"""The one commit of a maintenance job: how its tree may differ from the base.
 
-Pure, over bytes: a path is what git says it is, not what it decodes to. INVARIANT: the stream that
-`commit_stream` returns names the base and the given changes, and nothing of the private copy's.
+Pure, over bytes: a path is the bytes that git gives, not their decoding. INVARIANT: the stream that
+`commit_stream` returns names the base and the given changes, and nothing else from the private
+copy.
 
 Sources: git-diff-tree(1) "RAW OUTPUT FORMAT", git-fast-import(1).
 """
@@ -17,7 +18,7 @@ _CACHE = b"__pycache__"
 
 
 class TreeChange(NamedTuple):
-    """One path that differs: git's mode, 0 where it is gone, and the id of its content."""
+    """One path that differs: git's mode, 0 if it was deleted, and the id of its content."""
 
     mode: int
     oid: str
@@ -26,22 +27,22 @@ class TreeChange(NamedTuple):
 
     @property
     def name(self) -> str:
-        """The path as a text that stands for these bytes alone."""
+        """Return the path as a text that stands for exactly these bytes."""
         return self.path.decode(errors="surrogateescape")
 
     @property
     def shown(self) -> str:
-        """The path for a person, in one line."""
+        """Return the path for a person, in one line."""
         return visible(self.path.decode(errors="backslashreplace"), one_line=True)
 
     @property
     def is_file(self) -> bool:
-        """Whether it is no commit of another repository."""
+        """Return whether it is a file rather than a commit of another repository."""
         return self.mode != _GITLINK
 
     @property
     def is_kept(self) -> bool:
-        """Whether it is more than what Python leaves behind."""
+        """Return whether it is more than a leftover of Python."""
         return not self.is_new or _CACHE not in self.path.split(b"/")
 
 
@@ -57,7 +58,7 @@ def tree_changes(raw: bytes) -> tuple[TreeChange, ...]:
 
 
 def commit_stream(ref: str, base: str, changes: Sequence[TreeChange], message: str) -> bytes:
-    """Return what makes `git fast-import` commit these changes of `base` as `ref`."""
+    """Return the input with which `git fast-import` commits these changes of `base` as `ref`."""
     said = message.encode(errors="replace")
     gone = [b"D %s" % _quoted(one.path) for one in changes if not one.mode]
     made = [

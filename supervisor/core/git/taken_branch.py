@@ -16,7 +16,7 @@ _OTHERS = re.compile(r"[A-Z_]+\Z|[0-9a-f]{4,64}\Z|.*-g[0-9a-f]{4,64}\Z", re.DOTA
 
 class TakenBranch(msgspec.Struct, frozen=True, kw_only=True):
     """A branch that was taken: `source` in the private copy, `branch` in the host's repository, at
-    `commit`; `commits` are new there."""
+    `commit`; `commits` of them are new there."""
 
     source: str
     branch: str
@@ -33,8 +33,8 @@ def names_for(source: str) -> Iterator[str]:
 
 
 class NamesInUse:
-    """The names of the host's repository that a new branch must not take over, in any letter case:
-    those of its refs without their namespace, and whatever is below a remote's name."""
+    """The names in the host's repository that a new branch must not take over, in any letter case:
+    those of its refs without their namespace, and everything below a remote's name."""
 
     def __init__(self, refs: Iterable[str], remotes: Iterable[str]) -> None:
         self._branches, self._others = set[str](), set[str]()

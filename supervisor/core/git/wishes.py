@@ -1,7 +1,7 @@
-"""What a push, a fetch or a pull asks for: which refs go where, and where the remote is. Pure.
+"""What a push, fetch or pull asks for: which refs go where, and where the remote is. Pure.
 
 It must refuse every push whose words don't name the refs one by one, and every option that would
-have to change what a fetch means.
+change the meaning of a fetch.
 
 Sources: git-push(1), gitrevisions(7); git-fetch(1), git-pull(1), "GIT URLS" in both.
 """
@@ -32,7 +32,7 @@ CARRIED_OUT = frozenset({"--force", "--force-with-lease", "--delete"})
 
 
 def check_flags(action: Git) -> None:
-    """`ValueError`, with a whole why, for an option that isn't carried out."""
+    """Raise `ValueError`, with a complete reason, for an option that isn't supported."""
     known = TAGS | (JOINS if action.operation == "pull" else frozenset())
     for flag in action.flags:
         if flag not in known:
@@ -40,9 +40,9 @@ def check_flags(action: Git) -> None:
 
 
 def wanted_refs(action: Git, there: Mapping[str, str]) -> dict[str, str]:
-    """Return the refs at the remote that are wanted, of those that are `there`: by full name, with
-    their object ids. Without words all branches. `ValueError` where one isn't there, or is mapped
-    to another name."""
+    """Return the wanted refs at the remote, out of those that are `there`: by full name, with their
+    object ids. Without words, these are all branches. Raise `ValueError` if one doesn't exist, or
+    is mapped to another name."""
     found = {}
     for ref in refs_of(action):
         if ref.kind in ("unknown", "mapping"):
@@ -60,8 +60,8 @@ def wanted_refs(action: Git, there: Mapping[str, str]) -> dict[str, str]:
 
 
 def tracking_ref(remote: str, name: str) -> str:
-    """Return the private copy's ref for a ref of the remote's. `ValueError` where the remote's name
-    makes it none."""
+    """Return the private copy's ref for one of the remote's refs. Raise `ValueError` if the
+    remote's name allows none."""
     if not name.startswith(_HEADS):
         return name
     ref = f"refs/remotes/{remote}/{name.removeprefix(_HEADS)}"
@@ -71,8 +71,8 @@ def tracking_ref(remote: str, name: str) -> str:
 
 
 def remote_endpoint(url: str) -> tuple[str, int] | None:
-    """Return host and port of a remote's URL; None for a path of this machine. `ValueError` for one
-    whose host can't be read for sure, or that isn't spoken to."""
+    """Return host and port of a remote's URL; None for a path on this machine. Raise `ValueError`
+    for a URL whose host can't be read for sure, or whose protocol isn't supported."""
     protocol = protocol_of(url)
     if protocol == "file":
         return None
@@ -83,16 +83,16 @@ def remote_endpoint(url: str) -> tuple[str, int] | None:
 
 
 class PushWish(NamedTuple):
-    """One update. `source` as written: `HEAD` for what is checked out, empty for a deletion.
-    `target` is the full ref at the remote, empty where it is the source's own."""
+    """One update. `source` as written: `HEAD` for the checked-out commit, empty for a deletion.
+    `target` is the full ref at the remote, empty if it equals the source's."""
 
     source: str
     target: str
 
 
 def push_wishes(action: Git) -> tuple[PushWish, ...]:
-    """Return the updates of a push in the order of its words. `ValueError`, with a whole why, for
-    one that isn't carried out."""
+    """Return the updates of a push in the order of its words. Raise `ValueError`, with a complete
+    reason, for one that isn't supported."""
     for flag in sorted(special_flags(action)):
         if flag.partition("=")[0] not in CARRIED_OUT:
             raise ValueError(f"a push with `{flag}` is not carried out")
