@@ -1,4 +1,5 @@
-"""Agents that are started by their name: what each needs in its sandbox. Pure.
+"""Agents that can be started by name, and what each needs in its sandbox. Pure.
 
-Start with `agents`; what each agent reads from its home is in `claude`, `codex` and `opencode`.
+Start with `agents`; the files that each agent reads from its home are in `claude`, `codex` and
+`opencode`.
 """

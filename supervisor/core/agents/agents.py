@@ -1,6 +1,6 @@
 """The table of agents that `gatehouse NAME` starts, and what each needs in its sandbox.
 
-An agent gets a key's placeholder, its model's host, our MCP server and, where it has any, a hook
+An agent gets a key's placeholder, its model's host, our MCP server and, if it supports one, a hook
 that asks before each of its tools runs (agent_image/hooks).
 """
 
@@ -17,8 +17,8 @@ Provider = Literal["anthropic", "openai"]
 
 
 class ModelKey(NamedTuple):
-    """A key of a model's provider, which a person has in `variable`. In a sandbox `variables` hold
-    its placeholder; egress puts it into one of `headers`."""
+    """A key for a model provider, which a person has in `variable`. In a sandbox `variables` hold
+    its placeholder; egress puts the key into one of `headers`."""
 
     variable: str
     provider: Provider
@@ -43,13 +43,13 @@ MODEL_CALLS: Mapping[Provider, tuple[str, ...]] = {
 
 
 class AgentProgram(NamedTuple):
-    """`title`: its name for people. `program` is looked for on the search path, then `installed`,
-    a glob below the folder that agent_image/cli is installed to. `keys`: the variables of the keys
-    that it can use, the best first. `login`: what says, beside the home, that somebody logged in
-    with it, and `advice` how they get a key that lasts. `home`: the files that it reads from its
-    home, by path below that. `arguments` come before the person's; `headless` before a prompt that
-    it carries out without a person. `denied`: rules, with why, for what it calls unasked and no
-    setting of its switches off."""
+    """One agent. `title`: its name for people. `program` is looked up on the search path, then
+    `installed`, a glob below the folder in which agent_image/cli is installed. `keys`: the
+    variables of the keys that it can use, the best first. `login`: the file in the home that shows
+    that somebody logged in with it; `advice`: how they get a key that lasts. `home`: the files that
+    it reads from its home, by path below that. `arguments` come before the person's; `headless`
+    comes before a prompt that it carries out without a person. `denied`: rules, with reasons, for
+    hosts that it calls unasked and that none of its settings switches off."""
 
     title: str
     program: str
@@ -105,7 +105,7 @@ AGENTS: Mapping[AgentName, AgentProgram] = {
 
 
 def agent_named(name: str) -> AgentName:
-    """Return the agent of that name; `UserError` where there is none."""
+    """Return the agent with that name. Raise `UserError` if there is none."""
     for known in NAMES:
         if known == name:
             return known

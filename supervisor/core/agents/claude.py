@@ -21,8 +21,8 @@ KEY_CHARS = 20
 
 
 def home(inside: Inside) -> dict[str, str]:
-    """Return its files, by path. Its own questions are off: the hook asks Gatehouse instead, and
-    the sandbox holds."""
+    """Return the files of its home, by path. Its own questions are off: the hook asks Gatehouse
+    instead, and the sandbox confines it."""
     settings = {
         "hooks": {
             "PreToolUse": [

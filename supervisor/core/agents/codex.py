@@ -24,7 +24,7 @@ DENIED = {
 
 
 def home(inside: Inside) -> dict[str, str]:
-    """Return its files, by path. A text in JSON is one in TOML."""
+    """Return the files of its home, by path. JSON strings serve as TOML strings."""
     text = json.dumps
     lines = [
         "check_for_update_on_startup = false",

@@ -1,4 +1,4 @@
-"""What an agent's settings are made from: the addresses and places of its sandbox."""
+"""Inputs for an agent's settings: the addresses and places of its sandbox."""
 
 from typing import NamedTuple
 
@@ -10,9 +10,10 @@ SERVER_URL = f"{DOOR}/mcp"
 
 
 class Inside(NamedTuple):
-    """`workspace`: the private copy. `hook`: the command that asks before a tool runs, for a shell.
-    `plugin`: the text of OpenCode's hook. `placeholders`: by variable, what stands for the keys.
-    `urls`: providers' other addresses, by provider. The door's token is in GATEHOUSE_TOKEN."""
+    """Places in a sandbox. `workspace`: the private copy. `hook`: the command that asks before a
+    tool runs, for a shell. `plugin`: the text of OpenCode's hook. `placeholders`: the keys'
+    placeholders, by variable. `urls`: providers' other addresses, by provider. The door's token is
+    in GATEHOUSE_TOKEN."""
 
     workspace: str
     hook: str

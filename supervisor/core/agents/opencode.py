@@ -19,7 +19,8 @@ ENVIRONMENT = {
 
 
 def home(inside: Inside) -> dict[str, str]:
-    """Return its files, by path. Its own questions are off: the hook asks Gatehouse instead."""
+    """Return the files of its home, by path. Its own questions are off: the hook asks Gatehouse
+    instead."""
     bases = {
         "anthropic": f"{inside.urls['anthropic']}/v1" if "anthropic" in inside.urls else "",
         "openai": inside.urls.get("openai", ""),
