@@ -1,4 +1,4 @@
-"""Quarantine: what an agent may do that reads by reference only, and what stands of its answer.
+"""Quarantine: what an agent that reads only by reference may do, and which of its answers count.
 
 Start with `quarantine`, then `references` and `quarantine_answers`.
 """

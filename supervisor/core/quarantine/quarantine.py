@@ -2,10 +2,10 @@
 
     Read        a typed reference (`references`)
     Grep, Glob  answer from the manifest, with references
-    all else    denied, 23 of them by name with their risk
+    all else    denied, 23 tools of them by name with their risk
 
-Pure: `decide` looks at nothing but what it is given. Who carries an allowed call out is
-`workspace.quarantines`; what the agent answers is checked in `quarantine_answers`.
+Pure: `decide` depends only on its arguments. `workspace.quarantines` carries out an allowed call;
+`quarantine_answers` checks the agent's answer.
 """
 
 from collections.abc import Mapping, Sequence
@@ -80,11 +80,11 @@ type GlobText = Annotated[str, msgspec.Meta(max_length=1000)]
 
 
 class _Call(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Arguments of a tool; others than these are refused."""
+    """Arguments of a tool; any others are refused."""
 
 
 class ReadCall(_Call, frozen=True, kw_only=True):
-    """The lines of a file, which a reference of this session names."""
+    """Read lines of a file that a reference of this session names."""
 
     reference: str
     first_line: Annotated[int, msgspec.Meta(ge=1, le=10_000_000)] = 1
@@ -92,8 +92,8 @@ class ReadCall(_Call, frozen=True, kw_only=True):
 
 
 class GrepCall(_Call, frozen=True, kw_only=True):
-    """The lines that a regular expression (Rust's syntax) finds in the files that a glob
-    matches."""
+    """Search the files that a glob matches for lines that match a regular expression (Rust's
+    syntax)."""
 
     pattern: PatternText
     glob: GlobText = "**"
@@ -101,7 +101,7 @@ class GrepCall(_Call, frozen=True, kw_only=True):
 
 
 class GlobCall(_Call, frozen=True, kw_only=True):
-    """References of the files that a glob matches: `src/**/*.py`."""
+    """List references of the files that a glob matches: `src/**/*.py`."""
 
     pattern: PatternText = "**"
 
@@ -126,17 +126,16 @@ _LEFT_OUT = frozenset(
 
 
 class ManifestFile(NamedTuple):
-    """A file of the manifest as it was when the quarantine began: SHA-256 in hex, size in
-    bytes."""
+    """A file of the manifest as it was when the quarantine began: SHA-256 in hex, size in bytes."""
 
     digest: str
     size: int
 
 
 class Quarantine(NamedTuple):
-    """A session's quarantine. `key`: what its references are made with. `manifest`: the files that
-    it shows, by path. `calls`: when each of its calls was made, oldest first; those in the last
-    minute are enough. Times are seconds since the epoch."""
+    """A session's quarantine. `key`: the key that its references are made with. `manifest`: the
+    files that it shows, by path. `calls`: when each of its calls was made, oldest first; those in
+    the last minute are enough. Times are seconds since the epoch."""
 
     sid: str
     key: bytes | bytearray
@@ -146,8 +145,8 @@ class Quarantine(NamedTuple):
 
 
 class QuarantineDecision(NamedTuple):
-    """The answer to a call: what is to be carried out, or why it is denied. `kind`: what goes on
-    record then."""
+    """The answer to a call: what is to be carried out, or why it is denied. `kind`: the kind that
+    is recorded then."""
 
     tool: str
     call: ReadCall | GrepCall | GlobCall | None = None
@@ -160,7 +159,7 @@ class QuarantineDecision(NamedTuple):
 def decide(
     tool: str, args: Mapping[str, Any], session: Quarantine, now: float
 ) -> QuarantineDecision:
-    """Return whether a call is allowed, and what it comes to. Whatever isn't understood is
+    """Return whether a call is allowed, and what it asks for. Anything that isn't understood is
     denied."""
     name = _CALLED.get(tool.replace("_", "").casefold(), tool[:100])
     if now - session.began_at > LIFE_S:
@@ -195,7 +194,7 @@ def decide(
 
 
 def glob_of(call: GrepCall | GlobCall) -> str:
-    """Return the glob of a call; one without a slash is of names, in whichever folder."""
+    """Return the glob of a call; one without a slash matches names in any folder."""
     glob = (call.glob if isinstance(call, GrepCall) else call.pattern).removeprefix("/") or "**"
     return glob if "/" in glob or glob == "**" else f"**/{glob}"
 
@@ -203,7 +202,7 @@ def glob_of(call: GrepCall | GlobCall) -> str:
 def _reference(
     call: ReadCall | GrepCall | GlobCall, session: Quarantine, now: float
 ) -> Reference | None:
-    """Return what a call reads; None where it looks at the manifest."""
+    """Return the reference that a call reads; None if it searches the manifest."""
     if not isinstance(call, ReadCall):
         check(glob_of(call), glob_of(call))
         return None

@@ -7,7 +7,7 @@
     text        no HTML comment, no hidden character, no image, no link, no `@name`, no `#123`, no
                 slash command, in whichever reader it is shown
 
-Pure. Whoever carries a finding on composes it by templates: no model with tools reads it.
+Pure. Code that passes a finding on composes it from templates: no model with tools reads it.
 """
 
 import re
@@ -51,7 +51,7 @@ _COMMAND = re.compile(r"^([ \t>*-]*)/(?=[A-Za-z])", re.MULTILINE)
 
 
 class BadAnswerError(ValueError):
-    """An answer that is none; the text is why, in a few words."""
+    """Raised for a text that isn't an answer; the message is why, in a few words."""
 
 
 class QuarantinedFinding(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -70,8 +70,8 @@ class QuarantinedFinding(msgspec.Struct, frozen=True, kw_only=True, forbid_unkno
 
 
 class QuarantineAnswer(msgspec.Struct, frozen=True, kw_only=True):
-    """What is left of an answer, inert; `dropped` counts what isn't, `defused` the
-    texts in which something would have acted."""
+    """The valid part of an answer, inert. `dropped` counts the findings that weren't valid,
+    `defused` the texts in which something would have acted."""
 
     verdict: ReviewVerdict
     summary: str
@@ -91,7 +91,7 @@ class _Answer(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
 
 
 class ReadAnswer(NamedTuple):
-    """An answer that is one, before its findings are looked at against the code."""
+    """A well-formed answer, before its findings are checked against the code."""
 
     verdict: ReviewVerdict
     summary: str
@@ -101,7 +101,7 @@ class ReadAnswer(NamedTuple):
 
     @property
     def paths(self) -> set[str]:
-        """Return the paths whose lines have to be known."""
+        """Return the paths whose lines are needed to check the findings."""
         return {one.path for one in self.findings}
 
 
@@ -109,8 +109,8 @@ type LinesOfFile = Mapping[str, Sequence[str]]
 
 
 def read_answer(text: str) -> ReadAnswer:
-    """Return the answer in what an agent said: the last block, else the whole. `BadAnswerError`
-    where it isn't one.
+    """Return the answer in an agent's text: the last block, else the whole. Raise `BadAnswerError`
+    if it isn't one.
 
     A finding may quote the tags. So the last closing tag counts, with the first opening tag from
     which the text is an answer.
@@ -128,7 +128,7 @@ def read_answer(text: str) -> ReadAnswer:
 
 
 def _unfenced(text: str) -> str:
-    """Return what is in a Markdown fence; a text without one as it is."""
+    """Return the content of a Markdown fence; a text without a fence is unchanged."""
     inner = text.removeprefix(_FENCE).removesuffix(f"\n{_FENCE}")
     if len(inner) != len(text) - 2 * len(_FENCE) - 1:
         return text
@@ -152,8 +152,8 @@ def checked_answer(
     lines: LinesOfFile,
     redact: Callable[[str], str],
 ) -> QuarantineAnswer:
-    """Return what stands of an answer, made inert. `lines` are those of the files that it
-    names, as far as they could be read; `redact` takes secrets out."""
+    """Return the valid part of an answer, made inert. `lines` are those of the files that it names,
+    as far as they could be read; `redact` removes secrets."""
     dropped: Counter[DropReason] = Counter()
     dropped["shape"] += answer.misshapen
     kept = []
@@ -178,8 +178,7 @@ def checked_answer(
 
 
 def inert(text: str) -> str:
-    """Return the text so that no reader of Markdown or HTML, and no forge, does anything with
-    it."""
+    """Return the text in a form that no reader of Markdown or HTML, and no forge, acts on."""
     text = visible(text.replace("\r\n", "\n"))
     # What is taken out may leave something else of the kind behind.
     while (after := _without_markup(text)) != text:
@@ -199,7 +198,8 @@ def _link_words(found: re.Match[str]) -> str:
 
 
 def _inert_finding(finding: QuarantinedFinding, redact: Callable[[str], str]) -> QuarantinedFinding:
-    """Code stays as it is, but for secrets: it is shown in a block of code only."""
+    """Make a finding inert. Code is unchanged except for secrets: it is only shown in a block of
+    code."""
     suggestion = finding.suggestion
     return msgspec.structs.replace(
         finding,
@@ -216,8 +216,8 @@ def _said(text: str, redact: Callable[[str], str], most: int) -> str:
 
 
 def _stands(finding: QuarantinedFinding, lines: Sequence[str]) -> bool:
-    """Return whether the quoted code is at the line that it is said to be at: its first line at
-    `start_line` or `line`, or its last one at `line`."""
+    """Return whether the quoted code is at its stated line: its first line at `start_line` or
+    `line`, or its last one at `line`."""
     wanted = [folded for one in finding.quote.splitlines() if (folded := _folded(one))]
     line = finding.line
     if not wanted or line is None:
