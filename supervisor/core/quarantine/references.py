@@ -1,11 +1,10 @@
-"""Typed references: a file of a quarantined session, named so that no other can be meant.
+"""Typed references: name one file of a quarantined session without ambiguity.
 
     typed://PATH?d=SHA256&n=SIZE&ts=UNIX&sid=UUID&hmac=HEX64
 
-Pure. A reference binds path, content and session; the MAC is over MessagePack
-`["ref1", sid, path, digest, size, ts]`. PATH is percent-encoded but for `/`, the order of the
-parameters is fixed, and each reference has one spelling: any other byte is another reference, which
-is refused.
+Pure. A reference binds path, content and session; the MAC is over MessagePack `["ref1", sid, path,
+digest, size, ts]`. PATH is percent-encoded except for `/`, and the order of the parameters is
+fixed, so each reference has one spelling: any other byte makes another reference, which is refused.
 """
 
 import hmac
@@ -29,12 +28,12 @@ _WHOLE = re.compile(
 
 
 class BadReferenceError(ValueError):
-    """A reference that names nothing here; the text is why, without a word of it."""
+    """Raised for a reference that isn't valid here; the message is why, and quotes none of it."""
 
 
 class Reference(NamedTuple):
-    """What a reference names. `digest`: SHA-256 of the content in hex, `size` in bytes. `sid`: the
-    quarantine's session, a UUID4. `made_at`: seconds since the epoch."""
+    """The content of a reference. `digest`: SHA-256 of the file's content in hex, `size` in bytes.
+    `sid`: the quarantine's session, a UUID4. `made_at`: seconds since the epoch."""
 
     path: str
     digest: str
@@ -53,8 +52,8 @@ def written(reference: Reference, key: bytes | bytearray) -> str:
 
 
 def checked(text: str, key: bytes | bytearray, sid: str, now: float) -> Reference:
-    """Return what a reference of this session names; `BadReferenceError` where it is none of its,
-    or is too old. That the file is still the one it was is for whoever reads it."""
+    """Return the content of a reference of this session. Raise `BadReferenceError` if it belongs to
+    another session, or is too old. The reader has to check that the file is unchanged."""
     found = _WHOLE.fullmatch(text) if len(text) <= LONGEST else None
     if found is None:
         raise BadReferenceError("it isn't spelled as a reference")
