@@ -2,8 +2,8 @@
 
 Pure. A small table, for a person who is shown no text. A name or an extension is the agent's word;
 these bytes are what a program would go by. The card names the type, and the route that serves an
-image must agree with it. It must never call anything an image that it can't measure: what is served
-to the browser has one of four types, and bounded dimensions.
+image must agree with it. It must never call a file an image if it can't measure it: only four
+types, with bounded dimensions, are served to the browser.
 """
 
 import struct
@@ -54,7 +54,7 @@ _MEDIA_TYPES = {
 
 
 class Image(msgspec.Struct, frozen=True):
-    """An image that a browser may be given, in pixels."""
+    """An image that may be sent to a browser, in pixels."""
 
     media_type: str
     width: int
@@ -72,7 +72,7 @@ def type_of(data: bytes) -> str:
 
 
 def image_of(data: bytes, size_bytes: int) -> Image | None:
-    """Return the image that this is, where it may be shown; `data` may be the beginning of
+    """Return the image in the data if it may be shown; `data` may be the beginning of
     `size_bytes`."""
     name = type_of(data)
     if name not in _MEDIA_TYPES or size_bytes > MOST_IMAGE_BYTES:
@@ -101,7 +101,7 @@ def _gif(data: bytes) -> tuple[int, int]:
 
 
 def _jpeg(data: bytes) -> tuple[int, int] | None:
-    """Return the size is in the start-of-frame segment; each segment before it says how long it is
+    """Return the size from the start-of-frame segment; each segment before it gives its own length
     (ITU T.81, annex B)."""
     at = 2
     while at + 9 <= len(data) and data[at] == 0xFF:
@@ -117,7 +117,7 @@ def _jpeg(data: bytes) -> tuple[int, int] | None:
 
 
 def _webp(data: bytes) -> tuple[int, int] | None:
-    """Lossy, lossless or extended
+    """Return the size of a lossy, lossless or extended image
     (https://developers.google.com/speed/webp/docs/riff_container)."""
     match data[12:16]:
         case b"VP8 ":

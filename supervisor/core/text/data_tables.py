@@ -1,7 +1,7 @@
 """Load the engine's tables of data (`core/text/data/*.yaml`), once.
 
 They are part of the program, like its code: fixed at installation, never read from a workspace.
-This is the one place of the core that reads files, and it reads nothing else.
+This is the only place in the core that reads files, and it reads no others.
 """
 
 from functools import cache
