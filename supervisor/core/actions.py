@@ -1,8 +1,9 @@
 """Actions: what an agent can ask for, frozen, each with a fingerprint.
 
-There are eight categories. An action says everything that would take effect. The gate judges it, a
-person reads it, a grant is bound to its fingerprint, and the channel builds it anew from what it is
-about to do before it acts. So a field that changes the effect belongs here, and nowhere else.
+There are eight categories. An action holds everything that would take effect. The gate judges it, a
+person reads it, and a grant is bound to its fingerprint. Before a channel acts, it builds the
+action again from what it is about to do. So a field that changes the effect belongs here, and
+nowhere else.
 """
 
 import hashlib
@@ -50,12 +51,12 @@ _READS = ("GET", "HEAD")
 
 
 def content_hash(data: bytes) -> str:
-    """Return the BLAKE2b-256 of some content, hex: actions name long content by it."""
+    """Return the BLAKE2b-256 of some content, in hex. Actions refer to long content by it."""
     return hashlib.blake2b(data, digest_size=32).hexdigest()
 
 
 class ShownScript(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A script that a command names, as it was when the command was asked for. `hash` is its
+    """A script that a command names, with its content when the command was asked for. `hash` is its
     `content_hash`."""
 
     path: str
@@ -70,9 +71,9 @@ class Exec(
     tag_field="category",
     forbid_unknown_fields=True,
 ):
-    """Run a command line under bash in a tool sandbox. `cwd` is relative to the workspace's
-    root. `scripts`: those that it names in the private copy (`exec_operands`). `by_agent`: the
-    agent's own tool runs it, in the agent's sandbox, where `cwd` may also be a whole path."""
+    """Run a command line under bash in a tool sandbox. `cwd` is relative to the workspace's root.
+    `scripts`: the scripts that it names in the private copy (`exec_operands`). `by_agent`: the
+    agent's own tool runs it, in the agent's sandbox; there `cwd` may also be an absolute path."""
 
     command: str
     cwd: str = "."
@@ -84,7 +85,7 @@ class Exec(
 class FileStep(
     msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True
 ):
-    """One of the changes below a path that is swapped; the fields are `FileChange`'s."""
+    """One of the changes below a swapped path; the fields are those of `FileChange`."""
 
     operation: Literal["write", "delete", "mkdir", "symlink"]
     path: str
@@ -97,8 +98,8 @@ class FileStep(
 
 
 class NewFolder(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A folder above a path, which comes to be with it. `path` is as `FileChange.path`; `mode`
-    has permissions alone."""
+    """A folder above a path that is created with it. `path` is as `FileChange.path`; `mode` holds
+    permissions only."""
 
     path: str
     mode: int
@@ -114,20 +115,20 @@ class FileChange(
 ):
     """Change one path of the host's workspace.
 
-    `path` and `to` are relative to the workspace's root, `/`-separated. A name that isn't UTF-8
-    is carried in `path_b64` or `to_b64`, and `path` or `to` is then only for show. `before` and
-    `after` are `content_hash` of the file as it must be on the host now (None: absent) and as it
-    will be (None: deleted, or no content); `dir` for a folder, `symlink:HASH` for a link. A
-    `rename` moves the file to `to`, where nothing may be: `after` is what is there then. A
-    `swap` puts a folder in the place of something else, or the other way round: `steps` are all
-    that goes and comes below it, and `hazards` those of every step, too. `hazards` names what no
-    rule may allow: `symlink`, `hardlink`, `fifo`, `socket`, `device`, `setuid`,
-    `new-executable`, `wider` (others than the owner may use it, who couldn't), `secret`
-    (the new text holds what looks like one that the old text hadn't), and `conflict`: the person
-    changed the path on the host since the copy was made. `folders` are those above the path (of a
-    rename, above `to`) that aren't there yet and get other permissions than a umask leaves.
-    `repositories` are the folders around any of the paths that git takes for a repository's own, as
-    the host has them or with this change (`.`: the workspace itself): all in them is `.git`.
+    `path` and `to` are relative to the workspace's root, `/`-separated. A name that isn't UTF-8 is
+    carried in `path_b64` or `to_b64`; `path` or `to` is then only for show. `before` and `after`
+    are `content_hash` of the file as it must be on the host now (None: absent) and as it will be
+    (None: deleted, or no content); `dir` for a folder, `symlink:HASH` for a link. A `rename` moves
+    the file to `to`, where nothing may exist: `after` is its state there. A `swap` replaces
+    something else by a folder, or the reverse: `steps` are all changes below it, and `hazards`
+    includes those of every step. `hazards` names what no rule may allow: `symlink`, `hardlink`,
+    `fifo`, `socket`, `device`, `setuid`, `new-executable`, `wider` (others than the owner gain
+    access), `secret` (the new text holds what looks like a secret that the old text hadn't), and
+    `conflict`: the person changed the path on the host since the copy was made. `folders` are those
+    above the path (for a rename, above `to`) that don't exist yet and get other permissions than a
+    umask leaves. `repositories` are the folders around any of the paths that git takes for a
+    repository's own, as the host has them or with this change (`.`: the workspace itself):
+    everything in them counts as `.git`.
     """
 
     operation: FileOperation
@@ -156,9 +157,9 @@ class Network(
     """Open a connection (`connect`: host and port only) or send one request (`request`: method,
     scheme, path too).
 
-    `host` is as the client wrote it; the engine canonicalises it. `path` includes the query.
-    `sni`, `host_header` and `resolved` are what was seen of them, None or empty where nothing
-    was. `body_hash` is `content_hash` of the body. `has_body`: more follows the head, or may.
+    `host` is as the client wrote it; the engine canonicalises it. `path` includes the query. `sni`,
+    `host_header` and `resolved` are as seen, None or empty if not seen. `body_hash` is
+    `content_hash` of the body. `has_body`: more follows the head, or may follow.
     """
 
     operation: Literal["connect", "request"]
@@ -175,8 +176,8 @@ class Network(
 
 
 class RefUpdate(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """One ref that a push moves at the remote: `old` and `new` are object ids in hex, empty where
-    there is no such ref before, or after."""
+    """One ref that a push moves at the remote: `old` and `new` are object ids in hex, empty if the
+    ref doesn't exist before or after."""
 
     ref: str
     old: str
@@ -195,9 +196,9 @@ class Git(
     from, if any.
 
     `refspecs` are the words after the remote, as written; `flags` every option word that isn't
-    harmless. `updates` are exactly what a push moves, and `url` is where to: found by us when it
-    is asked for, never told by the agent. `by_exec`: it was asked for as a command line, so that
-    rules of `exec` hold, too.
+    harmless. `updates` are exactly the refs that a push moves, and `url` is its destination: we
+    find both when the push is asked for; the agent never gives them. `by_exec`: it was asked for as
+    a command line, so rules of `exec` apply, too.
     """
 
     operation: str
@@ -218,9 +219,9 @@ class PlannedPackage(
 ):
     """One package that an install would add, change or remove.
 
-    `version` is empty where it goes, `before` where it is new. `published_at` is in seconds since
-    the epoch, `size` in bytes; None is unknown, here and for `licence` and `has_scripts`. `notes`
-    are what must not be overlooked.
+    `version` is empty for a removed package, `before` for a new one. `published_at` is in seconds
+    since the epoch, `size` in bytes; None means unknown, here and for `licence` and `has_scripts`.
+    `notes` are facts that must not be overlooked.
     """
 
     name: str
@@ -242,10 +243,10 @@ class Packages(
     forbid_unknown_fields=True,
 ):
     """Run a package manager. `names` are the packages with their versions, as written; `flags`
-    every option word. `by_exec`: as for `Git`. `plan` is what it would do, `index` where packages
-    come from, `hosts` what it may reach (`host:port`), `notes` what must not be overlooked of the
-    whole, `unknown` what couldn't be found out, `doubt` why no rule may allow it as it was planned:
-    by us when it is asked for, never told by the agent."""
+    every option word. `by_exec`: as for `Git`. The other fields come from our own plan when the
+    action is asked for, never from the agent: `plan` is what it would do, `index` where packages
+    come from, `hosts` what it may reach (`host:port`), `notes` what must not be overlooked about
+    the whole, `unknown` what couldn't be found out, `doubt` why no rule may allow it as planned."""
 
     manager: str
     operation: str
@@ -286,10 +287,10 @@ class BudgetRaise(
     tag_field="category",
     forbid_unknown_fields=True,
 ):
-    """Raise a limit that a model call would pass: always asked. `of` is the session or the day,
-    empty for everything together.
+    """Raise a limit that a model call would exceed: always asked. `of` is the session or the day,
+    empty for the total.
 
-    `limit` is the one in force and `by` how much is added, in units of `kind` (money in
+    `limit` is the one in force and `by` the amount to add, in units of `kind` (money in
     pico-dollars): each raise is an action of its own.
     """
 
@@ -324,16 +325,17 @@ def category_of(action: Action) -> Category:
 
 
 def fingerprint(action: Action) -> str:
-    """BLAKE2b-256 over the category and every field, hex.
+    """Return BLAKE2b-256 over the category and every field, in hex.
 
     INVARIANT: two actions that would do different things never share a fingerprint (law 2): the
     encoding below is injective, because MessagePack marks the type and length of every value.
-    Left out is `Network.resolved`: where a name led to is evidence for the rules, checked anew
-    each time; what a person approves is the name. And `Network.has_body` where there is none,
-    `Exec.by_agent` where it isn't, `Exec.scripts` where there are none, `FileChange.to_b64` where
-    it is None, and `repositories`, and `folders` and `steps` before it, where there are none, so
-    that what was approved before there were these fields still is: a field less is another
-    encoding, the first of them is a text, and of the lists `steps` comes first.
+    `Network.resolved` is left out: the addresses of a name are evidence for the rules, checked anew
+    each time; a person approves the name. Some fields are left out while they have their default,
+    so that actions approved before these fields existed keep their fingerprint: `Network.has_body`,
+    `Exec.by_agent`, `Exec.scripts`, `FileChange.to_b64`, `repositories`, `folders` and `steps`
+    (each of these three only if the one before it is left out too). Leaving them out is
+    unambiguous: a field less is another encoding, the first of them is a text, and of the lists
+    `steps` comes first.
     """
     fields = list(
         msgspec.structs.astuple(action)
@@ -363,9 +365,9 @@ def subject(action: Action) -> str:
     """Return an action's subject: at most one request per session and subject is pending; a newer
     one supersedes it.
 
-    Two different requests for one file share it, and two reviews of one pull request; for all else
-    the subject is the action itself. A
-    move is about two paths: its subject names both, and `targets` takes it apart.
+    Two different requests for one file share their subject, and so do two reviews of one pull
+    request; for everything else the subject is the action itself. A move is about two paths: its
+    subject names both, and `targets` splits it.
     """
     if isinstance(action, FileChange):
         path = _subject_of(action.path_b64 or action.path)
@@ -389,8 +391,8 @@ def _subject_of(path: str) -> str:
 
 
 def targets(subject: str) -> tuple[str, ...]:
-    """Return the subjects that a newer request must not share with one that waits: a move's are
-    those of both of its paths."""
+    """Return the subjects that a newer request must not share with a waiting one: for a move, those
+    of both its paths."""
     if not subject.startswith(MOVES):
         return (subject,)
     return msgspec.json.decode(subject.removeprefix(MOVES), type=tuple[str, str])
@@ -446,7 +448,7 @@ def title(action: Action) -> str:
 
 
 def _swapped(action: FileChange) -> str:
-    """Describe what goes and what comes in one swap."""
+    """Describe what is removed and what appears in one swap."""
     gone = sum(step.operation == "delete" for step in action.steps)
     made = len(action.steps) - gone
     old = f"the folder with {_paths(gone)} in it" if action.before == "dir" else "the file"
@@ -471,6 +473,6 @@ def encode(action: Action) -> str:
 
 
 def decode(text: str | bytes) -> Action:
-    """Return the action that `encode` wrote; `msgspec.ValidationError` names the field where it
-    isn't one."""
+    """Return the action that `encode` wrote. Raise `msgspec.ValidationError`, which names the
+    field, for anything else."""
     return msgspec.json.decode(text, type=Action)  # type: ignore[no-any-return]

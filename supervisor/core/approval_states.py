@@ -21,7 +21,8 @@ STATUSES: tuple[Status, ...] = get_args(Status)
 
 
 class Presence(Enum):
-    """The value of a fact of which only counts whether there is one: a time, an id."""
+    """A condition on whether a fact has a value, such as a time or an id; the value itself doesn't
+    matter."""
 
     KNOWN = "known"
 
@@ -67,7 +68,7 @@ STATES: tuple[State, ...] = (
 
 
 class Change(NamedTuple):
-    """An event: the statuses and facts that it may come upon, and the facts that it sets."""
+    """An event: the statuses and facts in which it may come, and the facts that it sets."""
 
     statuses: tuple[Status, ...]
     sets: Facts
@@ -113,7 +114,7 @@ def begun(decision: str) -> dict[str, Value]:
 
 
 def may_come(event: Event, fact: Callable[[str], object]) -> bool:
-    """Return whether the event may come upon a request with these facts."""
+    """Return whether the event may come for a request with these facts."""
     change = EVENTS[event]
     return status_of(fact) in change.statuses and all(
         fact(name) == value for name, value in change.needs.items()
@@ -121,12 +122,12 @@ def may_come(event: Event, fact: Callable[[str], object]) -> bool:
 
 
 def after(facts: Facts, event: Event) -> dict[str, Value] | None:
-    """Return the facts after an event; None where it may not come."""
+    """Return the facts after an event; None if it may not come."""
     return {**facts, **EVENTS[event].sets} if may_come(event, facts.__getitem__) else None
 
 
 def cases_of(status: Status) -> list[dict[str, frozenset[Value]]]:
-    """Return the conditions of which one holds exactly where this is the status."""
+    """Return conditions of which one holds exactly if this is the status."""
     cases = []
     for at, row in enumerate(STATES):
         if row.status == status:
@@ -139,7 +140,7 @@ def cases_of(status: Status) -> list[dict[str, frozenset[Value]]]:
 
 
 def cases_for(event: Event) -> list[dict[str, frozenset[Value]]]:
-    """Return the conditions of which one holds exactly where this event may come."""
+    """Return conditions of which one holds exactly if this event may come."""
     change = EVENTS[event]
     needed = {fact: frozenset({value}) for fact, value in change.needs.items()}
     return [
@@ -160,7 +161,7 @@ def diagram() -> str:
 
 
 def _led_to(status: Status, event: Event) -> Status:
-    """Return the status after an event that comes upon any facts with this status."""
+    """Return the status after an event that comes in this status."""
     case, change = cases_of(status)[0], EVENTS[event]
     facts = {fact: min(case.get(fact, {None}), key=str) for fact in FACTS}
     return status_of({**facts, **change.needs, **change.sets}.__getitem__)

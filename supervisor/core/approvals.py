@@ -1,7 +1,7 @@
-"""A request with its facts, and what is told of it; its status is derived (law 8).
+"""A request with its facts, and what is said about it; its status is derived (law 8).
 
-`approval_states` says which facts make which status. Nothing here knows of a database or of
-waiting: `store.requests` keeps the facts, `approval_queue` wakes those who wait.
+`approval_states` says which facts make which status. Nothing here knows about a database or about
+waiting: `store.requests` keeps the facts, `approval_queue` wakes the waiting callers.
 """
 
 from collections.abc import Mapping
@@ -28,15 +28,15 @@ SUPERSEDED = "superseded by a newer request for the same thing"
 
 
 class Request(msgspec.Struct, frozen=True, kw_only=True):
-    """One recorded ask with every fact known of it. Times are seconds since the epoch.
+    """One recorded request with every known fact. Times are seconds since the epoch.
 
     `action` is as shown and stored, secrets redacted; `fingerprint` is of the action as asked.
-    `outcome` is what carrying it out gave: `{"ok": bool, ...}`; `taken_back` in it says that a
+    `outcome` is the result of carrying it out: `{"ok": bool, ...}`; `taken_back` in it says that a
     person undid it.
 
-    `by_policy` is False where Gatehouse itself gave the verdict, whatever a policy says. `held_up`:
+    `by_policy` is False if Gatehouse itself gave the verdict, whatever a policy says. `held_up`:
     the change is asked again because it kept others from being carried out, and `reason` says why.
-    `in_part`: it is what a person took of a larger request.
+    `in_part`: it is the part of a larger request that a person took.
     """
 
     id: RequestId
@@ -70,18 +70,18 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def status(request: Request) -> Status:
-    """Return where the request stands."""
+    """Return the request's status."""
     return status_of(partial(getattr, request))
 
 
 def is_settled(request: Request) -> bool:
-    """Return whether nothing more can come of it: it was refused or closed, or its outcome is
+    """Return whether nothing more can happen to it: it was refused or closed, or its outcome is
     known."""
     return request.settled_at is not None or status(request) in FINAL
 
 
 def failure(request: Request) -> str:
-    """Return why carrying it out failed; empty where it didn't, or isn't known yet."""
+    """Return why carrying it out failed; empty if it didn't fail, or that isn't known yet."""
     outcome = request.outcome or {}
     # Of a command that ran: what older supervisors stored says `ok` however it ended.
     ran_badly = f"exit code {outcome['exit_code']}" if outcome.get("exit_code") else ""
@@ -91,15 +91,14 @@ def failure(request: Request) -> str:
 
 
 def last_printed(outcome: Mapping[str, Any] | None) -> str:
-    """Return the last lines that what was carried out printed, errors behind the rest; empty where
-    it printed nothing."""
+    """Return the last lines of its output, errors after the rest; empty if it printed nothing."""
     streams = [str((outcome or {}).get(name) or "") for name in ("stdout", "stderr")]
     lines = [line for text in streams for line in text.splitlines()]
     return "\n".join(lines[-MOST_PRINTED_LINES:])[-MOST_PRINTED_CHARS:]
 
 
 def explanation(request: Request) -> str:
-    """The one-line why that travels with the present status (law 5)."""
+    """Return the one-line reason for the present status (law 5)."""
     current = status(request)
     if current == "superseded":
         said = request.answer_reason if request.answered_by == "gatehouse" else ""

@@ -3,9 +3,9 @@
     session "5usd"  day "20usd,5M-tokens"  total ""
     each of: dollars and tokens of models; requests and bytes that go out, of all traffic
 
-It decides by the sums that it gets (`store.spending` keeps them): spent and reserved amounts both
-count, so parallel calls can't overrun together. Amounts of money are pico-dollars. It must never
-round in favour of the spender.
+It decides by the sums that it is given (`store.spending` keeps them): spent and reserved amounts
+both count, so parallel calls can't exceed a limit together. Amounts of money are pico-dollars. It
+must never round in favour of the spender.
 """
 
 import re
@@ -66,7 +66,7 @@ class Amounts(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Limits(msgspec.Struct, frozen=True, kw_only=True):
-    """The most of each kind; None: no limit."""
+    """The maximum of each kind; None: no limit."""
 
     cost: int | None = None
     tokens: int | None = None
@@ -77,7 +77,7 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
         return any(getattr(self, kind) is not None for kind in KINDS)
 
     def raised(self, by: Amounts) -> "Limits":
-        """Return these limits, each raised by its grants; no limit stays no limit."""
+        """Return these limits, each raised by its grants. No limit stays no limit."""
         made = {kind: getattr(self, kind) for kind in KINDS}
         return Limits(
             **{
@@ -88,7 +88,7 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Over(NamedTuple):
-    """A limit that a call would pass: `used` (spent and reserved) and `wanted` together are more
+    """A limit that a call would exceed: `used` (spent and reserved) and `wanted` together are more
     than `limit`."""
 
     scope: Scope
@@ -99,15 +99,16 @@ class Over(NamedTuple):
 
     @property
     def step(self) -> int:
-        """By how much the limit would have to be raised, in round figures, so that the call
-        fits."""
+        """Return by how much the limit would have to be raised, in round figures, for the call to
+        fit."""
         missing = self.used + self.wanted - self.limit
         step = STEPS[self.kind]
         return -(-missing // step) * step
 
 
 def parse_budget(text: str, name: str) -> Limits:
-    """Limits as people write them; `UserError` shows the forms. An empty text has none."""
+    """Return limits as people write them. Raise `UserError`, which shows the forms. An empty text
+    has no limits."""
     found: dict[str, int] = {}
     for part in filter(None, (piece.strip() for piece in text.split(","))):
         match = _PART.fullmatch(part)
@@ -125,7 +126,7 @@ def parse_budget(text: str, name: str) -> Limits:
 
 
 def format_budget(limits: Limits) -> str:
-    """Limits as `parse_budget` reads them."""
+    """Return limits in the form that `parse_budget` reads."""
     parts = []
     for kind in KINDS:
         most = getattr(limits, kind)
@@ -142,7 +143,7 @@ def format_budget(limits: Limits) -> str:
 def first_over(
     limits: Mapping[Scope, Limits], used: Mapping[Scope, Amounts], wanted: Amounts
 ) -> Over | None:
-    """Return the first limit that `wanted` would pass; None where it fits everywhere."""
+    """Return the first limit that `wanted` would exceed; None if it fits everywhere."""
     for scope in SCOPES:
         for kind in KINDS:
             most = getattr(limits[scope], kind)
@@ -155,8 +156,8 @@ def first_over(
 def portion(
     limits: Mapping[Scope, Limits], used: Mapping[Scope, Amounts], kind: Kind, wanted: int
 ) -> int:
-    """Return how much of `kind` to hand out to a caller who wants so much now, where that fits:
-    that much, or some more for later."""
+    """Return how much of `kind` to hand out to a caller who wants so much now, if it fits: that
+    amount, or some more for later."""
     rooms: list[int] = [
         most - getattr(used[scope], kind)
         for scope in SCOPES
@@ -171,7 +172,7 @@ def portion(
 def nearly_used(
     limits: Mapping[Scope, Limits], used: Mapping[Scope, Amounts]
 ) -> list[tuple[Scope, Kind]]:
-    """Return the limits that are used so far that a person should know."""
+    """Return the limits that are so nearly used up that a person should know."""
     return [
         (scope, kind)
         for scope in SCOPES
@@ -182,8 +183,8 @@ def nearly_used(
 
 
 def used_percent(limits: Limits, used: Amounts) -> int:
-    """Return how much is used of money or tokens, whichever is nearer to its limit; 0 without
-    one."""
+    """Return how many percent of money or tokens are used, whichever is nearer to its limit; 0
+    without a limit."""
     shares = [
         getattr(used, kind) * 100 // most if most else 100
         for kind in _OF_MODELS
@@ -193,10 +194,10 @@ def used_percent(limits: Limits, used: Amounts) -> int:
 
 
 def must_conclude(limits: Limits, used: Amounts, *, reserved: Amounts, cost: Amounts) -> bool:
-    """Return whether a conversation should end with its next call: 85 % are used, or the call
-    after the next would be refused. A call is reserved at the most that it can cost, and each has
-    all of the conversation in it: the next ones cost as much as the last one did (`cost`) and a
-    half more than it reserved."""
+    """Return whether a conversation should end with its next call: 85 % are used, or the call after
+    the next would be refused. A call reserves its maximum cost, and each call sends the whole
+    conversation: so the next calls are expected to cost as much as the last one (`cost`), plus one
+    and a half times its reservation."""
     if used_percent(limits, used) >= CONCLUDE_PERCENT:
         return True
     for kind in _OF_MODELS:
@@ -208,7 +209,7 @@ def must_conclude(limits: Limits, used: Amounts, *, reserved: Amounts, cost: Amo
 
 
 def amount(kind: Kind, value: int) -> str:
-    """An amount for people."""
+    """Return an amount for people."""
     if kind == "cost":
         return dollars(value)
     if kind == "bytes_out":
@@ -227,7 +228,7 @@ SCOPE_WORDS: dict[Scope, str] = {
 
 
 def explain(over: Over) -> str:
-    """One line about a limit that is reached."""
+    """Return one line about an exhausted limit."""
     return f"the budget of {SCOPE_WORDS[over.scope]} is {amount(over.kind, over.limit)}: {
         amount(over.kind, over.used)
     } of it are used or reserved, and this may need {amount(over.kind, over.wanted)}"

@@ -1,6 +1,7 @@
-"""An act: what would be done on a forge, as a review posted, a check set, a pull request opened.
+"""An act: something done on a forge, such as posting a review, setting a check or opening a pull
+request.
 
-An act is composed by our own templates, never by an agent, and a person may leave out parts of it.
+Our own templates compose an act, never an agent; a person may leave out parts of it.
 """
 
 from typing import Literal
@@ -33,8 +34,8 @@ CONFIDENCES: tuple[Confidence, ...] = ("high", "medium", "low")
 class InlineComment(
     msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True
 ):
-    """One remark at a place of the diff. `finding` is its identity, `line` counts from 1 in the new
-    file; `start_line` is where it begins, 0 for one line alone."""
+    """One remark at a place in the diff. `finding` is its identity; `line` counts from 1 in the new
+    file; `start_line` is its first line, 0 if it has only one."""
 
     finding: str
     path: str
@@ -53,19 +54,19 @@ class Act(
     tag_field="category",
     forbid_unknown_fields=True,
 ):
-    """Something done on a forge. `repository` is `OWNER/REPO`, `number` the pull request's, 0 where
-    there is none; `head` the commit that it is about.
+    """Something done on a forge. `repository` is `OWNER/REPO`; `number` is the pull request's, 0 if
+    there is none; `head` is the commit that it is about.
 
-    `targets` is what on the forge it is about, each by the forge's id as text: the comment that is
-    replied or reacted to (`review:ID` for one beside the code), the threads to resolve, the review
-    to dismiss; for `undo` both the verdict and, as `review:ID`, the comments. A reaction's name is
-    `body`.
+    `targets` are the things on the forge that it is about, each by the forge's id as text: the
+    comment to reply or react to (`review:ID` for one beside the code), the threads to resolve, the
+    review to dismiss; for `undo` both the verdict and, as `review:ID`, the comments. A reaction's
+    name is `body`.
 
-    `severity` is the gravest of what is said, `confidence` the least sure, empty where nothing is.
-    `fork`: the pull request comes from a fork. `links`: the text has addresses outside of the
+    `severity` is the gravest of the findings, `confidence` the least certain; empty if there are
+    none. `fork`: the pull request comes from a fork. `links`: the text has addresses outside the
     repository. `title`, `branch` and `base` are a pull request's; `conclusion` is a check's. A
-    comment's `title` says what it is about: a newer one takes the place of one that waits. For
-    what else `title` holds see `prompt` and `undone_run`.
+    comment's `title` says what it is about: a newer comment replaces a waiting one with the same
+    title. For other uses of `title` see `prompt` and `undone_run`.
     """
 
     operation: Operation
@@ -88,12 +89,13 @@ class Act(
 
     @property
     def prompt(self) -> str:
-        """Return which prompt of `.reviewerc` makes a review; "" for the service's own."""
+        """Return the prompt of `.reviewerc` that makes a review; "" for the service's own
+        prompt."""
         return self.title if self.operation == "post" else ""
 
     @property
     def undone_run(self) -> str:
-        """Return the run that is taken back."""
+        """Return the run that this act takes back."""
         return self.title if self.operation == "undo" else ""
 
 
@@ -149,7 +151,7 @@ def act_title(act: Act) -> str:
 
 
 def act_subject(act: Act) -> str:
-    """Return what a newer act takes the place of an older one for: a review of the same pull
+    """Return the key by which a newer act replaces a waiting one: a review of the same pull
     request, a reply to the same comment."""
     about = act.title if act.operation in ("comment", "post") else act.branch
     more = "".join(f":{one}" for one in (about, *act.targets) if one)

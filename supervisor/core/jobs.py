@@ -1,4 +1,4 @@
-"""Maintenance jobs: what is to be done on a folder, and what came of it. Pure."""
+"""Maintenance jobs: the task to do on a folder, and its result. Pure."""
 
 from collections.abc import Sequence
 from typing import Annotated, Literal
@@ -12,9 +12,9 @@ Tests = Literal["none", "passed", "failed", "not run"]
 
 
 class Job(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """`name`: of jobs.yaml, "" for one that was started by hand. `scope`: globs of what it may
-    change. `tests`: a command that is run on the result. `branch`: the result is commits on a
-    branch of the copy, and no changed file is asked."""
+    """A task. `name`: its name in jobs.yaml, "" if it was started by hand. `scope`: globs of the
+    paths it may change. `tests`: a command that is run on the result. `branch`: the result is
+    commits on a branch of the copy, and changed files aren't asked about."""
 
     prompt: _Text
     name: Annotated[str, msgspec.Meta(max_length=64)] = ""
@@ -24,15 +24,16 @@ class Job(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
 
 
 class ScopeProof(msgspec.Struct, frozen=True, kw_only=True):
-    """What a job changed: how many paths within its scope, and those outside."""
+    """What a job changed: the number of paths within its scope, and the paths outside."""
 
     inside: int = 0
     outside: tuple[str, ...] = ()
 
 
 class JobResult(msgspec.Struct, frozen=True, kw_only=True):
-    """`tests_why`: why they failed, or weren't run. `branch` is the commit's, where
-    there was something to commit; `closed`: what became of it, empty while it waits to be taken."""
+    """The result of a job. `tests_why`: why the tests failed, or weren't run. `branch` is the
+    commit's, if there was something to commit; `closed`: what happened to it, empty while it waits
+    to be taken."""
 
     proof: ScopeProof = ScopeProof()
     tests: Tests = "none"
@@ -42,7 +43,7 @@ class JobResult(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def waits(self) -> bool:
-        """Return whether a branch waits for being taken or dropped."""
+        """Return whether a branch waits to be taken or dropped."""
         return bool(self.branch) and not self.closed
 
     @property
@@ -52,7 +53,7 @@ class JobResult(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def job_prompt(job: Job) -> str:
-    """Return the prompt with what an agent has to know about its task."""
+    """Return the prompt, with the facts about its task that an agent needs."""
     scope = f"Change only files within: {' '.join(job.scope)}" if job.scope else ""
     parts = (
         job.prompt.strip(),
@@ -65,7 +66,7 @@ def job_prompt(job: Job) -> str:
 
 
 def result_words(job: Job, result: JobResult) -> str:
-    """Return what came of a job in one line, without its cost."""
+    """Return a job's result in one line, without its cost."""
     if result.is_empty:
         return "nothing to change"
     parts = [scope_words(job.scope, result.proof)]

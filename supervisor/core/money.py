@@ -8,12 +8,12 @@ MICROUSD = PICOUSD // 10**6
 
 
 def microusd(picousd: int) -> int:
-    """Millionths of a dollar, rounded up."""
+    """Return millionths of a dollar, rounded up."""
     return -(-picousd // MICROUSD)
 
 
 def dollars(picousd: int) -> str:
-    """An amount for people: cents, and finer where it is less than a dollar."""
+    """Return an amount for people: in cents, and finer below a dollar."""
     places = 2 if abs(picousd) >= PICOUSD or picousd == 0 else 4
     amount = Decimal(picousd).scaleb(-12)
     if 0 < abs(picousd) < PICOUSD // 10**4:

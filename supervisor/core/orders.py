@@ -1,6 +1,7 @@
-"""The order of a review: what its reader is told of a pull request besides the code.
+"""The order of a review: what its reader is told about a pull request besides the code.
 
-Pure. `agent_image/reviewer/orders.py` reads it. No secret is in it: it lies in the sandbox's home.
+Pure. `agent_image/reviewer/orders.py` reads it. It holds no secret, because it lies in the
+sandbox's home.
 """
 
 import msgspec
@@ -13,14 +14,14 @@ MOST_FILES = 2_000
 
 
 class Told(msgspec.Struct, frozen=True, kw_only=True):
-    """A text for the reader, and where it comes from."""
+    """A text for the reader, and its source."""
 
     source: str
     text: str
 
 
 class KnownRemark(msgspec.Struct, frozen=True, kw_only=True):
-    """A finding of an earlier round that is open still."""
+    """A finding of an earlier round that is still open."""
 
     id: str
     severity: str
@@ -31,8 +32,8 @@ class KnownRemark(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class PromptOrder(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """A prompt of `.reviewerc` that is looked at in place of the review. `tools`: the categories
-    that it may use."""
+    """A prompt of `.reviewerc` that replaces the review. `tools`: the categories that it may
+    use."""
 
     id: str
     text: str
@@ -40,9 +41,9 @@ class PromptOrder(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
 
 
 class Order(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """`since`: the head that was reviewed before, "" where the whole change is shown. `files`: what
-    is to be reviewed; empty means all. `reasoning` and `temperature`: how the model is asked, empty
-    where nobody said."""
+    """An order. `since`: the head that was reviewed before, "" if the whole change is shown.
+    `files`: the files to review; empty means all. `reasoning` and `temperature`: how to call the
+    model, empty if not given."""
 
     title: str = ""
     body: str = ""
@@ -60,7 +61,7 @@ class Order(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 def order_text(order: Order) -> str:
-    """Return the order as it is handed over, its texts cut to what a reader takes."""
+    """Return the order as text for the reader, with its texts cut to the reader's limits."""
     room = MOST_CHARS
     cut: dict[str, tuple[Told, ...]] = {}
     for name in ("guidance", "skills", "notes"):

@@ -70,8 +70,8 @@ def _finding(number: int, finding: Mapping[str, Any]) -> list[str]:
 
 
 def plain(text: str, *, one_line: bool = False) -> str:
-    """`text` as Markdown that reads as this text and nothing else. Line breaks stay, but with
-    `one_line`."""
+    """Return `text` as Markdown that reads as this text and nothing else. Line breaks are kept,
+    unless `one_line`."""
     shown = parted(visible(text.replace("\r\n", "\n"), one_line=one_line))
     escaped = _INLINE.sub(r"\\\1", shown)
     escaped = _BARE_LINK.sub(
@@ -86,13 +86,13 @@ def plain(text: str, *, one_line: bool = False) -> str:
 
 
 def unescaped(text: str) -> str:
-    """Return Markdown as it reads: without the escapes of `plain`."""
+    """Undo `plain`: return Markdown as it reads, without escapes."""
     return _ESCAPE.sub(r"\1", text)
 
 
 def parted(text: str) -> str:
-    """`text` in which no name is mentioned and no issue referred to: a forge looks for both in what
-    it has rendered, where an escaped `@` is one again."""
+    """Return `text` in a form that mentions no name and refers to no issue. A forge looks for both
+    after rendering, so an escaped `@` would count again."""
     text = _NAME.sub(lambda found: f"{found[0]} ", text)
     return _ISSUE.sub(lambda found: f"{found[1]} " if found[1] else "# ", text)
 
@@ -103,16 +103,16 @@ def _escape_block(found: re.Match[str]) -> tuple[str, ...]:
 
 
 def _unindented(text: str) -> str:
-    """Indentation as no-break spaces: four plain ones would make a block of code, in which
-    escapes are shown as they are."""
+    """Replace indentation by no-break spaces: four plain spaces would make a block of code, in
+    which escapes are shown literally."""
     return re.sub(
         r"^[ \t]+", lambda found: "\u00a0" * len(found[0].expandtabs(4)), text, flags=re.MULTILINE
     )
 
 
 def fenced(text: str, info: str = "") -> str:
-    """A block of code, of the kind `info`: nothing in it is markup but its fence, so the fence is
-    longer than any in the text."""
+    """Return a block of code of the kind `info`. Nothing in it is markup except its fence, so the
+    fence is longer than any in the text."""
     shown = visible(text.replace("\r\n", "\n"))
     longest = max((len(run) for run in re.findall("`+", shown)), default=0)
     fence = "`" * max(3, longest + 1)

@@ -24,9 +24,9 @@ COPY_SOON_S = 1.0
 class OwnLimits(
     msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True
 ):
-    """The bounds that a session has of its own; None where the supervisor's hold. The ranges are
-    those of the settings. `exec_rules` is kept of every session, whosever it was: with `enforce`,
-    deny and ask rules hold for every program that starts."""
+    """The session's own bounds; None if the supervisor's apply. The ranges are those of the
+    settings. `exec_rules` is recorded for every session: with `enforce`, deny and ask rules apply
+    to every program that starts."""
 
     memory_bytes: Annotated[int, msgspec.Meta(ge=64 << 20, le=1 << 50)] | None = None
     processes: Annotated[int, msgspec.Meta(ge=8, le=1 << 20)] | None = None
@@ -37,23 +37,22 @@ class OwnLimits(
 
 
 class Session(msgspec.Struct, frozen=True, kw_only=True):
-    """Times are seconds since the epoch. `token_hash` is BLAKE2b of the agent's token, which is
-    stored nowhere.
+    """A session's facts. Times are seconds since the epoch. `token_hash` is BLAKE2b of the agent's
+    token, which is stored nowhere.
 
-    `pid` and `pid_started` (clock ticks since boot) name the sandbox's process without mistaking a
-    later process with the same number for it. `notices` are lines that the page shows above all
-    else. `remotes` are the names and URLs that the host's repository knew at the start: git rules
-    speak of no others. `budget` is the session's own, as `core.budget` reads it. `network` says
-    whether only what goes by the proxy gets out when allowed, or every TCP connection;
-    `keep_bodies` whether the Network page shows what the bodies of its decrypted requests and
-    responses begin with.
+    `pid` and `pid_started` (clock ticks since boot) identify the sandbox's process, so that a later
+    process with the same number isn't mistaken for it. `notices` are lines that the page shows
+    above everything else. `remotes` are the names and URLs that the host's repository knew at the
+    start: git rules apply to no others. `budget` is the session's own, as `core.budget` reads it.
+    `network` says what can get out when allowed: only traffic through the proxy, or every TCP
+    connection. `keep_bodies`: the Network page shows the beginnings of decrypted bodies.
 
     `agent` is the name of an agent that Gatehouse knows (`core.agents`), "" for any command;
-    `command` then begins with that name. `job` is what a session of kind `maintenance` is for.
-    `policy_file` is the policy that it is judged by, and `saved_rules_file` where rules made of
-    its requests are saved; "" means the installation's.
-    `policy_text` are rules that only this session has. `order` is what the reader of a pull request
-    is told besides its command (`core.orders`, JSON), "" for any other session.
+    `command` then begins with that name. `job` is the task of a session of kind `maintenance`.
+    `policy_file` is the policy that judges it, and `saved_rules_file` is where rules made from its
+    requests are saved; "" means the installation's. `policy_text` are rules that only this session
+    has. `order` is what the reader of a pull request is told besides its command (`core.orders`,
+    JSON), "" for any other session.
     """
 
     id: SessionId
@@ -91,8 +90,8 @@ class Session(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def is_quarantined(kind: Kind, command: Sequence[str]) -> bool:
-    """Return whether a session only reads what it is shown: one of kind `quarantine`, and a review
-    of a pull request whose author may not write."""
+    """Return whether a session only reads what it is shown: a session of kind `quarantine`, or a
+    review of a pull request whose author may not write."""
     return kind == "quarantine" or (kind == "review" and QUARANTINED in command)
 
 
@@ -109,7 +108,7 @@ def own_limits(limits: OwnLimits) -> list[tuple[str, str]]:
 
 
 def job_words(session: Session) -> str:
-    """Return what came of a session's job in one line; empty where it has none, or runs still."""
+    """Return the result of a session's job in one line; empty if it has none, or still runs."""
     if session.job is None or session.job_result is None:
         return ""
     return result_words(session.job, session.job_result)
@@ -135,7 +134,8 @@ def as_started(session: Session) -> dict[str, Any]:
 
 
 def state(session: Session) -> State:
-    """`waiting`: the agent is done, and changes of its still wait for an answer."""
+    """Return the state. `waiting`: the agent is done, and some of its changes still wait for an
+    answer."""
     if session.ended_at is not None:
         return "ended"
     if session.stopping_at is not None:
@@ -148,13 +148,13 @@ def state(session: Session) -> State:
 
 
 def remaining_s(session: Session, now: float) -> float:
-    """Seconds until MAX_UPTIME ends the session, never below zero; they stand still while it is
-    paused."""
+    """Return the seconds until MAX_UPTIME ends the session, never below zero; the clock stands
+    still while it is paused."""
     return max(0.0, session.deadline_at - (now if session.paused_at is None else session.paused_at))
 
 
 def copy_progress(done: int, total: int, size: int, elapsed_s: float) -> dict[str, int]:
-    """Return how far the private copy is, as the API gives it; `left_s` where an estimate makes
+    """Return the progress of the private copy, as the API gives it; `left_s` if an estimate makes
     sense, in whole seconds, at least one."""
     facts = {"done": done, "total": total, "bytes": size}
     if elapsed_s < COPY_SOON_S or done <= 0 or total <= done:
@@ -163,5 +163,6 @@ def copy_progress(done: int, total: int, size: int, elapsed_s: float) -> dict[st
 
 
 def copy_left(facts: dict[str, int]) -> str:
-    """`, about 12s left`, to be put behind how far it is; empty where nothing can be said."""
+    """Return `, about 12s left`, to be appended to the progress; empty if no estimate is
+    possible."""
     return f", about {format_duration(facts['left_s'])} left" if "left_s" in facts else ""

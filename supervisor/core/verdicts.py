@@ -1,7 +1,7 @@
 """Rules, verdicts, and how matches become one verdict: shared by all judges.
 
-Decides only the order of strictness (deny, ask, allow, mode) and the words of the why. It never
-looks at an action.
+Decides only the order of strictness (deny, ask, allow, mode) and the wording of the reason. It
+never looks at an action.
 """
 
 from abc import ABC, abstractmethod
@@ -36,11 +36,11 @@ ASK_FOR_A_RULE = "ask the operator for a rule, or do without it"
 
 
 class Rule(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """One entry of a policy. `text` is `category(pattern)` as it is shown; `line` is 1-based, 0
-    where there is no file.
+    """One entry of a policy. `text` is `category(pattern)` as it is shown; `line` is 1-based, 0 if
+    there is no file.
 
-    `expires_at` is in seconds since the epoch; `session` binds the rule to one session; `uses`
-    is how often an allow rule may match. `exceptions`, `match` and `not_match` are patterns and
+    `expires_at` is in seconds since the epoch; `session` binds the rule to one session; `uses` is
+    how often an allow rule may match. `exceptions`, `match` and `not_match` are patterns and
     examples without their category.
     """
 
@@ -64,14 +64,13 @@ class Rule(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
     @property
     def is_limited(self) -> bool:
-        """Return whether it isn't always in force."""
+        """Return whether it has a limit and so isn't always in force."""
         return self.expires_at is not None or self.session is not None or self.uses is not None
 
 
 class Verdict(msgspec.Struct, frozen=True, gc=False):
-    """Answer of the rules. `sticky`: "always allow" must not be offered. `rules`: the text of
-    every rule that made it. `by_policy` is False where Gatehouse itself says it, whatever a policy
-    says."""
+    """Answer of the rules. `sticky`: "always allow" must not be offered. `rules`: the text of every
+    rule that made it. `by_policy` is False if Gatehouse itself decided, whatever a policy says."""
 
     decision: Effect
     why: str
@@ -95,18 +94,18 @@ CONTRADICTS_ITSELF = Verdict(
 
 class Passing(NamedTuple):
     """Facts of an allowed connection. `looks_inside`: a rule concerns requests to its host, so it
-    is decrypted. `is_limited`: the rule that allowed it ends at some time, or after some uses."""
+    is decrypted. `is_limited`: the rule that allowed it has a time limit or a limit of uses."""
 
     looks_inside: bool
     is_limited: bool
 
 
 class Context(NamedTuple):
-    """Inputs of a verdict besides policy and action. `uses` is None where nobody counts them.
+    """Inputs of a verdict besides policy and action. `uses` is None if nobody counts them.
 
-    `disputed` are the ids of rules that are over by `now` or by the elapsed time, but not by both
-    (`supervisor.records.policy_files`). `is_contained`: commands run where they can change nothing
-    outside, as a check at the session's start has found.
+    `disputed` are the ids of rules that have expired by `now` or by the elapsed time, but not by
+    both (`supervisor.records.policy_files`). `is_contained`: a check at the session's start found
+    that commands can't change anything outside.
     """
 
     now: float
@@ -127,14 +126,14 @@ class Context(NamedTuple):
         return rule.uses is None or self.has_uses_left(rule)
 
     def is_over(self, rule: Rule) -> bool:
-        """Return whether its time is over. INVARIANT: in dispute the stricter counts: an allow rule
-        is over, a deny or ask rule is not."""
+        """Return whether it has expired. INVARIANT: a disputed rule counts in the stricter way: an
+        allow rule has expired, a deny or ask rule hasn't."""
         over = rule.expires_at is not None and self.now >= rule.expires_at
         return (rule.effect == "allow") if rule.id in self.disputed else over
 
     def has_uses_left(self, rule: Rule) -> bool:
-        """Return whether a rule with a limit may match once more. Without a count it allows nothing
-        (law 3)."""
+        """Return whether a rule with a limit of uses may match once more. Without a count it allows
+        nothing (law 3)."""
         return (
             self.uses is not None
             and rule.uses is not None
@@ -145,17 +144,15 @@ class Context(NamedTuple):
 class Judge[Seen](ABC):
     """The rules of one category, indexed once. Patterns are compiled when they are first needed.
 
-    A verdict takes two steps: `canonical` reads the action, whatever the rules are; `decide`
-    finds the rules that match. The second is what grows with a policy, so it is the one that has
-    an index.
+    A verdict takes two steps: `canonical` reads the action, independently of the rules; `decide`
+    finds the rules that match. Only the second step grows with a policy, so it has an index.
     """
 
     @staticmethod
     @abstractmethod
     def canonical(action: Action) -> Seen | Verdict:
-        """Return the action in the canonical form that rules compare, or a verdict where it has
-        none.
-        """
+        """Return the action in the canonical form that rules compare, or a verdict if it has
+        none."""
 
     @abstractmethod
     def decide(self, seen: Seen, mode: Mode, context: Context) -> Verdict:
@@ -168,18 +165,18 @@ class Judge[Seen](ABC):
 
 
 class Sought[Pattern](Protocol):
-    """Subject of a rule look-up, where patterns match in two ways: narrow for allow, broad for deny
+    """Subject of a rule look-up, which patterns match in two ways: narrow for allow, broad for deny
     and ask."""
 
     def is_covered(self, pattern: Pattern) -> bool:
         """Return whether an allow rule covers it."""
 
     def is_touched(self, pattern: Pattern) -> bool:
-        """Return whether a deny or ask rule is about it."""
+        """Return whether a deny or ask rule applies to it."""
 
 
 class CompiledRule[Pattern]:
-    """A rule with its compiled pattern. `is_broad`: it doesn't allow."""
+    """A rule with its compiled pattern. `is_broad`: it is a deny or ask rule."""
 
     __slots__ = ("exceptions", "is_broad", "pattern", "rule")
 
@@ -190,8 +187,8 @@ class CompiledRule[Pattern]:
         self.exceptions = tuple(map(compile_pattern, rule.exceptions))
 
     def matches(self, sought: Sought[Pattern]) -> bool:
-        """Return whether the rule matches. An exception is matched the other way round, so both err
-        to the stricter side."""
+        """Return whether the rule matches. Exceptions are matched the other way round, so both err
+        on the stricter side."""
         if not (
             sought.is_touched(self.pattern) if self.is_broad else sought.is_covered(self.pattern)
         ):
@@ -199,7 +196,7 @@ class CompiledRule[Pattern]:
         return not self.exceptions or self.exception_for(sought) is None
 
     def exception_for(self, sought: Sought[Pattern]) -> str | None:
-        """Return the exception that takes the subject out of the rule, None where none does."""
+        """Return the exception that excludes the subject from the rule; None if there is none."""
         takes_out = sought.is_covered if self.is_broad else sought.is_touched
         texts = zip(self.rule.exceptions, self.exceptions, strict=True)
         return next((text for text, one in texts if takes_out(one)), None)
@@ -234,8 +231,8 @@ class Matches:
             ).append(rule)
 
     def verdict(self, category: Category, mode: Mode) -> Verdict:
-        """INVARIANT: more matches in `deny`, `ask` or `forced` never give a looser verdict (law
-        1)."""
+        """Return the verdict. INVARIANT: more matches in `deny`, `ask` or `forced` never give a
+        looser verdict (law 1)."""
         if self.deny:
             return by_rules("deny", self.deny)
         for item in self.forced:
@@ -258,15 +255,16 @@ class Matches:
 def verdict_of(
     rules: Sequence[Rule], forced: Sequence[Forced], category: Category, mode: Mode
 ) -> Verdict:
-    """Return the verdict where these rules match: `Matches` knows the order, which most actions
-    don't need."""
+    """Return the verdict for these matching rules. `Matches` orders them; most actions don't need
+    that."""
     if forced or len(rules) > 1:
         return Matches(rules, forced).verdict(category, mode)
     return by_rules(rules[0].effect, rules) if rules else by_mode(category, mode)
 
 
 def by_rules(decision: Effect, rules: Sequence[Rule], why: str = "") -> Verdict:
-    """Return the verdict that rules make: all are named, the first in alphabetical order leads."""
+    """Return the verdict that rules make: it names all of them, the first in alphabetical order
+    first."""
     ordered = rules if len(rules) == 1 else sorted(rules, key=lambda rule: (rule.text, rule.id))
     lead = ordered[0]
     reason = f": {lead.why}" if lead.why and decision != "allow" else ""
@@ -289,8 +287,8 @@ NOT_CONTAINED = "commands don't run contained here"
 
 @cache
 def by_mode(category: Category, mode: Mode) -> Verdict:
-    """Return the verdict where no rule matches. `contained` asks: only a command line that can be
-    read is let through by it."""
+    """Return the verdict if no rule matches. The mode `contained` asks here: only a readable
+    command line may run unasked, which `command_rules` decides."""
     if mode == "contained":
         return Verdict("ask", f"no rule matches; {category} asks")
     return Verdict(
@@ -301,8 +299,8 @@ def by_mode(category: Category, mode: Mode) -> Verdict:
 
 
 def combine(verdicts: Iterable[Verdict]) -> Verdict:
-    """Return the strictest of several verdicts on parts of one action; all that are as strict are
-    named."""
+    """Return the strictest of several verdicts on parts of one action; it names all that are
+    equally strict."""
     parts = list(dict.fromkeys(verdicts))
     if len(parts) == 1:
         return parts[0]

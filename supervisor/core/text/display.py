@@ -1,13 +1,13 @@
 """Make agent text safe to show (law 6): invisible characters become visible.
 
-Controls, bidi marks and zero-width characters. Templates escape markup; this handles what escaping
-leaves alone: an ESC that moves a terminal's cursor, a right-to-left override that makes `gpj.exe`
-read as `exe.jpg`, a zero-width space inside a host name, a tower of accents that covers the lines
-above. `folding` shows long text so that nothing goes unnoticed.
+Handles controls, bidi marks and zero-width characters. Templates escape markup; this handles what
+escaping leaves alone: an ESC that moves a terminal's cursor, a right-to-left override that makes
+`gpj.exe` read as `exe.jpg`, a zero-width space inside a host name, a tower of accents that covers
+the lines above. `folding` shows long text so that nothing goes unnoticed.
 
-What is invisible is decided by the Unicode category (control, format, separator, unassigned,
-private), with the few letters and marks that show nothing besides. All readers of agent text must
-agree on it: a character hidden in one place and not in another is a way around the first.
+A character counts as invisible by its Unicode category (control, format, separator, unassigned,
+private); a few letters and marks that show nothing are added. All readers of agent text must agree
+on this: a character that is hidden in one place but not in another is a way around the first.
 """
 
 import re
@@ -28,8 +28,8 @@ INVISIBLE = re.compile(
 
 
 def first_hidden(text: str, *, kept: str = "") -> str | None:
-    """Return the first character that must not be in the text, None where there is none. `kept`:
-    those that may be."""
+    """Return the first character that must not be in the text; None if there is none. `kept`:
+    characters that are allowed."""
     found = (
         next((one for one in _ASCII.findall(text) if one not in kept), None)
         if _ASCII.search(text)
@@ -41,13 +41,13 @@ def first_hidden(text: str, *, kept: str = "") -> str | None:
 
 
 def is_hidden(char: str) -> bool:
-    """Return whether a character beyond ASCII is invisible, or moves others."""
+    """Return whether a character beyond ASCII is invisible or moves others."""
     return unicodedata.category(char) in _CATEGORIES or INVISIBLE.match(char) is not None
 
 
 def visible(text: str, *, one_line: bool = False) -> str:
-    """`text` with every deceptive character written as `\\u{...}`; with `one_line`, newlines and
-    tabs too."""
+    """Return `text` with every deceptive character written as `\\u{...}`; with `one_line`, newlines
+    and tabs too."""
     if text.isascii():
         if text.isprintable():
             return text
@@ -76,7 +76,7 @@ def _table(chars: set[str]) -> dict[int, str]:
 
 
 def is_stacked(char: str) -> bool:
-    """Return whether a character takes no place of its own, but stands on the one before."""
+    """Return whether a character takes no space of its own, but stands on the one before."""
     return char > "\u02ff" and unicodedata.category(char) in ("Mn", "Me")
 
 

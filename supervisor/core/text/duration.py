@@ -19,9 +19,9 @@ LONGEST_S = 366 * 24 * 3600.0
 
 
 def parse_duration(text: str, name: str = "duration", *, may_be_bare: bool = False) -> float:
-    """Return the duration in seconds, more than zero and at most a year; `UserError` shows the
-    forms that are taken. `may_be_bare`: a number alone is milliseconds, 1000 at least, since
-    who writes less means another unit."""
+    """Return the duration in seconds, more than zero and at most a year. Raise `UserError`, which
+    shows the accepted forms, for anything else. `may_be_bare`: a bare number is milliseconds, at
+    least 1000, since a smaller number probably means another unit."""
     stripped = text.strip()
     if re.fullmatch(r"\d{1,15}", stripped, re.ASCII):
         seconds = int(stripped) / 1000
@@ -39,8 +39,8 @@ def parse_duration(text: str, name: str = "duration", *, may_be_bare: bool = Fal
 
 
 def format_duration(seconds: float) -> str:
-    """Return the duration for people, in its two largest units: `2d 3h`, `1h 05m`, `3m 20s`,
-    `12s`; from two days on in days."""
+    """Return the duration for people, in its two largest units: `2d 3h`, `1h 05m`, `3m 20s`, `12s`;
+    from two days on in days."""
     whole = max(0, int(seconds))
     days, rest_h = whole // 86_400, whole % 86_400 // 3600
     if days >= _DAYS_FROM:

@@ -1,13 +1,14 @@
 """Fold long text so that nothing goes unnoticed.
 
 Pure. Counts blanks, folds the middle, keeps the end in view. An agent can push the part that
-matters out of sight with blank runs, many short lines, wide characters or sheer length. Page, CLI,
-terminal and notifications all show its text by these functions. Runs of blanks become a mark with
-their exact number; long text keeps its beginning and its end, with a count of what is left out
-between. A caller that lets a person approve must see to it that folded text was unfolded before.
+matters out of sight with runs of blanks, many short lines, wide characters or sheer length. Page,
+CLI, terminal and notifications all show its text through these functions. Runs of blanks become a
+mark with their exact number; long text keeps its beginning and its end, with a count of what is
+left out between. Before a person may approve, the caller must make sure that folded text was
+unfolded.
 
-INVARIANT: the end of a text is always in its shown form, and head, what was left out and tail make
-up the whole text.
+INVARIANT: the end of a text is always shown, and head, omitted part and tail make up the whole
+text.
 """
 
 import re
@@ -63,7 +64,7 @@ class Folded(NamedTuple):
 
     @property
     def says(self) -> str:
-        """Say how much is left out; empty where nothing is."""
+        """Return how much is left out, in words; empty if nothing is."""
         if not self.characters:
             return ""
         if not self.breaks:
@@ -75,7 +76,7 @@ class Folded(NamedTuple):
 
 
 def fold(text: str, room: FoldSize = CARD) -> Folded:
-    """Return the text as it is shown: whole where there is room, else its beginning and its end."""
+    """Return the text as it is shown: whole if there is room, else its beginning and its end."""
     if not is_folded(text, room):
         return Folded(marked(text, one_line=room.one_line))
     first = _fitting(text, room.head, room.one_line)
@@ -94,8 +95,7 @@ def is_folded(text: str, room: FoldSize = CARD) -> bool:
 
 
 def line(text: str, room: FoldSize = LINE) -> str:
-    """Return the text on one line, folded where it is long: for lists, terminals and
-    notifications."""
+    """Return the text on one line, folded if it is long: for lists, terminals and notifications."""
     found = fold(text, room)
     return (
         found.head
@@ -105,7 +105,7 @@ def line(text: str, room: FoldSize = LINE) -> str:
 
 
 def marked(text: str, *, one_line: bool = False) -> str:
-    """All of the text, with long runs of blanks as marks that say how many they are, such as
+    """Return the whole text, with long runs of blanks as marks that give their number, such as
     `⟨240 spaces⟩`."""
     if not text.isascii():
         for bracket in (_OPEN, _CLOSE):
@@ -129,7 +129,7 @@ def _cells_of(char: str) -> int:
 
 
 def _blanks(found: re.Match[str], one_line: bool) -> str:
-    """A run of blanks as it is shown."""
+    """Return a run of blanks as it is shown."""
     run = found[0]
     *before, indent = map(cells, run.split("\n"))
     breaks = len(before)

@@ -1,9 +1,9 @@
 """Globs over `/`-separated paths, compiled to regular expressions in linear time.
 
-Decides what `*`, `**`, `?` and `[...]` mean, for files and for the paths of URLs alike: `*`
-stays in a segment, `**` alone is any number of segments, dot files are like any others. Matching
-takes linear steps: before every wildcard but the last the leftmost fit is taken and never given
-back (it is never worse than a later one).
+Decides what `*`, `**`, `?` and `[...]` mean, for files and for the paths of URLs alike: `*` stays
+in a segment, `**` alone stands for any number of segments, dot files are like any others. Matching
+takes linear steps: before every wildcard except the last, the leftmost fit is taken and never given
+back (a later one is never better).
 """
 
 import re
@@ -21,8 +21,8 @@ MAX_WILDCARDS = 64
 
 
 class Glob:
-    """A pattern. `literal` is the path that it spells out, None where it has a wildcard.
-    Compiled when first matched."""
+    """A pattern. `literal` is the path that it spells out, None if it has a wildcard. Compiled when
+    first matched."""
 
     __slots__ = ("_fits", "fixed", "last", "literal", "text")
 
@@ -40,16 +40,16 @@ class Glob:
 
     @property
     def start(self) -> str:
-        """Return the common start of all matching paths: the text as far as the first wildcard.
-        `a/**` matches `a`, too."""
+        """Return the common start of all matching paths: the text up to the first wildcard. `a/**`
+        matches `a`, too."""
         found = _MAGIC.search(self.text)
         start = self.text[: found.start()] if found else self.text
         return start.removesuffix("/") if self.text.startswith("**", len(start)) else start
 
     @property
     def name_inside(self) -> str | None:
-        """A name that every path which matches holds, behind the first wildcard and before the
-        last name; None where none is spelled out."""
+        """Return a name that every matching path contains, after the first wildcard and before the
+        last name; None if none is spelled out."""
         between = self.text.split("/")[len(self.fixed) + 1 : -1]
         return next(
             (plain for segment in between if (plain := _unescaped(segment)) is not None), None
@@ -65,7 +65,7 @@ class Glob:
 
 
 def has_wildcard(text: str) -> bool:
-    """Return whether a pattern has a wildcard that isn't spelled as one literal character
+    """Return whether a pattern has a wildcard, other than one in brackets that stands for itself
     (`[[]`)."""
     return any(_unescaped(segment) is None for segment in text.split("/"))
 
@@ -76,7 +76,7 @@ def escape(path: str) -> str:
 
 
 def check(text: str, rule: str) -> None:
-    """`PolicyError` where a glob is written in a way that would surprise. `rule` is what to
+    """Raise `PolicyError` if a glob is written in a way that would surprise. `rule` is the text to
     show."""
     segments = text.split("/")
     for segment in segments:
@@ -108,8 +108,7 @@ def _unclosed(segment: str) -> bool:
 
 
 def _class_end(segment: str, start: int) -> int:
-    """Return the index of the `]` that ends the class which starts at `start`; -1 where there is
-    none."""
+    """Return the index of the `]` that ends the class starting at `start`; -1 if there is none."""
     first = start + 1 + (segment[start + 1 : start + 2] in ("!", "^"))
     return segment.find("]", first + 1)
 
@@ -122,8 +121,8 @@ def _unescaped(segment: str) -> str | None:
 
 
 def inner_expression(text: str) -> str:
-    """Return the regular expression of a glob without `**`, without anchors, for use inside of
-    another. Two `**` in an expression would be tried in all ways together."""
+    """Return the regular expression of a glob without `**`, without anchors, for use inside another
+    expression. Two `**` in one expression would be tried in all combinations."""
     return "/".join(map(_segment, text.split("/")))
 
 
@@ -148,12 +147,12 @@ type GlobStep = str | Callable[[str], object] | None
 
 
 def steps_of(text: str) -> tuple[GlobStep, ...]:
-    """Return what matches each segment of a pattern, for `steps_fit`."""
+    """Return a matcher for each segment of a pattern, for `steps_fit`."""
     return tuple(_step(segment) for segment in text.split("/"))
 
 
 def _step(segment: str) -> GlobStep:
-    """None for `**`, the name itself where it is spelled out, else what matches it."""
+    """Return None for `**`, the name itself if it is spelled out, else a matcher."""
     if segment == "**":
         return None
     literal = _unescaped(segment)
@@ -170,8 +169,8 @@ def _takes(step: GlobStep, name: str) -> bool:
 
 
 def steps_fit(steps: Sequence[GlobStep], path: Sequence[str]) -> bool:
-    """Return whether segments match steps: a text that they equal, a check, or None for any number
-    of them (`**`).
+    """Return whether segments match steps: an equal text, a check, or None for any number of
+    segments (`**`).
 
     Only the last `**` is ever stretched, so it takes n * m steps at most.
     """
@@ -192,8 +191,8 @@ def steps_fit(steps: Sequence[GlobStep], path: Sequence[str]) -> bool:
 
 
 def ignore_step(segment: str, flags: re.RegexFlag = re.NOFLAG) -> GlobStep:
-    """Return the step of a segment as git's ignore files write it: `\\` takes the next character
-    as it is. `ValueError` where git passes over the line."""
+    """Return the step of a segment as git's ignore files write it: `\\` makes the next character
+    literal. Raise `ValueError` if git ignores the line."""
     if segment == "**":
         return None
     if not flags and not _IGNORE_MAGIC.search(segment):
@@ -202,7 +201,7 @@ def ignore_step(segment: str, flags: re.RegexFlag = re.NOFLAG) -> GlobStep:
 
 
 def _segment(segment: str, escape: str = "") -> str:
-    """Return the expression of one segment; `escape` takes away the meaning of what follows it."""
+    """Return the expression of one segment; `escape` makes the next character literal."""
     parts: list[str] = [""]
     at = 0
     while at < len(segment):
@@ -245,7 +244,7 @@ def _class(inner: str) -> str:
 
 
 def path_in_path(wide: str, narrow: str) -> bool:
-    """Return whether every path that the glob `narrow` matches is matched by `wide`."""
+    """Return whether `wide` matches every path that the glob `narrow` matches."""
     outer, inner = wide.split("/"), narrow.split("/")
     if outer[-1] != "**" and not _segment_in(outer[-1], inner[-1]):
         # Most pairs end differently.
@@ -259,8 +258,8 @@ def _glob(segment: str) -> Glob:
 
 
 def _segments_in(wide: Sequence[str], narrow: Sequence[str]) -> bool:
-    """From the ends to the front: `below[j]` says whether the rest of `wide` contains
-    `narrow[j:]`."""
+    """Return whether one list of segments contains the other, computed from the ends: `below[j]`
+    says whether the rest of `wide` contains `narrow[j:]`."""
     below = [False] * len(narrow) + [True]
     for one in reversed(wide):
         row = [False] * len(narrow) + [one == "**" and below[-1]]
@@ -285,12 +284,12 @@ def _segment_in(wide: str, narrow: str) -> bool:
 
 
 def spelled_segments(glob: Glob) -> list[str]:
-    """Return the segments without a wildcard, and nothing: a segment that one glob spells out,
-    every glob in it spells out too."""
+    """Return the segments without a wildcard, and the empty text: a segment that one glob spells
+    out is also spelled out by every glob within it."""
     return ["", *(one for one in glob.text.split("/") if not has_wildcard(one))]
 
 
 def longest_segment(glob: Glob) -> str:
-    """Return the longest of these segments, of several the last: globs of one folder differ further
-    below."""
+    """Return the longest of these segments, the last one if several are equal: globs of one folder
+    differ further below."""
     return max(reversed(spelled_segments(glob)), key=len)

@@ -1,7 +1,7 @@
 """Canonical spelling of hosts and addresses; addresses that a rule must name.
 
-Decides what a host is called in every rule, verdict and connection: the value that is matched is
-the value that is dialled. It must never guess: what isn't a valid name or address is an error.
+Decides how a host is spelled in every rule, verdict and connection: the value that is matched is
+the value that is dialled. It must never guess: anything but a valid name or address is an error.
 
 Sources: RFC 1123 and 5891 (names), UTS 46 (mapping), the WHATWG URL standard's host parser (which
 names are IPv4 addresses, and their octal, hexadecimal and short spellings), RFC 6052 and 8215
@@ -45,8 +45,8 @@ LIFTABLE: frozenset[AddressClass] = frozenset({"loopback", "link-local", "privat
 
 
 def is_named(host: str, name: str) -> bool:
-    """Return whether a name means a host: itself, or where it begins with `*.` those at any depth
-    below it, as in a rule. Both are canonical."""
+    """Return whether a name means a host: the host itself, or, if it begins with `*.`, hosts at any
+    depth below it, as in a rule. Both are canonical."""
     return host.endswith(name[1:]) if name.startswith(EVERY) else host == name
 
 
@@ -55,8 +55,8 @@ def canonical_host(text: str) -> str:
     """Return the one spelling of a host: a lower-case ASCII name without a trailing dot, or an
     address without brackets.
 
-    `ValueError` (a sentence part: "is ...") where it is neither a valid host name nor an address,
-    or has a zone id.
+    Raise `ValueError` (a sentence part: "is ...") if it is neither a valid host name nor an
+    address, or has a zone id.
     """
     if len(text) < MAX_NAME_CHARS and _PLAIN.match(text):
         return text
@@ -78,7 +78,7 @@ def canonical_host(text: str) -> str:
 
 
 def _mapped(text: str) -> str:
-    """Lower case and, where there is more than ASCII, mapped by UTS 46 and encoded."""
+    """Return a name in lower case and, if it has more than ASCII, mapped by UTS 46 and encoded."""
     if text.isascii():
         return text.lower()
     try:
@@ -97,8 +97,8 @@ def _mapped(text: str) -> str:
 
 
 def _check_punycode(label: str) -> None:
-    """Check that an A-label is exactly its own Unicode form's encoding, or two spellings would be
-    one name."""
+    """Check that an A-label is exactly the encoding of its own Unicode form; otherwise two
+    spellings would be one name."""
     try:
         again = idna.alabel(idna.ulabel(label)).decode("ascii")
     except (idna.IDNAError, UnicodeError):
@@ -108,8 +108,8 @@ def _check_punycode(label: str) -> None:
 
 
 def _ipv4(labels: list[str]) -> ipaddress.IPv4Address:
-    """Decimal, octal (`0...`), hexadecimal (`0x...`) and short forms (`127.1`), as every
-    resolver reads them."""
+    """Return the IPv4 address in decimal, octal (`0...`), hexadecimal (`0x...`) or short form
+    (`127.1`), as every resolver reads it."""
     if len(labels) > 4:
         raise ValueError("is not a valid address")
     numbers = []
@@ -142,7 +142,7 @@ def _ipv6(text: str) -> str:
 
 
 def as_address(host: str) -> Address | None:
-    """Return the address that a canonical host is, None where it is a name."""
+    """Return the address that a canonical host is; None if it is a name."""
     if ":" not in host and not host[-1:].isdigit():
         return None
     try:
@@ -177,7 +177,7 @@ def _metadata() -> tuple[frozenset[Address], tuple[str, ...]]:
 
 @lru_cache(maxsize=8192)
 def address_class(address: Address) -> AddressClass:
-    """Return the class of an address; of one that embeds others, the worst of them all.
+    """Return the class of an address; if it embeds others, the worst class of all.
 
     No rule lifts "never": unspecified, multicast, broadcast, reserved, and every embedded form of a
     non-public address.
@@ -243,15 +243,15 @@ def public_suffix(host: str) -> str:
 
 
 def registrable_domain(host: str) -> str | None:
-    """Return the registrable domain of a canonical name; None where it is a public suffix itself,
-    or has one label."""
+    """Return the registrable domain of a canonical name; None if it is a public suffix itself, or
+    has one label."""
     found = _suffixes().privatesuffix(host)  # type: ignore[attr-defined]
     return str(found) if found else None
 
 
 def is_shared_by_strangers(name: str) -> bool:
-    """Return whether names below this one belong to people who don't know each other: some public
-    suffix is at it or below it."""
+    """Return whether names below this one belong to people who don't know each other: it is a
+    public suffix, or has one below it."""
     if registrable_domain(name) is None:
         return True
     return name in _parents_of_suffixes()

@@ -5,7 +5,7 @@ from collections.abc import Iterable
 
 
 def nearest(word: str, known: Iterable[str]) -> str:
-    """Return a remedy for a mistyped word: the nearest known one, else all of them."""
+    """Return a remedy for a mistyped word: the nearest known word, else all of them."""
     choices = list(known)
     found = difflib.get_close_matches(word.lower(), choices, 1, 0.6)
     return (

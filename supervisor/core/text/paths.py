@@ -1,8 +1,8 @@
 """Workspace paths: canonical spelling, refused paths, and hazards to look at.
 
-Decides from the bytes of a name alone; nothing here looks at a disk (symlinks are seen where they
-are opened: law 4). It must never resolve `..`: a path that holds one is refused, because its
-meaning depends on links that aren't seen here.
+Decides from the bytes of a name alone; nothing here looks at a disk (the code that opens a path
+checks symlinks: law 4). It must never resolve `..`: a path that holds one is refused, because its
+meaning depends on links that this module can't see.
 """
 
 import base64
@@ -32,8 +32,8 @@ class WorkspacePath(msgspec.Struct, frozen=True):
     """A canonical path: relative, `/`-separated, without `.` or empty segments.
 
     `is_odd` says why no rule may allow it (a name that isn't UTF-8 or that holds control
-    characters), empty for all others. `folded` is what deny and ask rules compare as well: every
-    spelling that some file system takes for the same name is one.
+    characters); empty for all others. `folded` is what deny and ask rules also compare: it is the
+    same for all spellings that some file system treats as one name.
     """
 
     text: str
@@ -45,8 +45,8 @@ class WorkspacePath(msgspec.Struct, frozen=True):
 
 
 def canonical(path: str, path_b64: str | None = None) -> WorkspacePath:
-    """Return the canonical path; `ValueError` (a whole why) for what leaves the workspace or is no
-    path. `path_b64` wins where it is given."""
+    """Return the canonical path. Raise `ValueError` (a complete reason) for a path that leaves the
+    workspace, or isn't a path. `path_b64` takes precedence if given."""
     if path_b64 is None and _PLAIN.match(path) and len(path) <= MAX_PATH_CHARS:
         return WorkspacePath(path)
     odd = ""
@@ -77,11 +77,11 @@ def canonical(path: str, path_b64: str | None = None) -> WorkspacePath:
 
 
 def leaves(path: str, link_target: str) -> bool:
-    """Return whether a symlink at canonical `path` with this target points out of the workspace, by
-    its letters alone.
+    """Return whether a symlink at canonical `path` with this target points out of the workspace,
+    judged by its text alone.
 
-    `..` counts only where a target begins with it, since the folders of `path` are none but
-    folders: after a name, which may be a link itself, nobody can tell where it leads.
+    `..` counts only at the beginning of a target, since all parents in `path` are real folders;
+    after a name, which may be a link itself, nobody can tell where it leads.
     """
     if link_target.startswith("/") or "\x00" in link_target:
         return True
@@ -98,8 +98,8 @@ def leaves(path: str, link_target: str) -> bool:
 
 @lru_cache(maxsize=8192)
 def fold(path: str) -> str:
-    """Return the path without regard to case, Unicode composition, invisible characters, and
-    trailing dots and spaces."""
+    """Return the path with differences of case, Unicode composition, invisible characters, and
+    trailing dots and spaces removed."""
     if (
         path.isascii()
         and ". " not in path
@@ -122,7 +122,7 @@ def _fold_name(name: str) -> str:
 
 
 def is_git_name(name: str) -> bool:
-    """Return whether some file system takes this name for `.git`: case, trailing dots and spaces,
+    """Return whether some file system treats this name as `.git`: case, trailing dots and spaces,
     short names, streams, invisible characters."""
     for part in name.split("\\"):
         plain = _fold_name(part.split(":", 1)[0])
@@ -132,5 +132,5 @@ def is_git_name(name: str) -> bool:
 
 
 def shown(path: str) -> str:
-    """A path for a message: ASCII, at most 200 characters."""
+    """Return a path for a message: ASCII, at most 200 characters."""
     return path[:200].encode("ascii", "backslashreplace").decode()

@@ -1,8 +1,8 @@
 """Index of rules by the literal text that all their matches start with.
 
-Decides nothing: it only leaves out rules that can't match, so that a judge compares a handful
-instead of a hundred thousand. Git, package and exec rules are all found this way. INVARIANT: it
-never leaves out a rule that could match.
+Decides nothing: it only leaves out rules that can't match, so that a judge compares a few instead
+of a hundred thousand. Git, package and exec rules are all found this way. INVARIANT: it never
+leaves out a rule that could match.
 """
 
 from bisect import bisect_right
@@ -15,8 +15,8 @@ FEW = 8
 
 
 class Prefixes[T]:
-    """Items, each under a prefix; under `""` for every text. `starting(texts)` hands out those
-    whose prefix one of the texts starts with."""
+    """Items, each under a prefix; under `""` for every text. `starting(texts)` returns those whose
+    prefix starts one of the texts."""
 
     __slots__ = ("_by_letter", "_every")
 
@@ -31,7 +31,7 @@ class Prefixes[T]:
             self._by_letter.setdefault(prefix[0], _Sorted()).append(prefix, by_prefix[prefix])
 
     def starting(self, texts: Iterable[str]) -> list[T]:
-        """Return the items whose prefix one of the texts starts with, none twice."""
+        """Return the items whose prefix starts one of the texts, without duplicates."""
         parts: list[list[T]] = [self._every] if self._every else []
         by_letter = self._by_letter
         for text in texts:
@@ -52,8 +52,8 @@ class Prefixes[T]:
 
 
 class _Sorted[T]:
-    """Prefixes in order, the items of each, and for each the longest other one that it starts
-    with (-1: none)."""
+    """Prefixes in order, the items of each, and for each the longest other prefix that starts it
+    (-1: none)."""
 
     __slots__ = ("items", "outer", "prefixes")
 
@@ -63,7 +63,7 @@ class _Sorted[T]:
         self.outer: list[int] = []
 
     def append(self, prefix: str, items: list[T]) -> None:
-        """Put the next one at the end."""
+        """Add the next prefix at the end."""
         outer = len(self.prefixes) - 1
         while outer >= 0 and not prefix.startswith(self.prefixes[outer]):
             outer = self.outer[outer]

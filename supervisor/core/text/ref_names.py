@@ -1,7 +1,7 @@
-"""Names of refs, and a remote's list of them: hostile text until it passed here.
+"""Names of refs, and a remote's list of them: hostile text until it is checked here.
 
-Pure, and stricter than git: a name that could be read in two ways is none. INVARIANT: what
-`is_full` takes has one spelling, is a branch or a tag, and is printed and sent as one word.
+Pure, and stricter than git: a name that could be read in two ways is refused. INVARIANT: a name
+that `is_full` accepts has one spelling, is a branch or a tag, and is printed and sent as one word.
 
 Sources: git-check-ref-format(1), gitrevisions(7), gitprotocol-v2(5), git-ls-remote(1).
 """
@@ -29,23 +29,23 @@ _OTHER = re.compile(r"(?:refs|remotes)/")
 
 
 class RemoteRefs(NamedTuple):
-    """The refs that a remote has: object ids by name, `HEAD` included; of those that are other
-    names for a ref, which one; and names that could be read in two ways."""
+    """The refs that a remote has: object ids by name, `HEAD` included; the symbolic refs among
+    them, each with the ref that it stands for; and names that could be read in two ways."""
 
     ids: dict[str, str]
     symbolic: dict[str, str]
     odd: frozenset[str] = frozenset()
 
     def taken_for(self, ref: str) -> str:
-        """Return a ref of the remote's that git pushes to instead of this one, by its rules for
-        short names; empty where there is none."""
+        """Return one of the remote's refs to which git pushes instead of this one, by its rules for
+        short names; empty if there is none."""
         longer = (f"{space}{ref}" for space in ("refs/", TAGS, HEADS, "refs/remotes/"))
         return next((one for one in longer if one in self.odd or one in self.ids), "")
 
     def moved_with(self, ref: str) -> tuple[str, ...]:
-        """Return a branch or tag, first, and whatever moves where it does: the ref that it is
-        another name for, and all other names of that. `ValueError` where names go in a circle, or
-        where it is no branch or tag that would move."""
+        """Return a branch or tag, followed by every ref that moves with it: the ref that it is
+        another name for, and all other names of that ref. Raise `ValueError` if the names form a
+        circle, or a ref other than a branch or tag would move."""
         end = self._end(ref)
         if end != ref and not is_full(end):
             raise ValueError(f"the remote's `{ref}` is another name for `{end}`")
@@ -90,7 +90,7 @@ def is_spelled(name: str) -> bool:
 
 
 def own_refs(source: str) -> frozenset[str]:
-    """Return the refs that a branch or tag of this name can be: of a bare one, both."""
+    """Return the refs that a branch or tag with this name can be; for a bare name, both."""
     if source.startswith("refs/"):
         return frozenset({source})
     if source.startswith(("heads/", "tags/")):
@@ -99,7 +99,7 @@ def own_refs(source: str) -> frozenset[str]:
 
 
 def full_ref(name: str) -> str:
-    """Return a ref's full name at the remote: a bare one is a branch."""
+    """Return a ref's full name at the remote: a bare name is a branch."""
     if name.startswith("refs/"):
         return name
     return (
@@ -108,7 +108,7 @@ def full_ref(name: str) -> str:
 
 
 def listed_refs(listed: bytes) -> RemoteRefs:
-    """Parse `git ls-remote --symref`. `ValueError` where there are too many."""
+    """Parse `git ls-remote --symref`. Raise `ValueError` if there are too many refs."""
     ids, symbolic, odd = dict[str, str](), dict[str, str](), set[str]()
     for line in listed.decode(errors="replace").split("\n"):
         said, _, ref = line.partition("\t")
@@ -124,5 +124,5 @@ def listed_refs(listed: bytes) -> RemoteRefs:
 
 
 def _is_other(name: str) -> bool:
-    """Return whether a name outside of branches and tags is one that git takes."""
+    """Return whether a name other than a branch or tag is one that git accepts."""
     return len(name) <= _MOST_CHARS and _BAD.search(name) is None and first_hidden(name) is None

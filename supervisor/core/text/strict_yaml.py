@@ -1,9 +1,9 @@
 """Reader of a strict subset of YAML, to data that knows its lines.
 
 A file may use mappings, lists and text: nothing is resolved into another type (`no` stays `no`, a
-date stays its digits), no aliases, no tags, no key twice, one document. `load` is for files of the
-person's and ends at the first fault; `read_nodes` is for those of a repository, and finds all. It
-must never build objects from tags, and its work is bounded by the length of the text.
+date stays its digits), no aliases, no tags, no key twice, one document. `load` is for the person's
+own files and stops at the first fault; `read_nodes` is for a repository's files, and finds all
+faults. It must never build objects from tags, and its work is bounded by the length of the text.
 """
 
 from collections.abc import Iterable
@@ -24,7 +24,7 @@ _SYNTAX_REMEDY = "check the indentation and the quotes around `*`, `[` or `: `"
 
 
 class Text(str):
-    """A scalar, and the line that it stands on (1-based). `is_plain`: it stands there without
+    """A scalar, and the line that it stands on (1-based). `is_plain`: it is written without
     quotes."""
 
     __slots__ = ("is_plain", "line")
@@ -33,7 +33,7 @@ class Text(str):
 
     @property
     def is_nothing(self) -> bool:
-        """Return whether it is no value."""
+        """Return whether it is an empty value."""
         return self.is_plain and self in _NULLS
 
 
@@ -52,7 +52,7 @@ class Fields(dict[Any, Any]):
 
 
 class FaultyNode:
-    """What stands for a node that was refused already."""
+    """A placeholder for a node that was refused already."""
 
 
 _FAULTY = FaultyNode()
@@ -68,14 +68,14 @@ class YamlFault(NamedTuple):
 
 
 def line_of(value: Any) -> int:
-    """Return the line that a value stands on, 0 where it comes from no text."""
+    """Return the line of a value; 0 if it comes from no text."""
     line: int = getattr(value, "line", 0)
     return line
 
 
 def load(text: str, source: str) -> Any:
-    """Return the data of one YAML document: `Fields`, `Items`, `Text`, or None for nothing.
-    `PolicyError` where it isn't that."""
+    """Return the data of one YAML document: `Fields`, `Items`, `Text`, or None for an empty one.
+    Raise `PolicyError` if it is anything else."""
     if len(text) > MAX_CHARS:
         raise PolicyError(f"{source}: longer than {MAX_CHARS} characters", "split the policy")
     try:
@@ -95,8 +95,8 @@ def load(text: str, source: str) -> Any:
 
 
 def read_nodes(data: bytes) -> tuple[Node | None, list[YamlFault]]:
-    """Return the nodes of a document and every fault of its form; None where the text can't be
-    followed to its end, or is empty."""
+    """Return the nodes of a document and every fault in its form; None for the nodes if the text
+    can't be followed to its end, or is empty."""
     if len(data) > MOST_BYTES:
         fault = YamlFault(1, f"longer than {MOST_BYTES >> 10} kB", "shorten the prompts")
         return None, [fault]
@@ -120,14 +120,14 @@ def read_nodes(data: bytes) -> tuple[Node | None, list[YamlFault]]:
 
 
 class _EndedError(Exception):
-    """Nothing after it can be followed. Its fault is told."""
+    """Raised when the rest of the text can't be followed. Its fault is already recorded."""
 
 
 class _Builder:
-    """Data from the parser's events, one after the other, and all faults.
+    """Builds data from the parser's events, and collects all faults.
 
-    INVARIANT: nothing here or in PyYAML recurses: `yaml.compose` does, in C, and a text of
-    nothing but `[` ends the process.
+    INVARIANT: nothing here or in PyYAML recurses: `yaml.compose` does, in C, and a text of nothing
+    but `[` would crash the process.
     """
 
     tag_remedy = "leave it out"
@@ -190,7 +190,8 @@ class _Builder:
         self.keys.append(None)
 
     def put(self, value: Any, event: yaml.Event) -> None:
-        """A value into the innermost list or mapping; in a mapping the first of two is the key."""
+        """Add a value to the innermost list or mapping; in a mapping, the first of two is the
+        key."""
         if not self.open:
             self.root = value
             return
@@ -216,7 +217,7 @@ class _Builder:
 
 
 class _FirstFault(_Builder):
-    """What isn't a value is None; the first fault is raised."""
+    """A builder that raises the first fault. An empty value becomes None."""
 
     tag_remedy = "leave it out: everything in a policy is text"
     depth_remedy = "a policy has no more than a few levels"

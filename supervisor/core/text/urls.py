@@ -1,6 +1,6 @@
 """Split URLs strictly, and normalise their paths.
 
-Decides what path a request's target means, and whether another program could read it differently.
+Decides which path a request's target means, and whether another program could read it differently.
 Egress, the rules and the suggestions must agree on it. It must never repair: a path with two
 readings is `ambiguous`, and then no allow rule matches it.
 """
@@ -48,7 +48,7 @@ class Path(msgspec.Struct, frozen=True):
 
 
 def split_url(text: str) -> Url:
-    """Return the parts of an absolute http or https URL; `ValueError` (a sentence part) where it is
+    """Return the parts of an absolute http or https URL. Raise `ValueError` (a sentence part) for
     anything else."""
     found = _URL.match(text)
     if found is None:
@@ -67,8 +67,8 @@ def split_url(text: str) -> Url:
 
 
 def split_authority(text: str) -> tuple[str, int | None]:
-    """Host as written and port (None: not said) of `host[:port]`; `ValueError` where it is
-    anything else."""
+    """Return the host as written and the port (None: not given) of `host[:port]`. Raise
+    `ValueError` for anything else."""
     if "@" in text:
         raise ValueError("names a user before the host")
     found = _AUTHORITY.match(text)
@@ -100,7 +100,7 @@ def normalise_path(target: str) -> Path:
 
 
 def _decode(raw: str) -> tuple[str, str]:
-    """Return the path decoded once, and what makes it ambiguous."""
+    """Return the path decoded once, and the reason that makes it ambiguous."""
     if not raw.startswith("/"):
         return f"/{raw}", "a target that is not a path"
     if _BAD_ESCAPE.search(raw):
@@ -128,7 +128,7 @@ def _decode(raw: str) -> tuple[str, str]:
 
 
 def _without_dots(path: str) -> tuple[str, bool]:
-    """RFC 3986 5.2.4, and whether it went above the root."""
+    """Return a path without dot segments (RFC 3986 5.2.4), and whether it went above the root."""
     kept: list[str] = []
     beyond = False
     segments = path.split("/")[1:]
@@ -164,5 +164,6 @@ def _readings(raw: str, decoded: str, text: str) -> tuple[str, ...]:
 
 
 def same_letters(path: str) -> str:
-    """Return the path for deny and ask rules: without regard to case and Unicode composition."""
+    """Return the path for deny and ask rules: differences of case and Unicode composition
+    removed."""
     return unicodedata.normalize("NFKC", path).casefold()

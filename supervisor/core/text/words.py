@@ -1,7 +1,7 @@
 """Split git and package commands into words, and match their wildcards.
 
-For command lines that no shell will read: it refuses what a shell would treat specially. `*` stays
-in its word and crosses `/`.
+For command lines that no shell will read: it refuses whatever a shell would treat specially. `*`
+stays in its word and crosses `/`.
 """
 
 import re
@@ -19,7 +19,7 @@ _PLAIN = re.compile(r"[A-Za-z0-9_@%+=:,./^\[\]*?-]+\Z")
 
 
 def split_command(text: str) -> list[str]:
-    """Return the words of one simple command; `ValueError` (a sentence part) where a shell would
+    """Return the words of one simple command. Raise `ValueError` (a sentence part) if a shell would
     see more than words in it."""
     if len(text) > MAX_CHARS:
         raise ValueError("is too long")
@@ -84,8 +84,8 @@ def _double_quoted(text: str, at: int) -> tuple[str, int]:
 
 
 def split_pattern(text: str, rule: str) -> tuple[str, ...]:
-    """Return the words of a pattern; `PolicyError` where they aren't words. `rule` is what to
-    show."""
+    """Return the words of a pattern. Raise `PolicyError` if they aren't words. `rule` is the text
+    to show."""
     try:
         words = split_command(text)
     except ValueError as error:
@@ -96,21 +96,21 @@ def split_pattern(text: str, rule: str) -> tuple[str, ...]:
 
 
 def is_star(word: str) -> bool:
-    """Return whether a word of a pattern is nothing but a wildcard."""
+    """Return whether a pattern's word is only a wildcard."""
     return bool(word) and not word.strip("*")
 
 
 def fits(pattern: str, word: str) -> bool:
-    """Return whether a word of a pattern covers a word. `*` is any characters; a word of nothing is
-    covered by no wildcard."""
+    """Return whether a pattern's word covers a word. `*` stands for any characters; no wildcard
+    covers an empty word."""
     if "*" not in pattern:
         return pattern == word
     return word != "" and stars_fit(pattern.split("*"), word)
 
 
 def stars_fit(parts: Sequence[str], text: str) -> bool:
-    """Return whether a text is the parts in order, with anything between them. Of each the leftmost
-    is taken, so it takes linear steps."""
+    """Return whether a text consists of the parts in order, with anything between them. The
+    leftmost place of each part is taken, so it takes linear steps."""
     first, last = parts[0], parts[-1]
     if len(text) < len(first) + len(last) or not text.startswith(first) or not text.endswith(last):
         return False
@@ -124,7 +124,7 @@ def stars_fit(parts: Sequence[str], text: str) -> bool:
 
 
 def star_within(wide: str, narrow: str) -> bool:
-    """Return whether a word of a pattern covers all that another one does."""
+    """Return whether a pattern's word covers everything that another one covers."""
     return fits(wide, narrow.replace("*", ANYTHING))
 
 
