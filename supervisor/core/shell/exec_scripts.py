@@ -111,9 +111,9 @@ def is_plain_awk(text: str) -> bool:
 
     It has no `system`, `getline`, pipe, output redirection, indirect call or function of its own.
     Strings and regular expressions aren't told from code (awk's own rule for `/` is too fine to
-    copy). So a program with a `>`, a single `|`, or a backslash that isn't part of `\\n` or `\\t` is
-    never called plain. If nothing is printed, `>` only compares (POSIX awk: an output redirection
-    belongs to `print` or `printf`).
+    copy). So a program with a `>`, a single `|`, or a backslash that isn't part of `\\n` or `\\t`
+    is never called plain. If nothing is printed, `>` only compares (POSIX awk: an output
+    redirection belongs to `print` or `printf`).
     """
     bare = text.replace("||", " ").replace(">=", " ").replace("\\n", " ").replace("\\t", " ")
     if "print" not in bare:
