@@ -1,4 +1,4 @@
-"""The pure half of the review service: what is wanted, what may be posted, and what it says.
+"""The pure half of the review service: which reviews are wanted, and what may be posted.
 
-Start with `slots`: what a pull request wants and has, and what each event makes of it.
+Start with `slots`: the facts about a pull request, and how each event changes them.
 """

@@ -3,12 +3,12 @@
     a run $2 · a pull request over its life $10 · a repository and day $5
     an owner and month · everything and day
 
-Pure. Every cap holds at once: a run gets what the tightest of them has left, and nothing where
-that is less than a useful part of a run. Reserved money counts as used until its run is over.
-Amounts are pico-dollars; days and months are those of UTC.
+Pure. All caps apply at once: a run gets what the tightest of them has left, and nothing if that is
+less than a useful part of a run. Reserved money counts as used until its run is over. Amounts are
+pico-dollars; days and months are those of UTC.
 
-INVARIANT: what is used and reserved together never passes a cap, in any order of reservations and
-ends, as long as no run uses more than it reserved (egress holds that).
+INVARIANT: used and reserved money together never exceed a cap, in any order of reservations and
+ends, as long as no run uses more than it reserved (egress enforces that).
 """
 
 from collections.abc import Collection, Sequence
@@ -31,7 +31,7 @@ MOST_HELD_DAYS = 3
 
 
 class Caps(msgspec.Struct, frozen=True, kw_only=True):
-    """The most of each scope; None: no cap. A run always has one."""
+    """The maximum of each scope; None: no cap. A run always has one."""
 
     run: int
     pull: int | None = None
@@ -41,7 +41,7 @@ class Caps(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Payer(msgspec.Struct, frozen=True, kw_only=True):
-    """Whose money a run spends. `repository` is `OWNER/REPO`."""
+    """The repository whose money a run spends. `repository` is `OWNER/REPO`."""
 
     forge: str
     repository: str
@@ -50,7 +50,7 @@ class Payer(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Layer(NamedTuple):
-    """One cap that a run stands under. `period` is a day, a month, or "" for all time."""
+    """One cap that applies to a run. `period` is a day, a month, or "" for all time."""
 
     scope: CapScope
     key: str
@@ -59,7 +59,7 @@ class Layer(NamedTuple):
 
 
 class LayerUse(NamedTuple):
-    """What of a layer is used by runs that are over, and reserved by those that aren't."""
+    """The amounts of a layer that ended runs used, and that current runs reserved."""
 
     layer: Layer
     used: int
@@ -67,7 +67,7 @@ class LayerUse(NamedTuple):
 
     @property
     def left(self) -> int | None:
-        """Return what is left of it; None where there is no cap."""
+        """Return the amount that is left; None if there is no cap."""
         cap = self.layer.cap
         return None if cap is None else max(0, cap - self.used - self.reserved)
 
@@ -83,7 +83,7 @@ def month_of(now: float) -> str:
 
 
 def refills_at(period: str) -> float | None:
-    """Return when a period is over; None for all time."""
+    """Return when a period ends; None for all time."""
     if not period:
         return None
     is_month = period.count("-") == 1
@@ -123,7 +123,8 @@ def reservable(uses: Sequence[LayerUse]) -> int | Layer:
 
 
 def due_notices(use: LayerUse, said: Collection[int]) -> list[int]:
-    """Return the marks (50, 80, 100 %) of a cap that are reached and not among those `said`."""
+    """Return the marks (50, 80, 100 %) of a cap that are reached and weren't announced in
+    `said`."""
     cap = use.layer.cap
     if cap is None:
         return []
@@ -136,12 +137,12 @@ def due_notices(use: LayerUse, said: Collection[int]) -> list[int]:
 
 def share(reserved: int, given: Sequence[int], parts: int) -> int:
     """Return the budget of the next of a run's `parts` sessions, after those that were `given`:
-    together they never exceed what the run reserved."""
+    together they never exceed the run's reservation."""
     return max(0, min(reserved // max(1, parts), reserved - sum(given)))
 
 
 def p95(costs: Sequence[int]) -> int:
-    """Return the 95th percentile by nearest rank; 0 of nothing."""
+    """Return the 95th percentile by nearest rank; 0 for an empty list."""
     ordered = sorted(costs)
     return ordered[-(-len(ordered) * 95 // 100) - 1] if ordered else 0
 
@@ -155,5 +156,5 @@ def creeps(today: Sequence[int], before: Sequence[int]) -> bool:
 
 
 def proposed(cap: int, held_days: Collection[str]) -> int | None:
-    """Return a higher cap where this one held reviews on too many days of a week."""
+    """Return a higher cap if this one held reviews on too many days of a week."""
     return 2 * cap if len(set(held_days)) >= MOST_HELD_DAYS else None

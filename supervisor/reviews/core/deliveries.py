@@ -1,6 +1,6 @@
-"""Webhooks as text: what may be read of one, before anything is believed.
+"""Webhooks as text: the parts that may be read before anything is believed.
 
-Pure. A delivery only wakes: what it says of a pull request is read again from the forge.
+Pure. A delivery is only a trigger: its facts about a pull request are read again from the forge.
 Sources: docs.github.com/webhooks (headers, events), RFC 8259.
 """
 
@@ -42,25 +42,25 @@ INSTALLATION_EVENTS = frozenset({"installation", "installation_repositories"})
 
 
 class Webhook(NamedTuple):
-    """A delivery's head, checked: its id, and what kind of event it is."""
+    """A delivery's head, checked: its id, and the kind of its event."""
 
     delivery_id: str
     event: str
 
 
 def is_signature(text: str) -> bool:
-    """Return whether a header may be a signature at all: told before the body is read."""
+    """Return whether a header could be a signature at all; checked before the body is read."""
     return bool(_SIGNATURE.match(text))
 
 
 def is_signed(secret: bytes, body: bytes, signature: str) -> bool:
-    """Return whether the signature is that of these very bytes, in constant time."""
+    """Return whether the signature matches exactly these bytes, in constant time."""
     wanted = "sha256=" + hmac.new(secret, body, hashlib.sha256).hexdigest()
     return hmac.compare_digest(wanted.encode(), signature.encode("utf-8", "replace"))
 
 
 def read_head(headers: Mapping[str, str]) -> Webhook:
-    """Return a delivery's head; `UserError` where it isn't one."""
+    """Return a delivery's head. Raise `UserError` if it isn't one."""
     delivery_id = headers.get("x-github-delivery", "")
     event = headers.get("x-github-event", "")
     if not _ID.match(delivery_id):
@@ -71,7 +71,7 @@ def read_head(headers: Mapping[str, str]) -> Webhook:
 
 
 def read_body(body: bytes) -> dict[str, Any]:
-    """Return a delivery's body; `UserError` where it is no JSON object, has a key twice, or is
+    """Return a delivery's body. Raise `UserError` if it isn't a JSON object, has a key twice, or is
     nested deeper than any event is."""
     if _is_deep(body):
         raise UserError(f"the body is nested deeper than {MOST_DEPTH} levels", "send an event")
@@ -87,8 +87,7 @@ def read_body(body: bytes) -> dict[str, Any]:
 
 
 def repository_name(payload: Mapping[str, Any]) -> str:
-    """Return the repository that an event is about; "" where it is about none, or its name is
-    none."""
+    """Return the repository that an event is about; "" if there is none, or its name is invalid."""
     name = _at(payload, "repository", "full_name")
     return name if isinstance(name, str) and is_full_name(name) else ""
 
@@ -106,29 +105,31 @@ def comment_id(payload: Mapping[str, Any]) -> int | None:
 
 
 def comment_words(payload: Mapping[str, Any]) -> tuple[str, str]:
-    """Return who wrote the comment that an event is about, and what it said then."""
+    """Return the author of the comment that an event is about, and the comment's text at that
+    time."""
     author, body = _at(payload, "comment", "user", "login"), _at(payload, "comment", "body")
     return (author if isinstance(author, str) else ""), (body if isinstance(body, str) else "")
 
 
 def action_name(payload: Mapping[str, Any]) -> str:
-    """Return an event's action; "" where it has none."""
+    """Return an event's action; "" if it has none."""
     action = payload.get("action")
     return action if isinstance(action, str) and _EVENT.match(action) else ""
 
 
 def is_full_name(text: str) -> bool:
-    """Return whether a text is `OWNER/REPO`, without anything special in a path."""
+    """Return whether a text is `OWNER/REPO` and safe in a path."""
     return bool(_FULL_NAME.match(text)) and text.partition("/")[2] not in (".", "..")
 
 
 def is_sha(text: str) -> bool:
-    """Return whether a text is a whole commit id."""
+    """Return whether a text is a full commit id."""
     return bool(_SHA.match(text))
 
 
 def is_branch(text: str) -> bool:
-    """Return whether a text may be a branch's name (git-check-ref-format(1)), and no option."""
+    """Return whether a text may be a branch's name (git-check-ref-format(1)) and isn't an
+    option."""
     return len(text) <= 255 and bool(_REF.match(text))
 
 
@@ -156,7 +157,7 @@ def _is_deep(body: bytes) -> bool:
 
 
 def _has_doubles(body: bytes) -> bool:
-    """Return whether an object has a key twice: readers differ on which one counts."""
+    """Return whether an object has a key twice: readers differ on which of the two counts."""
     import json
 
     def pairs(found: list[tuple[str, Any]]) -> None:

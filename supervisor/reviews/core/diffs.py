@@ -1,7 +1,7 @@
-"""The change of a pull request, file by file, as git prints it: what a remark may stand beside.
+"""The change of a pull request, file by file, as git prints it, and where remarks may stand.
 
-Pure: it reads the output of `git diff`. A forge takes a remark only inside a hunk, and one that
-isn't there fails the whole review, so a hunk's own bounds are what counts, not its lines.
+Pure: it reads the output of `git diff`. A forge accepts a remark only inside a hunk, and a remark
+elsewhere fails the whole review. So the bounds of a hunk count, not its lines.
 """
 
 import re
@@ -26,8 +26,8 @@ _SUBMODULE = "160000"
 
 
 class ShownLines(NamedTuple):
-    """Lines of a file that a diff shows: first and last of the new file, `last < first` where it
-    shows none."""
+    """Lines of a file that a diff shows: first and last of the new file, `last < first` if it shows
+    none."""
 
     first: int
     last: int
@@ -35,7 +35,7 @@ class ShownLines(NamedTuple):
 
 class ChangedFile(NamedTuple):
     """One file of a change. `status` is git's letter (`A`, `M`, `D`, `R` ...). `skipped` says why
-    the model isn't shown it, empty where it is."""
+    the model isn't shown it, empty if it is."""
 
     path: str
     old_path: str
@@ -51,8 +51,8 @@ class ChangedFile(NamedTuple):
 
 
 def changed_files(raw: bytes, patch: bytes) -> list[ChangedFile]:
-    """Return the files of a change: `git diff --raw -z --no-abbrev` and `git diff` of the same,
-    both without any attribute of a tree's."""
+    """Return the files of a change, from `git diff --raw -z --no-abbrev` and `git diff` of the same
+    change, both run without the tree's attributes."""
     entries = _entries(raw)
     starts = [0] if patch.startswith(_FILE) else []
     starts += [at + 1 for at in _found(b"\n" + _FILE, patch)]
@@ -108,7 +108,8 @@ def _parted(part: bytes) -> tuple[bytes, bytes]:
 
 
 def _found(part: bytes, text: bytes) -> Iterator[int]:
-    """Yield each position of a byte string; ten times as fast as an expression on megabytes."""
+    """Yield each position of a byte string; ten times as fast as a regular expression on
+    megabytes."""
     at = text.find(part)
     while at >= 0:
         yield at
@@ -134,8 +135,8 @@ def _skipped(entry: _Entry, head: bytes, body: bytes, *, is_text: bool) -> str:
 
 
 def skipped_words(files: Sequence[ChangedFile]) -> list[str]:
-    """Return what was left out and why, a text for each file that can be stored and sent: what
-    isn't UTF-8 in a name is shown as U+FFFD."""
+    """Return for each file that was left out a text with the reason, which can be stored and sent:
+    bytes of a name that aren't UTF-8 are shown as U+FFFD."""
     return [f"{plain_text(one.path)}: {one.skipped}" for one in files if one.skipped]
 
 
@@ -146,9 +147,10 @@ def unseen(
     skipped: Sequence[str],
     rebased: Collection[str],
 ) -> set[str]:
-    """Return which files of a change are not shown whole by what an earlier round showed and what
-    was `touched` since: those that it `skipped` (in the words of `skipped_words`), under this name
-    or the one before, and those whose base is another now (`rebased`)."""
+    """Return the files of a change of which reviews haven't seen everything, given what an earlier
+    round showed and what was `touched` since. These are the files that it `skipped` (in the words
+    of `skipped_words`), under this name or the previous one, and those with another base now
+    (`rebased`)."""
     left_out = {one.rpartition(": ")[0] for one in skipped}
     before = {one.path: one.old_path for one in touched}
     found = set()
@@ -163,8 +165,8 @@ def unseen(
 def with_unseen(
     touched: Sequence[ChangedFile], files: Sequence[ChangedFile], names: Collection[str]
 ) -> list[ChangedFile]:
-    """Return what was touched since an earlier round, plus every line of the change in the files
-    `names`, which nobody has seen yet."""
+    """Return the changes since an earlier round, plus every changed line in the files `names`,
+    which nobody has seen yet."""
     hunks = {one.path: one.hunks for one in files if one.path in names}
     known = {one.path for one in touched}
     return [

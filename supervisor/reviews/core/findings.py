@@ -1,7 +1,8 @@
-"""Findings: what a reader reports, checked against the code before anybody sees it.
+"""Findings: a reader's reports, checked against the code before anybody sees them.
 
-Pure. The text is a model's, and may echo the code under review: every field is bounded, a quote has
-to stand where it is said to, and what can't be placed inside the change is kept for the summary.
+Pure. The text is a model's, and may echo the code under review: every field is bounded, a quote
+must be at its stated place, and a finding that has no place inside the change is kept for the
+summary.
 """
 
 import hashlib
@@ -37,7 +38,7 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class PlacedFinding(NamedTuple):
-    """A finding with its id, and the lines where a forge takes it; `line` 0: nowhere in the
+    """A finding with its id, and the lines where a forge accepts it; `line` 0: nowhere in the
     change."""
 
     id: str
@@ -51,8 +52,8 @@ type LinesOf = Callable[[str], Sequence[str] | None]
 
 
 def read_review(review: Mapping[str, Any]) -> tuple[ReviewVerdict, str, list[Finding]]:
-    """Return verdict, summary and findings of a recorded review. `msgspec.ValidationError` where it
-    isn't one. What is only worth a note is left out."""
+    """Return verdict, summary and findings of a recorded review. Raise `msgspec.ValidationError` if
+    it isn't one. Mere notes are left out."""
     found = [one for one in review["findings"] if one["severity"] in SEVERITIES]
     verdict = msgspec.convert(review["verdict"], ReviewVerdict)
     return verdict, str(review["summary"]), msgspec.convert(found, list[Finding])
@@ -61,8 +62,8 @@ def read_review(review: Mapping[str, Any]) -> tuple[ReviewVerdict, str, list[Fin
 def place(
     findings: Sequence[Finding], files: Sequence[ChangedFile], lines_of: LinesOf
 ) -> list[PlacedFinding]:
-    """Return the findings, gravest first, each once, and each where it can stand. The same code at
-    another place of a file is another finding."""
+    """Return the findings, gravest first, without duplicates, each at a place where it can stand.
+    Equal code at another place of a file is another finding."""
     by_path = {one.path: one for one in files}
     placed: dict[tuple[str, int], PlacedFinding] = {}
     counts: dict[str, int] = {}
@@ -78,15 +79,15 @@ def place(
 
 def identity(finding: Finding, occurrence: int = 1) -> str:
     """Return a finding's id, which survives rebases and rewording: a hash of its kind, its path and
-    the quoted code, or its title where it quotes none. `occurrence` counts equal findings in one
-    file."""
+    the quoted code, or its title if it quotes none. `occurrence` counts equal findings in one file.
+    """
     about = folded(finding.quote) or folded(finding.title).casefold()
     parts = (finding.skill, finding.path, about, *([occurrence] if occurrence > 1 else []))
     return hashlib.blake2b(msgspec.msgpack.encode(parts), digest_size=8).hexdigest()
 
 
 def _lines(finding: Finding, file: ChangedFile | None, lines_of: LinesOf) -> tuple[int, int]:
-    """Return the first and last line of a finding; zeros where it lies outside the change."""
+    """Return the first and last line of a finding; zeros if it lies outside the change."""
     if file is None or finding.line is None:
         return 0, 0
     end = finding.line
@@ -105,8 +106,8 @@ def _lines(finding: Finding, file: ChangedFile | None, lines_of: LinesOf) -> tup
 def find_quote(
     quote: str, lines: Sequence[str], near: int, *, within: int = NEAR_LINES
 ) -> tuple[int, int] | None:
-    """Return the first and last line of the quoted code: the match nearest to where it was said to
-    be, within `within` lines; None where there is none, or the search takes too long."""
+    """Return the first and last line of the quoted code: the match nearest to its stated place,
+    within `within` lines; None if there is none, or the search takes too long."""
     wanted = [text for one in quote.splitlines() if (text := folded(one))]
     if not wanted:
         return None

@@ -2,8 +2,8 @@
 
     mention = ("@" APP | "!") id [SP arguments]     at the start of the first line that isn't blank
 
-Pure. Who wrote one, and whether they may, the caller asks the forge. Arguments are a stranger's
-words until then and data for ever: they never become instructions of a reader.
+Pure. The caller asks the forge who wrote a mention and whether they may. Until then its arguments
+are a stranger's words, and they stay data afterwards: they never become instructions for a reader.
 """
 
 import re
@@ -29,12 +29,13 @@ class Mention(NamedTuple):
 
     @property
     def is_too_long(self) -> bool:
-        """Whether its arguments are more than anybody reads."""
+        """Return whether its arguments are too long to be read."""
         return len(self.arguments) > MOST_ARGUMENT_CHARS
 
 
 class Ignored(NamedTuple):
-    """What `ignore` says: of which finding ("" in a thread: its own), why, and where it holds."""
+    """The content of an `ignore`: which finding ("" in a thread: the thread's own), why, and where
+    it applies."""
 
     finding: str
     why: str
@@ -42,8 +43,8 @@ class Ignored(NamedTuple):
 
 
 def parse_mention(body: str, app: str, *, takes_bang: bool = False) -> Mention | None:
-    """Return what a comment asks for; None where it calls nobody, or not us. `app` is our name, in
-    any letter case; `takes_bang`: `!` calls us, too."""
+    """Return what a comment asks for; None if it isn't addressed to us. `app` is our name, in any
+    letter case; `takes_bang`: `!` addresses us, too."""
     line = next((one for one in body.replace("\r\n", "\n").split("\n") if one.strip()), "")
     name, _, rest = line.partition(" ")
     if name.casefold() == f"@{app}".casefold():
@@ -59,8 +60,8 @@ def parse_mention(body: str, app: str, *, takes_bang: bool = False) -> Mention |
 
 
 def split_words(text: str) -> tuple[str, ...]:
-    """Return a text's words, split at blanks; `"..."` and `'...'` are one word, and one that is
-    never closed goes to the end."""
+    """Return a text's words, split at blanks. `"..."` and `'...'` are one word; an unclosed quote
+    extends to the end."""
     words: list[str] = []
     at = 0
     while at < len(text):
@@ -79,21 +80,20 @@ def split_words(text: str) -> tuple[str, ...]:
 
 
 def read_ignore(mention: Mention) -> Ignored:
-    """Return what an `ignore` says."""
+    """Parse the arguments of an `ignore`."""
     words = [one for one in mention.argv if one != EVERYWHERE]
     finding = words[0].strip("`") if words and _FINDING.match(words[0].strip("`")) else ""
     return Ignored(finding, " ".join(words[bool(finding) :]), EVERYWHERE in mention.argv)
 
 
 def finding_of(comment: str) -> str:
-    """Return the short id of the finding that a comment of ours is about; "" where it is about
-    none."""
+    """Return the short id of the finding that our comment is about; "" if it is about none."""
     found = _SHOWN.search(comment.split("\n", 1)[0])
     return found[1] if found else ""
 
 
 def why_text(one: TrackedFinding) -> str:
-    """Return what `why` answers: what a finding rests on."""
+    """Return the answer to `why`: the grounds of a finding."""
     finding = one.finding
     lines = [
         f"**{finding.severity}: {plain(finding.title, one_line=True)}** `{one.id[:8]}`",

@@ -1,7 +1,7 @@
-"""What is said on a forge: a review's text and its remarks, composed from findings by templates.
+"""Posts on a forge: a review's text and its remarks, composed from findings by templates.
 
 Pure. A model's words are shown as these words and nothing else (`review_markdown.plain`): no link,
-no mention, no markup. Only what this module writes itself is markdown.
+no mention, no markup. Only text that this module writes itself is Markdown.
 """
 
 import hashlib
@@ -56,7 +56,8 @@ def mark(run_id: str) -> str:
 
 
 def note_mark(run_id: str) -> str:
-    """Return the invisible line of a later round's review, whose summary is in an earlier one."""
+    """Return the invisible line that identifies a later round's review, whose summary is in an
+    earlier review."""
     return f"<!-- gatehouse:note:{run_id} -->"
 
 
@@ -132,7 +133,7 @@ def held_comment(
     target: PullTarget, reason: str, cap: str, refills_at: float | None, *, day: str
 ) -> Act:
     """Return the comment that says a review waits for money. `reason` is a code of `receipts`,
-    `cap` the limit in words. Its mark is the same all day, so it is posted once a day."""
+    `cap` the limit in words. Its mark stays the same all day, so it is posted once a day."""
     when = "When the limit is raised"
     if refills_at is not None:
         when = f"On {datetime.fromtimestamp(refills_at, UTC):%Y-%m-%d at %H:%M} UTC"
@@ -160,20 +161,20 @@ def held_comment(
 
 
 def run_of(body: str) -> str:
-    """Return the run whose summary a post of ours is; "" without its mark."""
+    """Return the run whose summary our post shows; "" if it has no such mark."""
     found = _last_mark(body)
     return found[2] if found and not found[1] else ""
 
 
 def reviewed_by(body: str) -> str:
-    """Return the run that posted a review, also where its summary is in an earlier one; "" for a
+    """Return the run that posted a review, also if its summary is in an earlier one; "" for a
     review that isn't ours."""
     found = _last_mark(body)
     return found[2] if found else ""
 
 
 def _last_mark(body: str) -> re.Match[str] | None:
-    """Return the last mark in a post: that is ours; an earlier one is quoted from the code."""
+    """Return the last mark in a post, which is ours; an earlier one is quoted from the code."""
     found = None
     for found in _MARK.finditer(body):  # noqa: B007
         pass
@@ -182,7 +183,7 @@ def _last_mark(body: str) -> re.Match[str] | None:
 
 def note_act(act: Act) -> Act:
     """Return a later round's review: its comments and verdict under one line of text. Its summary
-    replaces the one that is on the pull request already."""
+    replaces the one that is already on the pull request."""
     count = len(act.comments)
     said = f"{count} new finding{'' if count == 1 else 's'}"
     if not count:
@@ -192,7 +193,7 @@ def note_act(act: Act) -> Act:
 
 
 def marked(act: Act, request_id: str) -> Act:
-    """Return a comment or reply with the mark by which it is found again."""
+    """Return a comment or reply with the mark by which it can be found again."""
     return msgspec.structs.replace(act, body=f"{act.body.rstrip()}\n\n{act_mark(request_id)}")
 
 
@@ -204,8 +205,8 @@ def undo_act(
     by: str,
     run_id: str,
 ) -> Act:
-    """Return the act that takes back a run's post: its text says who took it back, `comment_ids`
-    are deleted, and `review_ids`, which gave a verdict, are dismissed."""
+    """Return the act that takes back a run's post. Its text says who took it back; `comment_ids`
+    are deleted, and the `review_ids` with a verdict are dismissed."""
     line = f"This review was taken back by {plain(by, one_line=True)}."
     return Act(
         operation="undo",
@@ -221,8 +222,8 @@ def undo_act(
 
 
 def taken(act: Act, kept: Collection[str], texts: Mapping[str, str]) -> Act:
-    """Return the part of a review that a person took: the comments of these findings in the
-    person's words, and `body` as its text. The mark stays, and the counts say what is left."""
+    """Return the part of a review that a person approved: the comments of these findings in the
+    person's words, and `body` as its text. The mark stays, and the counts say how many remain."""
     comments = [
         msgspec.structs.replace(one, body=texts.get(one.finding, one.body)[:MOST_BODY_CHARS])
         for one in act.comments
@@ -313,8 +314,8 @@ def _least_sure(confidences: Sequence[Confidence]) -> Confidence | Literal[""]:
 
 
 def round_sections(outcome: RoundOutcome, *, number: int, threads_stay: bool) -> list[str]:
-    """Return the lines of a review's text that tell of its earlier rounds. `threads_stay`: the App
-    may not resolve threads, so the text says that they stay open."""
+    """Return the lines of a review's text about its earlier rounds. `threads_stay`: the App may not
+    resolve threads, so the text says that they stay open."""
     lines: list[str] = []
     if number > 1:
         lines += [f"Round {number}.", ""]

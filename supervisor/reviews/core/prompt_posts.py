@@ -1,6 +1,6 @@
-"""What a prompt says on a forge: a comment on the pull request, or a review beside its code.
+"""Posts of a prompt: a comment on the pull request, or a review beside its code.
 
-Pure, and by templates, as `posts` is: a model's words are shown as these words and nothing else.
+Pure, and by templates, as in `posts`: a model's words are shown as these words and nothing else.
 """
 
 import re
@@ -22,14 +22,14 @@ def prompt_mark(prompt_id: str, run_id: str) -> str:
 
 
 def mark_of(body: str) -> str:
-    """Return the mark of a prompt's post; "" where it has none. Only a mark at the end counts:
-    others are quoted from the code."""
+    """Return the mark of a prompt's post; "" if it has none. Only a mark at the end counts: others
+    are quoted from the code."""
     found = _own_mark(body)
     return found[0] if found else ""
 
 
 def prompt_and_run(body: str) -> tuple[str, str]:
-    """Return the prompt that said this, and its run; both "" where there is no mark of one."""
+    """Return the prompt of a post, and its run; both "" if it has no such mark."""
     found = _own_mark(body)
     return (found[1], found[2]) if found else ("", "")
 
@@ -40,8 +40,9 @@ def _own_mark(body: str) -> re.Match[str] | None:
 
 
 def prompt_act(target: PullTarget, report: PromptReport, *, run_id: str, recorded: bool) -> Act:
-    """Return the act that posts a report: a `review` puts what it can beside the code and the rest
-    in its text; an `issue` puts all in its text. `recorded`: a recorded model played it."""
+    """Return the act that posts a report: a `review` puts as many findings as possible beside the
+    code and the rest in its text; an `issue` puts all in its text. `recorded`: a recorded model was
+    used."""
     plan = report.plan
     is_review = plan.comment == "review"
     beside = [one for one in report.findings if one.line][:MOST_INLINE] if is_review else []

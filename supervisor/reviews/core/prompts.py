@@ -1,7 +1,7 @@
-"""Prompts of a pull request: which of them run, on which files, and what of an answer counts.
+"""Prompts of a pull request: which run, on which files, and which of their findings count.
 
-Pure. Conditions, limits, the severity floor and the number of findings are held here, whatever a
-model says; `prompt_posts` composes what is posted.
+Pure. Conditions, limits, the severity floor and the number of findings are enforced here, whatever
+a model says; `prompt_posts` composes the posts.
 """
 
 from collections.abc import Collection, Mapping, Sequence
@@ -34,7 +34,7 @@ _FLOORS: dict[SeverityFloor, int] = {
 
 
 class PromptSubject(NamedTuple):
-    """What conditions look at: a pull request, and the files that it changes."""
+    """The input of conditions: a pull request, and the files that it changes."""
 
     draft: bool
     labels: Sequence[str]
@@ -43,18 +43,17 @@ class PromptSubject(NamedTuple):
 
 
 class ChosenPrompt(NamedTuple):
-    """A prompt that runs, and the files that it looks at; none means all."""
+    """A prompt that runs, and the files that it looks at; empty means all."""
 
     plan: PromptPlan
     files: tuple[str, ...]
 
 
 class PromptOutcome(msgspec.Struct, frozen=True, kw_only=True):
-    """What became of a prompt: kept with its run. `reason` says why it didn't run. Not among the
-    findings are those `below_floor`, `beyond_limit`, `outside` of its files, and `known` from an
-    earlier run; `told` are the ids of those that it says, `is_said` whether it says anything;
-    `is_settled` once that stands on the forge, or a person denied it.
-    `cost` is in pico-dollars."""
+    """The outcome of a prompt, kept with its run. `reason` says why it didn't run. These findings
+    don't count: those `below_floor`, `beyond_limit`, `outside` its files, and `known` from an
+    earlier run. `told` are the ids of the findings in its post; `is_said`: it posts something;
+    `is_settled`: the post is on the forge, or a person denied it. `cost` is in pico-dollars."""
 
     id: str
     title: str
@@ -77,7 +76,7 @@ class PromptOutcome(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class PromptReport(NamedTuple):
-    """What counts of an answer: its findings gravest first, and how many were dropped."""
+    """The part of an answer that counts: its findings, gravest first, and how many were dropped."""
 
     plan: PromptPlan
     summary: str
@@ -95,7 +94,7 @@ def is_posted(plan: PromptPlan) -> bool:
 
 
 def is_fed(plan: PromptPlan) -> bool:
-    """Return whether the main reader is told what a prompt found."""
+    """Return whether the main reader is told a prompt's findings."""
     return plan.mode in ("feed_main", "both")
 
 
@@ -105,8 +104,8 @@ def wants_drafts(plans: Collection[PromptPlan]) -> bool:
 
 
 def called_plan(plan: PromptPlan, comment: str) -> PromptPlan:
-    """Return the plan of a command that a comment called: it says what it found by itself, whatever
-    the conditions. What the comment said after it is told as data, never in the prompt."""
+    """Return the plan of a command that a comment called: it posts its own findings, whatever the
+    conditions. Text after the command is passed as data, never in the prompt."""
     text = plan.prompt
     for name in ("${command.args}", "${command.argv}"):
         text = text.replace(name, f"(the data `{ARGUMENTS}` below)")
@@ -127,7 +126,7 @@ def is_called(plan: PromptPlan) -> bool:
 
 
 def arguments_told(arguments: str, argv: Sequence[str]) -> Told:
-    """Return what a comment said after a command, for the reader: as it stands, and as words."""
+    """Return a comment's text after a command, for the reader: as written, and as words."""
     said = {"args": arguments, "argv": list(argv)}
     return Told(source=ARGUMENTS, text=msgspec.json.encode(said).decode())
 
@@ -154,7 +153,7 @@ def choose(
 
 
 def ignored(files: Sequence[ChangedFile], globs: Sequence[str]) -> list[ChangedFile]:
-    """Return the files, with those that a configuration ignores skipped."""
+    """Return the files, with those that a configuration ignores marked as skipped."""
     matchers = [Glob(one) for one in globs]
     return [
         one._replace(skipped="ignored by the configuration")
@@ -165,8 +164,8 @@ def ignored(files: Sequence[ChangedFile], globs: Sequence[str]) -> list[ChangedF
 
 
 def prompt_order(chosen: ChosenPrompt, order: Order, notes: Sequence[Told] = ()) -> Order:
-    """Return a prompt's order, made from the review's: categories that it doesn't have are left
-    out. `notes` are added."""
+    """Return a prompt's order, derived from the review's: categories that the prompt doesn't have
+    are left out. `notes` are added."""
     plan = chosen.plan
     is_told = "github.read" in plan.tools
     return Order(
@@ -187,8 +186,8 @@ def report_of(
     files: Sequence[ChangedFile],
     lines_of: LinesOf,
 ) -> PromptReport:
-    """Return what counts of a prompt's answer, as its session recorded it.
-    `msgspec.ValidationError` where it is malformed."""
+    """Return the part of a prompt's answer that counts, as its session recorded it. Raise
+    `msgspec.ValidationError` if it is malformed."""
     plan = chosen.plan
     found = [
         msgspec.structs.replace(one, skill=f"prompt:{plan.id}")
@@ -216,12 +215,12 @@ def report_of(
 
 
 def without_known(report: PromptReport, told: Collection[str]) -> PromptReport:
-    """Return a report without the findings that an earlier run of its prompt told already."""
+    """Return a report without the findings that an earlier run of its prompt already reported."""
     return report._replace(findings=[one for one in report.findings if one.id not in told])
 
 
 def outcome_words(outcomes: Sequence[Mapping[str, Any]]) -> list[str]:
-    """Return one line for each prompt that says what became of it."""
+    """Return one line for each prompt that says what happened to it."""
     return [f"{one['id']}: {_ended(one)}" for one in outcomes]
 
 
@@ -242,7 +241,7 @@ def _ended(outcome: Mapping[str, Any]) -> str:
 
 
 def fed_text(report: PromptReport) -> str:
-    """Return what the main reader is told of a report: data, as JSON."""
+    """Return a report in the form given to the main reader: data, as JSON."""
     findings = [
         {
             "severity": one.finding.severity,
@@ -261,7 +260,7 @@ def fed_text(report: PromptReport) -> str:
 
 
 def _unmet(plan: PromptPlan, subject: PromptSubject, files: Sequence[ChangedFile]) -> str:
-    """Return the condition that fails; "" where all hold."""
+    """Return the condition that fails; "" if all hold."""
     conditions = plan.conditions
     checks: list[tuple[bool, str]] = [
         # A draft is looked at only where that is asked for.
@@ -274,7 +273,7 @@ def _unmet(plan: PromptPlan, subject: PromptSubject, files: Sequence[ChangedFile
 
 
 def _has(names: NameSet | None, given: Sequence[str]) -> bool:
-    """Return whether names are as wanted, in any letter case."""
+    """Return whether names fit the wanted ones, in any letter case."""
     if names is None:
         return True
     folded = {one.casefold() for one in given}
@@ -315,7 +314,7 @@ def _matches(glob: Glob, file: ChangedFile) -> bool:
 
 
 def _over(plan: PromptPlan, files: Sequence[ChangedFile]) -> str:
-    """Return the limit that keeps a prompt from starting; "" where there is none."""
+    """Return the limit that keeps a prompt from starting; "" if there is none."""
     provider = plan.asked.provider
     if not is_offered(provider):
         return f"its provider is {provider}, and there is only {', '.join(PROVIDERS)}"

@@ -1,7 +1,7 @@
-"""Receipts: what became of one head, in a text that can be signed and shown.
+"""Receipts: the outcome of one head, as a text that can be signed and shown.
 
-Pure. One for each head that somebody wanted looked at: clean, found, skipped, held or failed, so
-that nothing can be mistaken for a pass.
+Pure. There is one for each head that somebody wanted reviewed: clean, found, skipped, held or
+failed, so that nothing can be mistaken for a pass.
 """
 
 from collections.abc import Sequence
@@ -76,7 +76,7 @@ LABEL = "gatehouse:review"
 
 
 class ReceiptFacts(msgspec.Struct, frozen=True, kw_only=True):
-    """What a receipt says. Times are seconds since the epoch, `cost` is in pico-dollars."""
+    """The content of a receipt. Times are seconds since the epoch, `cost` is in pico-dollars."""
 
     forge: str
     repository: str
@@ -109,8 +109,7 @@ def receipt_text(facts: ReceiptFacts) -> str:
 
 
 def conclusion(facts: ReceiptFacts, neutral: Neutral = "neutral") -> Conclusion:
-    """Return the check's conclusion: a partial review, or one that left files out, is no
-    success."""
+    """Return the check's conclusion: a review that is partial, or left files out, is no success."""
     found = CONCLUSIONS[facts.outcome]
     is_part = found == "success" and (facts.partial or facts.skipped)
     return neutral if is_part or found == "neutral" else found

@@ -19,16 +19,16 @@ _RESETS = ("anthropic-ratelimit-unified-reset", "anthropic-ratelimit-requests-re
 
 
 class ProviderTrouble(NamedTuple):
-    """`until`: the review is held till then (seconds since the epoch); None where it is tried again
-    as any other failure. `why` is for a person."""
+    """A provider's error that a retry may solve. `until`: the review is held till then (seconds
+    since the epoch); None if it is retried like any other failure. `why` is for a person."""
 
     until: float | None
     why: str
 
 
 def provider_trouble(status: int, headers: Mapping[str, str], now: float) -> ProviderTrouble | None:
-    """Return what an answer means for a retry; None for a good answer, or an error that no retry
-    can mend. `headers` have lower-case names."""
+    """Return what a response means for a retry; None for a success, or an error that no retry can
+    solve. `headers` have lower-case names."""
     if status in (402, 403):
         until = _reset(headers, now) or now + REFUSAL_S
         return ProviderTrouble(
@@ -47,7 +47,7 @@ def _at(until: float) -> str:
 
 
 def _reset(headers: Mapping[str, str], now: float) -> float:
-    """Return when the provider allows a retry; 0.0 where it names no time."""
+    """Return when the provider allows a retry; 0.0 if it gives no time."""
     found = _seconds(headers.get("retry-after", ""), now) or max(
         _time(headers.get(name, "")) for name in _RESETS
     )
@@ -55,7 +55,7 @@ def _reset(headers: Mapping[str, str], now: float) -> float:
 
 
 def _seconds(text: str, now: float) -> float:
-    """Return the time that a `retry-after` names, in either of its two forms."""
+    """Return the time in a `retry-after`, in either of its two forms."""
     if (number := whole_number(text, 9)) is not None:
         return now + number
     try:
@@ -65,7 +65,7 @@ def _seconds(text: str, now: float) -> float:
 
 
 def _time(text: str) -> float:
-    """Return a time as RFC 3339 writes it, or seconds since the epoch."""
+    """Return a time given as in RFC 3339, or as seconds since the epoch."""
     if (number := whole_number(text, 11)) is not None:
         return float(number)
     try:

@@ -1,8 +1,8 @@
-"""What is wanted and done for one pull request, and what each event makes of it.
+"""State machine of one pull request: what is wanted and done, and how each event changes it.
 
-Pure: `step` gives the facts after an event, and what is to be done. The state is derived from the
-facts. The caller keeps the facts in one row and changes them in the transaction that does what was
-given, so that a crash parts nothing.
+Pure: `step` returns the facts after an event, and the actions to take. The state is derived from
+the facts. The caller keeps the facts in one row and changes them in the same transaction as the
+actions, so that a crash can't separate the two.
 
 INVARIANT: an event of a run that isn't the slot's, or of an earlier attempt, changes nothing. In
 any order of events a slot has at most one run, and the newest head is reviewed or a receipt says
@@ -26,8 +26,9 @@ _FRESH: dict[str, Any] = {"run_id": "", "run_sha": "", "attempt": 0, "lease_unti
 
 
 class Slot(msgspec.Struct, frozen=True, kw_only=True):
-    """Times are seconds since the epoch. `full`: the whole change is wanted, though parts of it
-    were reviewed. `attempt` counts from 1 for the run of `run_id` at `run_sha`."""
+    """The facts about a pull request. Times are seconds since the epoch. `full`: the whole change
+    is wanted, though parts of it were reviewed. `attempt` counts from 1 for the run of `run_id` at
+    `run_sha`."""
 
     wanted_sha: str = ""
     first_wanted_at: float | None = None
@@ -42,8 +43,8 @@ class Slot(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Wanted(msgspec.Struct, frozen=True):
-    """Somebody wants this head reviewed: a push, a person. `full`: review the whole change, also
-    where it was reviewed before. `again`: start a run though the head was reviewed."""
+    """Somebody wants this head reviewed: a push, or a person. `full`: review the whole change, even
+    parts that were reviewed before. `again`: start a run though the head was reviewed."""
 
     head: str
     full: bool = False
@@ -51,8 +52,8 @@ class Wanted(msgspec.Struct, frozen=True):
 
 
 class Due(msgspec.Struct, frozen=True):
-    """The debounce may be over. `run_id` is that of the run to start. `held`: no run may start now.
-    `no_budget`: why there is no money for one."""
+    """The debounce may be over. `run_id` is the id for the run to start. `held`: no run may start
+    now. `no_budget`: why there is no money for one."""
 
     run_id: str
     held: bool = False
@@ -67,8 +68,8 @@ class Beat(msgspec.Struct, frozen=True):
 
 
 class Ended(msgspec.Struct, frozen=True):
-    """The run has ended: well, or `failed` with a reason, and perhaps better on a retry.
-    `was_review`: the head counts as reviewed; on a draft only prompts run."""
+    """The run has ended: well, or `failed` with a reason; a retry may help. `was_review`: the head
+    counts as reviewed; on a draft only prompts run."""
 
     run_id: str
     attempt: int
@@ -79,7 +80,7 @@ class Ended(msgspec.Struct, frozen=True):
 
 class GivenBack(msgspec.Struct, frozen=True):
     """The run was given up without a failure: nobody began it, or everything is stopped. It doesn't
-    count as an attempt. `full`: it was to review the whole change. `until`: don't retry before."""
+    count as an attempt. `full`: it was to review the whole change. `until`: the earliest retry."""
 
     run_id: str
     attempt: int
@@ -88,7 +89,7 @@ class GivenBack(msgspec.Struct, frozen=True):
 
 
 class LeaseOver(msgspec.Struct, frozen=True):
-    """The run's lease may be over: nobody heard of it for too long."""
+    """The run's lease may have expired: it sent no sign of life for too long."""
 
 
 class Closed(msgspec.Struct, frozen=True):
@@ -137,7 +138,7 @@ def step(
     debounce_s: float = DEBOUNCE_S,
     longest_wait_s: float = LONGEST_WAIT_S,
 ) -> tuple[Slot, tuple[SlotEffect, ...]]:
-    """Return the facts after an event, and what is to be done."""
+    """Return the facts after an event, and the actions to take."""
     is_running = slot.lease_until is not None
     match event:
         case Wanted():
@@ -162,8 +163,8 @@ def step(
 
 
 def failed_outcome(attempt: int, *, may_retry: bool) -> Literal["failed", "dead"]:
-    """Return the outcome of a failed attempt: `dead` where a retry might help and no attempt is
-    left. A dead head is tried again later."""
+    """Return the outcome of a failed attempt: `dead` if a retry might help but no attempt is left.
+    A dead head is tried again later."""
     return "dead" if may_retry and attempt >= MOST_ATTEMPTS else "failed"
 
 

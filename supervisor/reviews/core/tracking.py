@@ -1,8 +1,8 @@
-"""Tracking: what a further review of a pull request makes of the findings that are known.
+"""Tracking: how a further review of a pull request changes the known findings.
 
-Pure. A finding keeps its id over rebases, renames, drift of lines and other words. The model isn't
-asked what was said before: what was posted is posted once, what a person said stays said, and what
-the code no longer holds is fixed, whether a reader mentions it or not.
+Pure. A finding keeps its id over rebases, renames, shifted lines and rewording. The model isn't
+asked about earlier findings: each is posted once, a person's decision stands, and a finding whose
+code is gone is fixed, whether a reader mentions it or not.
 """
 
 import re
@@ -54,9 +54,9 @@ _MIN_QUOTE_CHARS = 8
 
 class TrackedFinding(msgspec.Struct, frozen=True, kw_only=True):
     """A finding over the rounds of its pull request. `line` and `start_line` are those at the
-    newest head, 0: nowhere in the change. `new`: found, and to be posted; `open`: posted, or kept
+    newest head, 0: nowhere in the change. `new`: found, and to be posted; `open`: posted, or held
     back. `said_until`: seconds since the epoch, None for as long as the pull request is open.
-    `unconfirmed`: for how many rounds in a row it waits without having been seen again."""
+    `unconfirmed`: for how many rounds in a row it was not seen again."""
 
     id: str
     finding: Finding
@@ -71,8 +71,8 @@ class TrackedFinding(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class HeadCode(NamedTuple):
-    """The code at the new head: the change against the base, the lines of any file, what was
-    renamed since the last round (old path to new), and what changed since then."""
+    """The code at the new head: the change against the base, the lines of any file, files that were
+    renamed since the last round (old path to new), and the changes since then."""
 
     files: Sequence[ChangedFile]
     lines_of: LinesOf
@@ -81,9 +81,9 @@ class HeadCode(NamedTuple):
 
 
 class RoundOutcome(NamedTuple):
-    """What a round comes to. `tracked` is every finding with its new facts; the others are parts of
-    it: to be posted now, posted before and open still, posted before and gone now, gone before and
-    back, and found but below what this round posts."""
+    """The outcome of a round. `tracked` is every finding with its new facts. The others are parts
+    of it: to be posted now; posted before and still open; posted before and gone now; gone before
+    and back; found but below this round's floor."""
 
     tracked: list[TrackedFinding]
     post: list[TrackedFinding]
@@ -106,8 +106,8 @@ def advance(
     remembered: Sequence[TrackedFinding] = (),
 ) -> RoundOutcome:
     """Return the outcome of round `number` (from 1). `is_wanted`: a person asked for a whole
-    review. `floor`: the least severity that is posted. `remembered`: what people said for the whole
-    repository."""
+    review. `floor`: the least severity that is posted. `remembered`: people's decisions for the
+    whole repository."""
     moved = [_moved(one, code.renames) for one in known]
     matches = _matched(moved, found)
     outcome = RoundOutcome([], [], [], [], [], [], [])
@@ -130,8 +130,8 @@ def advance(
 def say(
     one: TrackedFinding, said: Said, scope: SaidScope, now: float, until: float | None = None
 ) -> TrackedFinding:
-    """Return a finding with a person's word on it, which holds until `until` or for its scope's
-    time."""
+    """Return a finding with a person's decision, which holds until `until` or for as long as its
+    scope says."""
     if until is None and scope == "repository":
         until = now + REPOSITORY_SAID_S
     state: FindingState = said or "open"
@@ -139,13 +139,13 @@ def say(
 
 
 def is_said(one: TrackedFinding, now: float) -> bool:
-    """Return whether a person's word on a finding still holds."""
+    """Return whether a person's decision on a finding still holds."""
     return bool(one.said) and (one.said_until is None or now < one.said_until)
 
 
 def same(one: Finding, other: Finding) -> bool:
     """Return whether two findings are about the same thing: same rule class, path and quoted code,
-    or close enough that one model only worded it differently."""
+    or so similar that one model only worded it differently."""
     if identity(one) == identity(other):
         return True
     if one.path != other.path:
@@ -174,8 +174,8 @@ def _moved(one: TrackedFinding, renames: Mapping[str, str]) -> TrackedFinding:
 def _matched(
     known: Sequence[TrackedFinding], found: Sequence[PlacedFinding]
 ) -> dict[int, PlacedFinding]:
-    """Return, for each new finding, the position of the known one it matches; the surest matches
-    first."""
+    """Return, for each new finding, the position of the known one that it matches; the surest
+    matches first."""
     matches: dict[int, PlacedFinding] = {}
     taken: set[int] = set()
 
@@ -209,7 +209,7 @@ def _seen(before: TrackedFinding, placed: PlacedFinding, now: float) -> TrackedF
 
 
 def _unseen(before: TrackedFinding, code: HeadCode) -> TrackedFinding:
-    """Return a known finding that wasn't reported again: the code says what became of it."""
+    """Return a known finding that wasn't reported again, judged by the code."""
     if before.said:
         return before
     path, quote = before.finding.path, before.finding.quote
@@ -262,7 +262,7 @@ def _fresh(placed: PlacedFinding, known: Sequence[TrackedFinding], now: float) -
 
 
 def _undoes(later: Finding, earlier: Finding) -> bool:
-    """Return whether a finding is about code that an earlier finding asked for."""
+    """Return whether a finding criticises code that an earlier finding asked for."""
     quoted = {folded(line) for line in later.quote.splitlines()} - {""}
     asked = {folded(line) for line in (earlier.suggestion or "").splitlines()} - {""}
     was = {folded(line) for line in earlier.quote.splitlines()}

@@ -1,8 +1,8 @@
-"""Whose words a review follows: at which revision a pull request's configuration is read.
+"""Trust: the revision at which a pull request's configuration is read.
 
-Pure. What a stranger wrote is data: its configuration, guidance and skills are those of the branch
-that it would be merged into, and it gets no commands. Whether its author may write is what the
-forge says of them each time, never what a webhook says.
+Pure. A stranger's text is data: their pull request uses the configuration, guidance and skills of
+the branch that it would be merged into, and gets no commands. The forge says each time whether its
+author may write; a webhook's word never counts.
 """
 
 from collections.abc import Iterable, Sequence
@@ -23,8 +23,8 @@ MOST_SKILLS_READ, MOST_GLOBS = 200, 50
 
 
 def trusted(*, fork: bool, permission: str) -> Trust:
-    """Return the commit whose configuration holds: the head's where its author may write to the
-    repository, else the base's."""
+    """Return the commit whose configuration applies: the head if its author may write to the
+    repository, else the base."""
     return "head" if not fork and permission in WRITERS else "base"
 
 
@@ -41,12 +41,12 @@ def guidance_paths(files: Iterable[str]) -> list[str]:
 
 
 def is_skill(path: str) -> bool:
-    """Return whether a path is that of a repository's own skill."""
+    """Return whether a path is one of a repository's own skills."""
     return path.startswith(f"{SKILLS}/") and path.endswith("/SKILL.md") and path.count("/") == 3
 
 
 def changed_configuration(files: Sequence[ChangedFile]) -> list[str]:
-    """Return which of the files that steer reviews a pull request changes, for its receipt."""
+    """Return the files among a pull request's changes that steer reviews, for its receipt."""
     return sorted(
         {
             plain_text(path)
@@ -60,8 +60,8 @@ def changed_configuration(files: Sequence[ChangedFile]) -> list[str]:
 
 
 def skill_text(source: str) -> tuple[str, tuple[str, ...]]:
-    """Return a skill's text without its head, and the globs of the files that it is for, the first
-    of so many, empty for all (`globs:` in its head, with commas)."""
+    """Return a skill's text without its head, and the globs of the files that it is for (`globs:`
+    in its head, with commas), up to a limit; empty means all files."""
     lines = source.replace("\r\n", "\n").split("\n")
     if lines[0].strip() != "---" or "---" not in [one.strip() for one in lines[1:]]:
         return source.strip(), ()

@@ -1,6 +1,5 @@
-"""`.reviewerc` and what comes of it: the file's shapes, its strict reader, and what holds where
-several files and settings say something.
+"""`.reviewerc`: the file's shapes, its strict reader, and the merge of several sources.
 
-Start with `reader`, which makes a `.reviewerc` of bytes or says everything that is wrong with them;
-`effective` says what holds of several.
+Start with `reader`, which parses the bytes of a `.reviewerc` or lists everything that is wrong with
+them. `effective` merges several files and settings.
 """

@@ -1,8 +1,8 @@
-"""What holds where several say something: the effective configuration, and who said each value.
+"""The effective configuration of several sources, and the source of each value.
 
 Layers come strongest first: operator, inputs, dashboard, the repository's files, its owner's,
-built-in. Lists add, the first scalar counts, and a ceiling only narrows: no layer and no entry ever
-gives a tool that another above it doesn't.
+built-in. Lists add up, the first scalar counts, and a ceiling only narrows: no layer and no entry
+ever gives a tool that a layer above it doesn't give.
 """
 
 import hashlib
@@ -41,28 +41,28 @@ _NOT_IN_JOBS: dict[str, str] = {
 
 
 class ConfigLayer(NamedTuple):
-    """What one source says. `name` is how it is called to a person: `dashboard`, or a file and its
-    revision; `lines` are a file's, by the path of the value."""
+    """The values of one source. `name` is its name for people: `dashboard`, or a file and its
+    revision. `lines` are a file's lines, by the path of the value."""
 
     name: str
     config: Reviewerc
     lines: Mapping[str, int] = {}
 
     def source(self, path: str) -> str:
-        """Return where the value of a path stands."""
+        """Return the source of the value at a path."""
         line = self.lines.get(path)
         return self.name if line is None else f"{self.name}, line {line}"
 
 
 class Sourced[T](NamedTuple):
-    """A value, and who said it."""
+    """A value, and its source."""
 
     value: T
     source: str
 
 
 class ModelChoice(msgspec.Struct, frozen=True, kw_only=True):
-    """Which model, and how it is asked; None where nobody said."""
+    """The model, and how to call it; None for what no source gives."""
 
     provider: str | None = None
     model: str | None = None
@@ -71,8 +71,8 @@ class ModelChoice(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class PromptPlan(msgspec.Struct, frozen=True, kw_only=True):
-    """A prompt with all that its command, the defaults and the ceiling say. `command` is the id of
-    its command, empty where the prompt is its own."""
+    """A prompt with all values that its command, the defaults and the ceiling give. `command` is
+    the id of its command, empty if the prompt is its own."""
 
     id: str
     prompt: str
@@ -90,7 +90,7 @@ class PromptPlan(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class JobPlan(msgspec.Struct, frozen=True, kw_only=True):
-    """A job with all that its command, the defaults and the ceiling say."""
+    """A job with all values that its command, the defaults and the ceiling give."""
 
     id: str
     prompt: str
@@ -104,8 +104,8 @@ class JobPlan(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class EffectiveConfig(msgspec.Struct, frozen=True, kw_only=True):
-    """What holds for a repository. `scheduled`: its jobs run by `cron` in `timezone`. `notes` say
-    what was narrowed, or which file wasn't used."""
+    """A repository's merged configuration. `scheduled`: its jobs run by `cron` in `timezone`.
+    `notes` say what was narrowed, or which file wasn't used."""
 
     tools: Sourced[tuple[Category, ...]]
     provider: Sourced[str | None]
@@ -125,7 +125,7 @@ class EffectiveConfig(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def combine(layers: Sequence[ConfigLayer], notes: Sequence[str] = ()) -> EffectiveConfig:
-    """Return what holds. `layers` are strongest first; `notes` are kept."""
+    """Merge the layers. `layers` are strongest first; `notes` are kept."""
     tools = _ceiling(layers)
     provider = _first(layers, "review.defaults.provider", None)
     model = _first(layers, "review.defaults.model", None)
@@ -159,18 +159,18 @@ def combine(layers: Sequence[ConfigLayer], notes: Sequence[str] = ()) -> Effecti
 
 
 def is_offered(provider: str | None) -> bool:
-    """Return whether a reader can ask a provider; None is the service's own."""
+    """Return whether a reader can use a provider; None is the service's own."""
     return provider is None or provider in PROVIDERS
 
 
 def review_model(config: EffectiveConfig) -> str:
-    """Return the model that the review itself asks; "" for the service's own."""
+    """Return the model for the review itself; "" for the service's own."""
     return (config.model.value or "") if is_offered(config.provider.value) else ""
 
 
 def config_digest(config: EffectiveConfig) -> str:
-    """Return what the configuration is known by: the same for the same values, whoever said them
-    and wherever they stand."""
+    """Return a digest of the configuration: equal values give equal digests, whatever their sources
+    and places."""
     values = {
         field: _values(getattr(config, field))
         for field in config.__struct_fields__
@@ -188,7 +188,7 @@ class ConfigRow(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def config_rows(config: EffectiveConfig) -> list[ConfigRow]:
-    """Return every value that holds, in words, and who said it."""
+    """Return every effective value, in words, and its source."""
     names = {
         "tools": "tools",
         "provider": "provider",
@@ -240,7 +240,7 @@ def _words(value: Any) -> str:
 
 
 def _at(config: Any, path: str) -> Any:
-    """Return what stands at a path; None where nothing does."""
+    """Return the value at a path; None if there is none."""
     for name in path.split("."):
         config = getattr(config, name) if config is not None else None
     return config
@@ -263,7 +263,7 @@ def _added(layers: Sequence[ConfigLayer], path: str) -> tuple[Sourced[str], ...]
 
 
 def _ceiling(layers: Sequence[ConfigLayer]) -> Sourced[tuple[Category, ...]]:
-    """Return the categories that every layer which names any gives."""
+    """Return the categories that are given by every layer which names any."""
     named = [(layer, _at(layer.config, "tools.allowlist")) for layer in layers]
     said = [(layer, canonical(found)) for layer, found in named if found is not None]
     if not said:
@@ -273,8 +273,8 @@ def _ceiling(layers: Sequence[ConfigLayer]) -> Sourced[tuple[Category, ...]]:
 
 
 def canonical(spelled: Sequence[str]) -> tuple[Category, ...]:
-    """Return categories in their own spelling, each once; those that a reader has nothing of are
-    left out."""
+    """Return categories in their canonical spelling, without duplicates; those without any tool of
+    a reader are left out."""
     found = {OTHER_CATEGORIES.get(one, one) for one in spelled}
     return tuple(one for one in CATEGORIES if one in found)
 
@@ -284,7 +284,7 @@ def _entries[Plan](
     path: str,
     plan: Callable[[Any, Reviewerc, str], Plan],
 ) -> tuple[Sourced[Plan], ...]:
-    """Return the plans of a list of entries: of two with the same id the stronger layer's."""
+    """Return the plans of a list of entries; of two with the same id, the stronger layer's."""
     found: dict[str, Sourced[Plan]] = {}
     for layer in layers:
         for number, entry in enumerate(_at(layer.config, path) or ()):
@@ -298,7 +298,7 @@ def _entries[Plan](
 
 
 class _Plans:
-    """Plans of entries below one ceiling. `notes` say what was narrowed."""
+    """Builds the plans of entries under one ceiling. `notes` say what was narrowed."""
 
     def __init__(self, ceiling: Sequence[Category], asked: ModelChoice) -> None:
         self.notes: list[str] = []
@@ -306,16 +306,16 @@ class _Plans:
         self._asked = asked
 
     def command(self, entry: shapes.CommandSpec, file: Reviewerc, source: str) -> PromptPlan:
-        """Return what a mention of a command runs."""
+        """Return the plan that a mention of a command runs."""
         spec = shapes.PromptSpec(id=entry.id, command_ref=entry.id)
         return self._plan(f"command `{entry.id}` ({source})", spec, entry)
 
     def prompt(self, entry: shapes.PromptSpec, file: Reviewerc, source: str) -> PromptPlan:
-        """Return what a review runs for an entry of its prompts."""
+        """Return the plan that a review runs for an entry of its prompts."""
         return self._plan(f"prompt `{entry.id}` ({source})", entry, _command(entry, file))
 
     def job(self, entry: shapes.JobSpec, file: Reviewerc, source: str) -> JobPlan:
-        """Return what a schedule runs for one of its jobs."""
+        """Return the plan that a schedule runs for one of its jobs."""
         command = _command(entry, file)
         return JobPlan(
             id=entry.id,
@@ -365,8 +365,8 @@ class _Plans:
         named: Sequence[shapes.CommandSpec | shapes.PromptSpec | shapes.JobSpec],
         never: Mapping[str, str],
     ) -> tuple[Category, ...]:
-        """Return the tools that the ceiling and each of these gives. What one of them names and
-        the run can't have is said."""
+        """Return the tools that the ceiling and each of these give. If one of them names a tool
+        that the run can't have, a note says so."""
         kept = [one for one in self._ceiling if one not in never]
         for one in named:
             allowed = one.tools.allow if one.tools is not None else None
@@ -387,13 +387,13 @@ class _Plans:
 
 
 def _command(entry: shapes.PromptSpec | shapes.JobSpec, file: Reviewerc) -> shapes.CommandSpec:
-    """Return the command of an entry; one that says nothing more where the prompt is its own."""
+    """Return the command of an entry; an empty one if the prompt is its own."""
     own = shapes.CommandSpec(id=entry.id, prompt=entry.prompt or "")
     return next((one for one in file.commands if one.id == entry.command_ref), own)
 
 
 def _joined[Shape: msgspec.Struct](own: Shape | None, other: Shape | None, nothing: Shape) -> Shape:
-    """Return what an entry says key by key, and the other where the entry says nothing."""
+    """Return an entry's values key by key, with the other's values for missing keys."""
     said = {
         key: value
         for one in (other, own)

@@ -1,4 +1,4 @@
-"""Read nodes as what a type wants, and say everything that is wrong with them.
+"""Read YAML nodes into a given type, and report everything that is wrong with them.
 
 Knows `msgspec`'s types and no file: `reader` says which shape is wanted. Each value's line is kept
 by its path (`review.prompts[0].mode`).
@@ -22,7 +22,7 @@ type CheckFormat = Callable[[str, str], tuple[str, str] | None]
 
 
 class NodeReader:
-    """One reading. `faults` and `lines` are what came of it."""
+    """One reading. `faults` and `lines` are its results."""
 
     def __init__(self, check_format: CheckFormat) -> None:
         self.faults: list[YamlFault] = []
@@ -30,12 +30,11 @@ class NodeReader:
         self._check_format = check_format
 
     def fault(self, line: int, message: str, remedy: str) -> None:
-        """Note something wrong."""
+        """Record a fault."""
         self.faults.append(YamlFault(line, message, remedy))
 
     def struct(self, node: Node, wanted: inspect.StructType, path: str) -> dict[str, Any]:
-        """Return what a mapping holds, by the keys as they are written; what is wrong is left
-        out."""
+        """Return the values of a mapping, by the keys as written; faulty values are left out."""
         fields = {field.encode_name: field for field in wanted.fields}
         if not isinstance(node, Fields):
             self._wrong(node, path, "is not a mapping", f"below it stand {_listed(fields)}")
@@ -55,7 +54,7 @@ class NodeReader:
         return found
 
     def value(self, node: Node, wanted: inspect.Type, path: str) -> Any:
-        """Return what a node says, or a `FaultyNode`."""
+        """Return the value of a node, or a `FaultyNode`."""
         if isinstance(node, FaultyNode):
             return node
         if isinstance(node, Text) and node.is_nothing:
@@ -189,7 +188,7 @@ class NodeReader:
 
 
 def _choice(node: Node, wanted: inspect.UnionType) -> inspect.Type:
-    """Return which of the types a node is meant as: the one that is a list for a list, else the
+    """Return which of the types a node is meant to have: the list type for a list, else the
     first."""
     types = [one for one in wanted.types if not isinstance(one, inspect.NoneType)]
     if isinstance(node, Items):
@@ -206,5 +205,5 @@ def _spelled(node: Any) -> str:
 
 
 def _shown(text: str) -> str:
-    """A word of the file as a message shows it, whatever it holds."""
+    """Return a word of the file as a message shows it, whatever it holds."""
     return text[:80].encode("ascii", "backslashreplace").decode().replace("`", "'")

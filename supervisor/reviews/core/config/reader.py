@@ -1,8 +1,7 @@
-"""Reader of `.reviewerc` and `.code-refinery.yml`: the configuration of a file, or everything
-that is wrong with it.
+"""Reader of `.reviewerc` and `.code-refinery.yml`: the configuration, or every fault.
 
-What the shapes can't say is checked here: what refers to what, what excludes what, and that a file
-is in one shape. A file in the later shape becomes one in the first.
+Checks what the shapes can't express: references, exclusions, and that a file uses only one shape. A
+file in the later shape is converted to the first.
 """
 
 from collections import Counter
@@ -32,8 +31,8 @@ _LATER_KEYS = {
 
 
 class ReadConfig(NamedTuple):
-    """A file as it was read: `config`, or the faults, by line. `lines` are those of its values, by
-    path."""
+    """The result of reading a file: `config`, or the faults, by line. `lines` are those of its
+    values, by path."""
 
     config: Reviewerc | None
     faults: tuple[YamlFault, ...] = ()
@@ -41,7 +40,7 @@ class ReadConfig(NamedTuple):
 
 
 def read_reviewerc(data: bytes, zones: Collection[str]) -> ReadConfig:
-    """Read a `.reviewerc`. `zones` are the names of time zones that there are."""
+    """Read a `.reviewerc`. `zones` are the names of all time zones."""
     root, faults = read_nodes(data)
     if root is None:
         missing = YamlFault(1, "`the file` has no `version`", "add `version: 1`")
@@ -64,7 +63,7 @@ def read_reviewerc(data: bytes, zones: Collection[str]) -> ReadConfig:
 
 
 def read_refinery(data: bytes) -> ReadConfig:
-    """Read a `.code-refinery.yml`: strictness, ignore and checklist alone."""
+    """Read a `.code-refinery.yml`: only strictness, ignore and checklist."""
     root, faults = read_nodes(data)
     if root is None:
         return ReadConfig(None if faults else Reviewerc(version=1), tuple(faults))
@@ -78,8 +77,8 @@ def read_refinery(data: bytes) -> ReadConfig:
 
 
 def read_settings(settings: Mapping[str, Any]) -> Reviewerc:
-    """Return what the operator set for a repository: strictness, ignore and checklist alone.
-    `UserError` where that can't be used."""
+    """Return the operator's settings for a repository: only strictness, ignore and checklist. Raise
+    `UserError` if they can't be used."""
     try:
         file = msgspec.convert(settings, RefineryFile)
     except msgspec.ValidationError as error:
@@ -110,7 +109,7 @@ def _struct(shape: type[msgspec.Struct]) -> inspect.StructType:
 
 
 class _FormatCheck:
-    """Says why a glob, cron line or time zone can't be one."""
+    """Says why a glob, cron line or time zone isn't valid."""
 
     def __init__(self, zones: Collection[str]) -> None:
         self._zones = zones
@@ -129,7 +128,7 @@ class _FormatCheck:
 
 
 def glob_problem(text: str) -> tuple[str, str] | None:
-    """Return what is wrong with a glob, and what to do; None where nothing is."""
+    """Return what is wrong with a glob, and the remedy; None if nothing is."""
     if text.startswith(("/", "~", "!")):
         remedy = "name a path from the repository's root; `exclude` leaves files out"
         return f"starts with `{text[0]}`", remedy
@@ -183,7 +182,7 @@ def _check_ids(
     *,
     taken: Collection[str] = (),
 ) -> None:
-    """Fault ids that are there twice, or are `taken` by what mentions have built in."""
+    """Report ids that occur twice, or are `taken` by built-in commands."""
     counts = Counter(one.get("id") for one in entries)
     for number, one in enumerate(entries):
         name = one.get("id")
@@ -202,7 +201,7 @@ def _first_of(entries: Sequence[Mapping[str, Any]], name: str) -> int:
 def _check_source(
     path: str, entry: Mapping[str, Any], commands: Sequence[str], reader: NodeReader
 ) -> None:
-    """A prompt is a command's or its own: one of them, and not both."""
+    """Check that a prompt has exactly one source: a command, or its own text."""
     is_own, is_named = (f"{path}.{key}" in reader.lines for key in ("prompt", "commandRef"))
     if is_own and is_named:
         line = reader.lines[f"{path}.commandRef"]
@@ -236,8 +235,8 @@ def _check_output(path: str, output: Mapping[str, Any] | None, reader: NodeReade
 
 
 def _later(root: Node) -> tuple[bool, list[YamlFault]]:
-    """Return whether a file is in the later shape. Where it mixes the two it is read as in the
-    first, and what is of the later one is a fault."""
+    """Return whether a file is in the later shape. If it mixes the two, it is read in the first
+    shape, and keys of the later one are faults."""
     first, later = _marks(root, _FIRST_KEYS), _marks(root, _LATER_KEYS)
     words = _words(root)
     later |= {word: line for word, line in words.items() if word in shapes.LATER_CATEGORIES}
@@ -267,8 +266,7 @@ def _marks(root: Node, keys: Mapping[str, Sequence[str]]) -> dict[str, int]:
 
 
 def _words(root: Node) -> dict[str, int]:
-    """Return the categories of tools and the types of comments that a file holds, and their
-    lines."""
+    """Return the categories of tools and the types of comments in a file, and their lines."""
     found: dict[str, int] = {}
     waiting: list[tuple[str, Any]] = [("", root)]
     while waiting:
@@ -328,8 +326,8 @@ def _first_schedule(
 
 
 def job_ids(runs: Mapping[str, Sequence[str]]) -> list[tuple[str, str]]:
-    """Return the id of each job that `schedule.runs` makes, and its command: the run's own name
-    where it has one command."""
+    """Return the id of each job that `schedule.runs` makes, and its command. The id is the run's
+    own name if it has one command."""
     return [
         (run if len(names) == 1 else f"{run}-{name}", name)
         for run, names in runs.items()
@@ -340,7 +338,8 @@ def job_ids(runs: Mapping[str, Sequence[str]]) -> list[tuple[str, str]]:
 def _job(
     job_id: str, command: shapes.CommandSpec, schedule: shapes.LaterScheduleSection
 ) -> shapes.JobSpec:
-    """Return the job of a command. Where no output is said, its tools say what it can make."""
+    """Return the job of a command. If no output is given, its tools say which outputs it can
+    make."""
     output = schedule.output
     if output is None:
         title = command.title or command.id

@@ -1,8 +1,8 @@
-"""Shapes of `.reviewerc` version 1: what a file may hold, key by key.
+"""Shapes of `.reviewerc` version 1: the allowed contents of a file, key by key.
 
-The reader and the JSON Schema are both made of these structs, so a key is written once. `FORMATS`
-names what a text has to be beyond its length; the reader checks it. There are two shapes of the
-same thing: the first (`review.prompts`, `schedule.jobs`) and a later one (`review.run`,
+The reader and the JSON Schema are both made from these structs, so a key is written once. `FORMATS`
+names the format of a text beyond its length; the reader checks it. There are two shapes of the same
+content: the first (`review.prompts`, `schedule.jobs`) and a later one (`review.run`,
 `schedule.runs`); `reader` maps the later one onto the first.
 """
 
@@ -84,11 +84,11 @@ class _Shape(
     omit_defaults=True,
     forbid_unknown_fields=True,
 ):
-    """What all of them have in common."""
+    """The common base of all shapes."""
 
 
 class ToolsCeiling(_Shape, frozen=True, kw_only=True):
-    """The ceiling of all that the file names."""
+    """The ceiling for everything that the file names."""
 
     allowlist: _Categories | None = None
 
@@ -98,8 +98,8 @@ class ToolsAllowed(_Shape, frozen=True, kw_only=True):
 
 
 class PromptLimits(_Shape, frozen=True, kw_only=True):
-    """Over `maxFiles` or `maxDiffLines` a prompt isn't started, and a job comes to nothing;
-    `maxFindings` keeps the gravest."""
+    """Limits of a prompt. Above `maxFiles` or `maxDiffLines` a prompt isn't started, and a job has
+    no result; `maxFindings` keeps the gravest."""
 
     max_files: _Count | None = None
     max_findings: _Count | None = None
@@ -116,22 +116,22 @@ class CommentSpec(_Shape, frozen=True, kw_only=True):
 
 
 class GlobSet(_Shape, frozen=True, kw_only=True):
-    """Without `include` everything but `exclude`."""
+    """Globs. Without `include`, everything except `exclude`."""
 
     include: _SomeGlobs | None = None
     exclude: _SomeGlobs | None = None
 
 
 class NameSet(_Shape, frozen=True, kw_only=True):
-    """One of `include`, where it is there, and none of `exclude`."""
+    """Names. One of `include`, if given, and none of `exclude`."""
 
     include: _Names | None = None
     exclude: _Names | None = None
 
 
 class ChangedPaths(_Shape, frozen=True, kw_only=True):
-    """`true`: some file that the prompt looks at changed, `false`: none; globs: a file that one of
-    them names changed."""
+    """A condition on changed files. `true`: some file that the prompt looks at changed; `false`:
+    none did; globs: a matching file changed."""
 
     changed: bool | _SomeGlobs | None = None
 
@@ -149,7 +149,7 @@ class JobConditions(_Shape, frozen=True, kw_only=True):
 
 
 class CommandSpec(_Shape, frozen=True, kw_only=True):
-    """A prompt that mentions call, and that prompts and jobs refer to."""
+    """A prompt that mentions call, and to which prompts and jobs refer."""
 
     id: _Id
     prompt: _Prompt
@@ -162,7 +162,7 @@ class CommandSpec(_Shape, frozen=True, kw_only=True):
 
 
 class PromptSpec(_Shape, frozen=True, kw_only=True):
-    """A prompt that runs with a review: of a command, or its own."""
+    """A prompt that runs with a review: a command's, or its own."""
 
     id: _Id
     command_ref: _Id | None = None
@@ -193,7 +193,7 @@ class IssueOutput(_Shape, frozen=True, kw_only=True):
 
 
 class JobOutput(_Shape, frozen=True, kw_only=True):
-    """`pr` where the mode is `pr_create`, `issue` where it is `issue`."""
+    """The output of a job: `pr` if the mode is `pr_create`, `issue` if it is `issue`."""
 
     mode: JobMode
     pr: PullOutput | None = None
@@ -201,7 +201,7 @@ class JobOutput(_Shape, frozen=True, kw_only=True):
 
 
 class JobSpec(_Shape, frozen=True, kw_only=True):
-    """What a schedule starts: of a command, or its own."""
+    """A scheduled job: a command's, or its own."""
 
     id: _Id
     output: JobOutput
@@ -262,7 +262,7 @@ class LaterReviewSection(_Shape, frozen=True, kw_only=True):
 
 
 class LaterScheduleSection(_Shape, frozen=True, kw_only=True):
-    """`runs`: a name, and the commands of its job."""
+    """A schedule. `runs`: names, and the commands of each job."""
 
     enabled: bool = True
     cron: _Cron | None = None
@@ -320,7 +320,7 @@ def json_schema() -> dict[str, Any]:
 
 
 def _without_nothing(schema: Any) -> Any:
-    """Return a schema in which a key that may be left out isn't one that may be nothing."""
+    """Return a schema in which optional keys may be left out, but may not be null."""
     if isinstance(schema, list):
         return [_without_nothing(one) for one in schema if one != {"type": "null"}]
     if not isinstance(schema, dict):
