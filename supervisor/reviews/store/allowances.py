@@ -1,7 +1,7 @@
-"""Queries of what reviews may cost: reservations, the sessions that spend them, notices.
+"""Queries about the money of reviews: reservations, the sessions that spend them, notices.
 
-Each takes a connection, so that the caller says what is one transaction. Money is pico-dollars.
-An attempt of a run has one row in each of its layers; they are made and settled together.
+Each takes a connection, so that the caller controls the transaction. Money is pico-dollars. An
+attempt of a run has one row in each of its layers; they are made and settled together.
 """
 
 from collections.abc import Sequence
@@ -27,7 +27,7 @@ _RESERVED = case((allowances.c.settled_at.is_(None), allowances.c.reserved), els
 
 
 class Attempt(NamedTuple):
-    """An unsettled attempt of a run, and what it reserved."""
+    """An unsettled attempt of a run, and its reservation."""
 
     run_id: str
     attempt: int
@@ -35,7 +35,7 @@ class Attempt(NamedTuple):
 
 
 class PaidSession(NamedTuple):
-    """A session of an attempt. `session_id` is "" until it has started; `lost`: nobody knows
+    """A session of an attempt. `session_id` is "" until it has started; `lost`: it isn't known
     whether it did."""
 
     id: int
@@ -53,7 +53,7 @@ class HeldSlot(NamedTuple):
 
 
 class AttemptCost(NamedTuple):
-    """The cost of an attempt that reserved money at `at`; what it reserved, where it isn't over."""
+    """The cost of an attempt that reserved money at `at`; its reservation if it isn't over."""
 
     at: float
     repository: str
@@ -63,13 +63,13 @@ class AttemptCost(NamedTuple):
 
 
 def lock(connection: Connection) -> None:
-    """Begin a transaction as the only writer, so that what is read stays true until its end. It has
-    to be a connection's first statement."""
+    """Begin a transaction as the only writer, so that the data read stays valid until its end. It
+    must be a connection's first statement."""
     connection.exec_driver_sql("BEGIN IMMEDIATE")
 
 
 def uses(connection: Connection, layers: Sequence[Layer]) -> list[LayerUse]:
-    """Return what of each layer is used and reserved."""
+    """Return the used and reserved amounts of each layer."""
     return [LayerUse(layer, *_sums(connection, layer)) for layer in layers]
 
 
@@ -111,7 +111,7 @@ def reserve(
 
 
 def settle(connection: Connection, one: Attempt, used: int, now: float) -> None:
-    """Give back what an attempt reserved and didn't use, in every layer."""
+    """Return the unused part of an attempt's reservation, in every layer."""
     connection.execute(
         update(allowances)
         .where(*_is_attempt(one), allowances.c.settled_at.is_(None))
@@ -132,12 +132,12 @@ def _is_attempt(one: Attempt) -> tuple[ColumnElement[bool], ...]:
 
 
 def open_attempt(connection: Connection, run_id: str) -> Attempt | None:
-    """Return the attempt of a run that isn't settled."""
+    """Return the unsettled attempt of a run."""
     return next((one for one in _unsettled(connection) if one.run_id == run_id), None)
 
 
 def attempts_over(connection: Connection) -> list[Attempt]:
-    """Return the attempts that aren't settled and that no slot has running."""
+    """Return the unsettled attempts that no slot has running."""
     is_running = exists().where(
         slots.c.run_id == allowances.c.run_id,
         slots.c.attempt == allowances.c.attempt,
@@ -207,7 +207,7 @@ def held_slots(connection: Connection) -> list[HeldSlot]:
 
 
 def said(connection: Connection, layer: Layer) -> list[int]:
-    """Return the notices that a layer had already, in percent."""
+    """Return the notices that a layer has already given, in percent."""
     return list(
         connection.execute(
             select(budget_notices.c.percent).where(
@@ -230,7 +230,7 @@ def say(
 
 
 def notices(connection: Connection, since: float) -> list[tuple[str, str, str, int]]:
-    """Return what was said since then, newest first: scope, key, period, percent."""
+    """Return the notices given since then, newest first: scope, key, period, percent."""
     query = select(
         budget_notices.c.scope,
         budget_notices.c.key,
@@ -242,7 +242,8 @@ def notices(connection: Connection, since: float) -> list[tuple[str, str, str, i
 
 
 def in_use(connection: Connection, scope: CapScope, period: str, cap: int | None) -> list[LayerUse]:
-    """Return what is used and reserved of each layer of a scope and period, the most used first."""
+    """Return the used and reserved amounts of each layer of a scope and period, the most used
+    first."""
     total = func.sum(_USED) + func.sum(_RESERVED)
     query = (
         select(allowances.c.key, func.sum(_USED), func.sum(_RESERVED))

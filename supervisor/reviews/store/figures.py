@@ -10,7 +10,7 @@ OLDEST_S = 300.0
 
 
 class Backlog(msgspec.Struct, frozen=True, kw_only=True):
-    """What waits: unhandled webhooks, when the oldest came (seconds since the epoch), and reviews
+    """The backlog: unhandled webhooks, when the oldest came (seconds since the epoch), and reviews
     that are wanted and not begun."""
 
     unhandled: int
@@ -19,8 +19,8 @@ class Backlog(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Figures(msgspec.Struct, frozen=True, kw_only=True):
-    """All that was counted. `runs` and `deliveries` by outcome, `holds` by scope; `not_posted`:
-    reviews that the forge didn't take."""
+    """All counts. `runs` and `deliveries` by outcome, `holds` by scope; `not_posted`: reviews that
+    the forge didn't accept."""
 
     backlog: Backlog
     under_way: int
@@ -31,7 +31,7 @@ class Figures(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def backlog(connection: Connection) -> Backlog:
-    """Return what waits."""
+    """Return the backlog."""
     query = select(func.count(), func.min(deliveries.c.received_at))
     count, oldest = connection.execute(query.where(deliveries.c.handled_at.is_(None))).one()
     debouncing = select(func.count()).select_from(slots).where(slots.c.due_at.is_not(None))
@@ -45,7 +45,7 @@ def backlog(connection: Connection) -> Backlog:
 
 
 def figures(connection: Connection) -> Figures:
-    """Return all that is counted."""
+    """Return all counts."""
     under_way = select(func.count()).where(
         runs.c.ended_at.is_(None), runs.c.claimed_attempt == runs.c.attempt
     )

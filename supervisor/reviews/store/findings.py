@@ -19,7 +19,7 @@ def of_pull(connection: Connection, pull_id: int) -> list[TrackedFinding]:
 
 
 def remembered(connection: Connection, repository_id: int, now: float) -> list[TrackedFinding]:
-    """Return the findings that a person spoke on for the whole repository, where that still
+    """Return the findings that a person decided for the whole repository, if the decision still
     holds."""
     query = (
         select(findings)
@@ -66,7 +66,7 @@ def posted(connection: Connection, pull_id: int, ids: Collection[str], now: floa
 
 
 def said(connection: Connection, pull_id: int, one: TrackedFinding, *, by: str, why: str) -> None:
-    """Store a person's word on a finding."""
+    """Store a person's decision on a finding."""
     facts = {
         "state": one.state,
         "said": one.said,

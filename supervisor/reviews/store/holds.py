@@ -1,4 +1,4 @@
-"""Queries of holds: while one stands, no run of what it covers starts and no act is done."""
+"""Queries of holds: while one is in force, no run in its scope starts and no act is done."""
 
 from typing import Any
 
@@ -9,8 +9,8 @@ from supervisor.reviews.store.tables import holds, pulls, repositories, slots
 
 
 class Hold(msgspec.Struct, frozen=True, kw_only=True):
-    """`scope` is `all`, `forge`, `repository` or `pull`; `key` says which: `github`, `OWNER/REPO`,
-    `OWNER/REPO#N`."""
+    """A hold. `scope` is `all`, `forge`, `repository` or `pull`; `key` names the thing: `github`,
+    `OWNER/REPO`, `OWNER/REPO#N`."""
 
     id: int
     scope: str
@@ -22,7 +22,7 @@ class Hold(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def standing(connection: Connection) -> list[Hold]:
-    """Return the holds that nobody released, oldest first."""
+    """Return the unreleased holds, oldest first."""
     query = select(holds).where(holds.c.released_at.is_(None)).order_by(holds.c.at, holds.c.id)
     return [Hold(**row._mapping) for row in connection.execute(query)]
 
@@ -33,7 +33,7 @@ def add_hold(connection: Connection, **facts: object) -> Hold:
 
 
 def release(connection: Connection, scope: str, key: str, now: float) -> int:
-    """Release what stands with this scope and key; return how many did."""
+    """Release the holds with this scope and key; return their number."""
     query = update(holds).where(
         holds.c.scope == scope, holds.c.key == key, holds.c.released_at.is_(None)
     )
@@ -41,7 +41,7 @@ def release(connection: Connection, scope: str, key: str, now: float) -> int:
 
 
 def hold_on(connection: Connection, forge: str, full_name: str, number: int) -> Hold | None:
-    """Return the oldest hold that covers a pull request; number 0 is the repository itself."""
+    """Return the oldest hold that covers a pull request; number 0 means the repository itself."""
     covers = _covers(literal(forge), literal(full_name), literal(f"{full_name}#{number}"))
     row = connection.execute(
         select(holds).where(covers).order_by(holds.c.at).limit(1)
@@ -51,7 +51,7 @@ def hold_on(connection: Connection, forge: str, full_name: str, number: int) -> 
 
 def held_slots(connection: Connection) -> dict[int, tuple[Hold, str]]:
     """Return the pull requests whose review is wanted or runs while a hold covers them: the oldest
-    hold, and the head that is wanted."""
+    hold, and the wanted head."""
     named = repositories.c.full_name + "#" + cast(pulls.c.number, String)
     joined = (
         slots.join(pulls, slots.c.pull_id == pulls.c.id)

@@ -1,5 +1,4 @@
-"""Queries of the review service. Each takes a connection, so that the caller says what is one
-transaction."""
+"""Queries of the review service. Each takes a connection: the caller controls the transaction."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
@@ -21,7 +20,7 @@ from supervisor.reviews.store.tables import (
 
 
 class Repository(msgspec.Struct, frozen=True, kw_only=True):
-    """`full_name` is `OWNER/REPO`; `session_id` its standing session."""
+    """A repository. `full_name` is `OWNER/REPO`; `session_id` is its standing session."""
 
     id: int
     forge: str
@@ -59,7 +58,7 @@ class PullRequest(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Delivery(msgspec.Struct, frozen=True, kw_only=True):
-    """A webhook as it was received; `payload` is zstd of its bytes."""
+    """A webhook as received; `payload` is its bytes, compressed with zstd."""
 
     forge: str
     delivery_id: str
@@ -110,7 +109,7 @@ class ReviewRun(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Receipt(msgspec.Struct, frozen=True, kw_only=True):
-    """What became of one head: `body` is the signed text."""
+    """The outcome of one head: `body` is the signed text."""
 
     id: int
     pull_id: int
@@ -134,7 +133,7 @@ class WaitingMention(NamedTuple):
 
     @property
     def name(self) -> str:
-        """Its id among comments of both kinds."""
+        """Return its id among comments of both kinds."""
         return f"review-{self.comment_id}" if self.is_inline else str(self.comment_id)
 
 
@@ -168,8 +167,8 @@ def change_repository(connection: Connection, repository_id: int, **facts: objec
 
 
 def add_delivery(connection: Connection, **facts: object) -> bool:
-    """Store a delivery. Return whether to handle it: it is new, or an earlier try with the same id
-    failed."""
+    """Store a delivery. Return whether to handle it: it is new, or an earlier attempt with the same
+    id failed."""
     done = connection.execute(insert_or(deliveries).values(facts).on_conflict_do_nothing())
     if done.rowcount:
         return True
@@ -184,7 +183,7 @@ def delivery(connection: Connection, forge: str, delivery_id: str) -> Delivery |
 
 
 def unhandled(connection: Connection, most_attempts: int, limit: int = 100) -> list[Delivery]:
-    """Return the oldest deliveries that are not handled yet."""
+    """Return the oldest unhandled deliveries."""
     query = select(deliveries).where(
         deliveries.c.handled_at.is_(None), deliveries.c.attempts < most_attempts
     )
@@ -205,8 +204,8 @@ def change_delivery(connection: Connection, one: Delivery, **facts: object) -> N
 
 
 def tidy_deliveries(connection: Connection, *, bodies_before: float, lines_before: float) -> None:
-    """Remove the bodies of deliveries that were handled before one time, and all of those that
-    were before another, in seconds since the epoch."""
+    """Remove the bodies of deliveries that were handled before one time, and of all deliveries
+    before another, in seconds since the epoch."""
     handled = deliveries.c.handled_at
     connection.execute(delete(deliveries).where(handled < lines_before))
     old = (handled < bodies_before, deliveries.c.payload != b"")
@@ -255,7 +254,7 @@ def open_pulls(connection: Connection, repository_id: int) -> list[PullRequest]:
 
 
 def slot(connection: Connection, pull_id: int) -> Slot:
-    """Return a slot's facts; those of an idle one where there is none yet."""
+    """Return a slot's facts; those of an idle slot if there is none yet."""
     row = connection.execute(select(slots).where(slots.c.pull_id == pull_id)).one_or_none()
     if row is None:
         return Slot()
@@ -292,7 +291,7 @@ def slots_to_look_at(connection: Connection, now: float) -> list[int]:
 
 
 def end_leases(connection: Connection, now: float) -> None:
-    """End every lease: whoever held one is gone."""
+    """End every lease: its holder is gone."""
     connection.execute(
         update(slots).where(slots.c.lease_until.is_not(None)).values(lease_until=now)
     )
@@ -306,7 +305,7 @@ def put_run(connection: Connection, run_id: str, **facts: object) -> None:
 
 
 def claim(connection: Connection, run_id: str, now: float) -> ReviewRun | None:
-    """Take a run, once for each attempt; None where it is taken or over."""
+    """Take a run, once for each attempt; return None if it is taken or over."""
     query = (
         update(runs)
         .where(
@@ -359,7 +358,7 @@ def is_for_other_base(of_pull: Sequence[ReviewRun], head: str, base_ref: str) ->
 
 
 def runs_since(connection: Connection, repository_id: int, since: float) -> int:
-    """Return how many runs of a repository were wanted since then."""
+    """Return how many runs of a repository were requested since then."""
     query = (
         select(func.count())
         .select_from(runs.join(pulls, runs.c.pull_id == pulls.c.id))
@@ -384,7 +383,7 @@ def change_pull(connection: Connection, pull_id: int, **facts: object) -> None:
 
 
 class MentionKey(NamedTuple):
-    """A comment: those beside the code have ids of their own."""
+    """The key of a comment: comments beside the code have separate ids."""
 
     forge: str
     comment_id: int
@@ -430,7 +429,7 @@ def pulls_called(connection: Connection) -> list[int]:
 
 
 def was_called(connection: Connection, pull_id: int, command: str) -> bool:
-    """Return whether somebody who may write called for this on a pull request."""
+    """Return whether somebody who may write requested this on a pull request."""
     query = select(mentions.c.comment_id).where(
         mentions.c.pull_id == pull_id, mentions.c.command == command, mentions.c.outcome == "done"
     )

@@ -1,6 +1,6 @@
 """Definitions of the review service's tables.
 
-Times are seconds since the epoch. A migration in `migrations/versions` makes each of them.
+Times are seconds since the epoch. A migration in `migrations/versions` makes each table.
 """
 
 from sqlalchemy import (

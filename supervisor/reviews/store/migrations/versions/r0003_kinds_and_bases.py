@@ -1,4 +1,4 @@
-"""Of a mention the kind of its comment is part of its key; a run knows the branch it was for."""
+"""Add the kind of a mention's comment to its key, and a run's base branch."""
 
 import sqlalchemy as sa
 from alembic import op
