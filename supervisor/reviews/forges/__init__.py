@@ -1,5 +1,5 @@
-"""Clients of forges, behind one port: the only place that speaks to one.
+"""Clients of forges, behind one port: no other code talks to a forge.
 
-Start with `base`. A client decides nothing and retries nothing: who calls it holds a grant,
-and knows when to try again.
+Start with `base`. A client decides nothing and retries nothing: its caller holds a grant, and knows
+when to try again.
 """

@@ -1,6 +1,6 @@
-"""The port of a forge: what the review service asks of one, and what it is told.
+"""The port of a forge: the calls of the review service, and the facts they return.
 
-Every call raises `ForgeError`, which says whether it may go better later.
+Every call raises `ForgeError`, which says whether a retry may help.
 """
 
 from typing import Literal, Protocol
@@ -13,8 +13,8 @@ from supervisor.errors import GatehouseError
 
 
 class ForgeError(GatehouseError):
-    """A failed call. `status` is HTTP's, 0 without an answer. `retry_at`: seconds since the epoch,
-    where the forge said when."""
+    """A failed call. `status` is HTTP's, 0 without a response. `retry_at`: seconds since the epoch,
+    if the forge gave a time."""
 
     def __init__(
         self,
@@ -33,7 +33,7 @@ class ForgeError(GatehouseError):
 
 
 class RepositoryFacts(msgspec.Struct, frozen=True, kw_only=True):
-    """A repository as its forge says it. `installation_id` is that of the App there;
+    """A repository as its forge describes it. `installation_id` is that of the App there;
     `may_resolve`: its permissions there suffice to resolve threads."""
 
     full_name: str
@@ -45,8 +45,8 @@ class RepositoryFacts(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Installed(msgspec.Struct, frozen=True, kw_only=True):
-    """Where the App is installed. Of the installations `unread` the forge gave no repositories
-    this time; they may be there still."""
+    """The repositories where the App is installed. The forge didn't list repositories for the
+    installations `unread` this time; they may still exist."""
 
     repositories: tuple[RepositoryFacts, ...]
     unread: frozenset[int] = frozenset()
@@ -54,7 +54,7 @@ class Installed(msgspec.Struct, frozen=True, kw_only=True):
 
 class PullFacts(msgspec.Struct, frozen=True, kw_only=True):
     """A pull request as its forge describes it. `base_ref` and `head_ref` are branch names,
-    `author` is a login; `is_fork`: its head lies in another repository than its base."""
+    `author` is a login; `is_fork`: its head is in another repository than its base."""
 
     number: int
     title: str
@@ -71,16 +71,16 @@ class PullFacts(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Posted(msgspec.Struct, frozen=True, kw_only=True):
-    """What an act left on the forge: its id there, and where a person sees it."""
+    """The result of an act on the forge: its id there, and its address for people."""
 
     id: int
     url: str = ""
 
 
 class CommentFacts(msgspec.Struct, frozen=True, kw_only=True):
-    """A comment beside the code, made at `commit`. `line` is None where the comment is outdated;
+    """A comment beside the code, made at `commit`. `line` is None if the comment is outdated;
     `original_line` is its line when it was made. `in_reply_to` is the first comment of its thread,
-    None for that one itself."""
+    None for that comment itself."""
 
     id: int
     author: str
@@ -95,7 +95,7 @@ class CommentFacts(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ThreadFacts(msgspec.Struct, frozen=True, kw_only=True):
-    """A conversation beside the code; `comments` are the ids of what was said, first to last."""
+    """A conversation beside the code; `comments` are the ids of its comments, first to last."""
 
     id: str
     is_resolved: bool
@@ -107,7 +107,7 @@ ReviewState = Literal["pending", "commented", "approved", "changes_requested", "
 
 
 class ReviewFacts(msgspec.Struct, frozen=True, kw_only=True):
-    """A review that stands on a pull request; `commit` is the head that it was made at."""
+    """A review on a pull request; `commit` is the head at which it was made."""
 
     id: int
     body: str
@@ -117,8 +117,8 @@ class ReviewFacts(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class PostedComment(msgspec.Struct, frozen=True, kw_only=True):
-    """A comment that a webhook told of. `number` is its pull request, None where it stands on an
-    issue; `in_reply_to` as in `CommentFacts`."""
+    """A comment that a webhook reported. `number` is its pull request, None if it is on an issue;
+    `in_reply_to` as in `CommentFacts`."""
 
     id: int
     author: str
@@ -129,7 +129,7 @@ class PostedComment(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class FailedDelivery(msgspec.Struct, frozen=True, kw_only=True):
-    """A webhook that the forge couldn't deliver, or that nobody took."""
+    """A webhook that the forge couldn't deliver, or that was refused."""
 
     id: int
     guid: str
@@ -140,22 +140,22 @@ class Forge(Protocol):
     """One forge, with the App's credentials."""
 
     async def own_login(self) -> str:
-        """Return who the App is on the forge."""
+        """Return the App's login on the forge."""
 
     async def installed(self) -> Installed:
         """Return every repository where the App is installed."""
 
     async def pull(self, repository: RepositoryFacts, number: int) -> PullFacts:
-        """Return a pull request as it is now."""
+        """Return the current state of a pull request."""
 
     async def open_pulls(self, repository: RepositoryFacts) -> list[PullFacts]:
-        """Return the open ones."""
+        """Return the open pull requests."""
 
     async def permission(self, repository: RepositoryFacts, login: str) -> str:
-        """Return what a user may do: `admin`, `write`, `read` or `none`."""
+        """Return a user's permission: `admin`, `write`, `read` or `none`."""
 
     async def labelled_by(self, repository: RepositoryFacts, number: int, label: str) -> str:
-        """Return who last set a label that a pull request has; "" where the forge names nobody."""
+        """Return who last set a label that a pull request has; "" if the forge names nobody."""
 
     async def clone_token(self, repository: RepositoryFacts) -> str:
         """Return a token that reads this one repository, for an hour at most."""
@@ -189,29 +189,29 @@ class Forge(Protocol):
         """Return a comment beside the code by its id."""
 
     async def post_comment(self, repository: RepositoryFacts, act: Act, mark: str) -> Posted:
-        """Comment on a pull request, or return the comment of ours that has this mark."""
+        """Comment on a pull request, or return our comment that already has this mark."""
 
     async def reply(self, repository: RepositoryFacts, act: Act, mark: str) -> Posted:
-        """Answer in the thread of the comment `act.targets[0]`, or return the answer of ours that
+        """Answer in the thread of the comment `act.targets[0]`, or return our answer that already
         has this mark."""
 
     async def resolve(self, repository: RepositoryFacts, thread_id: str) -> None:
-        """Mark a thread as resolved; one that is resolved stays so."""
+        """Mark a thread as resolved; a resolved thread stays so."""
 
     async def react(self, repository: RepositoryFacts, act: Act) -> Posted:
         """React with `act.body` to the comment `act.targets[0]`; a repeated call adds no second
         reaction."""
 
     async def delete_comment(self, repository: RepositoryFacts, comment_id: int) -> None:
-        """Remove a comment beside the code; one that is gone is no error."""
+        """Remove a comment beside the code; a comment that is already gone is no error."""
 
     async def set_check(
         self, repository: RepositoryFacts, head: str, act: Act, external_id: str
     ) -> Posted:
-        """Set a head's check run; one with the same `external_id` is replaced."""
+        """Set a head's check run, replacing one with the same `external_id`."""
 
     async def open_pull(self, repository: RepositoryFacts, act: Act) -> Posted:
-        """Open a pull request, or return the one that is open for this branch."""
+        """Open a pull request, or return the open one for this branch."""
 
     async def failed_deliveries(self) -> list[FailedDelivery]:
         """Return the webhooks that recently failed to be delivered."""
@@ -220,4 +220,4 @@ class Forge(Protocol):
         """Have a webhook sent again, with the same id."""
 
     async def close(self) -> None:
-        """Give back its connections."""
+        """Close its connections."""

@@ -1,7 +1,8 @@
-"""GitHub, and GitHub Enterprise Server, as an App: what the port's calls are there.
+"""GitHub, and GitHub Enterprise Server, as an App: implements the port's calls.
 
 Sources: docs.github.com/rest (apps, pulls, issues, checks, reactions, collaborators), version
-2022-11-28, and docs.github.com/graphql for threads. What each needs is in docs/reviews.md.
+2022-11-28, and docs.github.com/graphql for threads. The permissions for each call are in
+docs/reviews.md.
 """
 
 from collections.abc import Callable
@@ -297,7 +298,7 @@ class GitHub:
         return read(posted, await self._calls.call("POST", path, data, token=token))
 
     async def _own(self, repository: RepositoryFacts, path: str) -> list[dict[str, Any]]:
-        """What of a list is ours: a mark of ours in another's text is no mark."""
+        """Return our own items of a list: one of our marks in another's text doesn't count."""
         login = await self.own_login()
         token = await self._calls.token_for(repository, _READ)
         return [one for one in await self._calls.all(path, token=token) if author(one)[0] == login]

@@ -1,7 +1,7 @@
-"""Calls to GitHub's API: tokens for one act each, pages, GraphQL, limits, and what went wrong.
+"""Calls to GitHub's API: tokens for one act each, pages, GraphQL, limits and errors.
 
-`github` knows the calls themselves. A token is minted for each act, for one
-repository and what the act needs, and is kept nowhere. Calls wait for GitHub's limits, and none is
+`github` knows the calls themselves. A token is minted for each act, for one repository and the
+permissions that the act needs, and is stored nowhere. Calls wait for GitHub's limits, and none is
 dropped: docs.github.com/rest, "Rate limits", secondary limits on requests that create content.
 """
 
@@ -38,7 +38,7 @@ POSTS = ((80, 60.0), (500, 3600.0))
 
 
 class Throttle:
-    """One per forge. `now` is monotonic."""
+    """Rate limiter, one per forge. `now` is monotonic."""
 
     def __init__(
         self,
@@ -53,7 +53,7 @@ class Throttle:
 
     @contextlib.asynccontextmanager
     async def turn(self, *, posts: bool) -> AsyncIterator[None]:
-        """Wait until another call may be made; it counts as under way until the block ends."""
+        """Wait until another call may be made; it counts as running until the block ends."""
         if posts:
             # In the order in which they come.
             async with self._one:
@@ -92,7 +92,7 @@ class _Api(GitHubAPI):
 
 
 class NewApp(msgspec.Struct, frozen=True, kw_only=True):
-    """An App as GitHub made it. `url` is its page."""
+    """A new App as GitHub made it. `url` is its page."""
 
     id: str
     slug: str
@@ -102,7 +102,7 @@ class NewApp(msgspec.Struct, frozen=True, kw_only=True):
 
 
 async def convert_manifest(api: str, code: str) -> NewApp:
-    """Return the App that a code of the manifest flow stands for; it is good once."""
+    """Return the App for a code of the manifest flow; the code is valid once."""
     async with httpx2.AsyncClient(timeout=ANSWER_S, follow_redirects=False) as client:
         path = f"/app-manifests/{quote(code, safe='')}/conversions"
         try:
@@ -137,11 +137,11 @@ class GitHubCalls:
         self._throttle = Throttle(now)
 
     async def close(self) -> None:
-        """Give back its connections."""
+        """Close its connections."""
         await self._client.aclose()
 
     def jwt(self) -> str:
-        """Return what proves that we are the App, for the calls that want no token."""
+        """Return the JWT that proves that we are the App, for calls without a token."""
         # PyJWT, which signs, takes the key as PEM or as it was read; gidgethub's types say PEM.
         key = cast("bytes", self._private_key)
         return apps.get_jwt(app_id=self._app_id, private_key=key, expiration=_JWT_S)
@@ -166,7 +166,7 @@ class GitHubCalls:
     async def all(
         self, path: str, *, key: str = "", token: str | None = None, jwt: str | None = None
     ) -> list[dict[str, Any]]:
-        """Return every page of a list; `key` is the field that it stands in."""
+        """Return the items of all pages of a list; `key` is the field that holds them."""
         found: list[dict[str, Any]] = []
         joint = "&" if "?" in path else "?"
         for page in range(1, MOST_PAGES + 1):
@@ -184,7 +184,7 @@ class GitHubCalls:
     async def graphql(
         self, query: str, variables: dict[str, Any], *, token: str, posts: bool = False
     ) -> dict[str, Any]:
-        """Return what a query gives. GitHub says most of what went wrong with status 200."""
+        """Return the result of a query. GitHub reports most errors with status 200."""
         data = {"query": query, "variables": variables}
         answer = await self.call("POST", self._graphql_url, data, token=token, posts=posts)
         if not isinstance(answer, dict):
@@ -208,8 +208,8 @@ class GitHubCalls:
         jwt: str | None = None,
         posts: bool | None = None,
     ) -> Any:
-        """Return the JSON of one call. `posts`: it makes something that people see, as all do that
-        aren't GET; a token that is minted is none of it."""
+        """Return the JSON of one call. `posts`: it creates something that people see, as all calls
+        other than GET do, except minting a token."""
         if posts is None:
             posts = method != "GET" and jwt is None
         async with self._throttle.turn(posts=posts):
@@ -237,13 +237,13 @@ class GitHubCalls:
 
 
 def shapeless(path: str) -> ForgeError:
-    """Return the error of an answer that isn't what GitHub documents."""
+    """Return the error for a response that doesn't match GitHub's documentation."""
     where = path.partition("?")[0]
     return ForgeError(f"{where}: the answer isn't what GitHub documents", may_retry=True)
 
 
 def read[T](shape: Callable[[Any], T], answer: Any) -> T:
-    """Return an answer in another shape; `ForgeError` where it lacks something."""
+    """Convert a response to another shape. Raise `ForgeError` if it lacks something."""
     try:
         return shape(answer)
     except (KeyError, TypeError, ValueError, AttributeError) as error:
@@ -269,7 +269,7 @@ def _failed(method: str, path: str, error: gidgethub.HTTPException, now: float) 
 
 
 def _seconds(text: str | None) -> float | None:
-    """Return a header's number; None where it has none."""
+    """Return a header's number; None if it has none."""
     return whole_number(text or "")
 
 

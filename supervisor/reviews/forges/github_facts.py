@@ -1,4 +1,4 @@
-"""GitHub's JSON as facts of the port. What lacks a field raises `KeyError` or `TypeError`.
+"""GitHub's JSON as facts of the port. A missing field raises `KeyError` or `TypeError`.
 
 Source: docs.github.com/rest (pulls, issues), docs.github.com/graphql.
 """
@@ -21,8 +21,8 @@ _NUMBER = re.compile(r"/pulls?/([0-9]+)(?:#|\Z)")
 
 
 def repository_facts(installation: dict[str, Any], one: dict[str, Any]) -> RepositoryFacts:
-    """Return a repository of an installation. To resolve threads an App needs to write contents,
-    too (github.com/orgs/community/discussions/204269)."""
+    """Return a repository of an installation. To resolve threads an App also needs write access to
+    contents (github.com/orgs/community/discussions/204269)."""
     held = installation.get("permissions") or {}
     return RepositoryFacts(
         full_name=str(one["full_name"]),
@@ -35,7 +35,7 @@ def repository_facts(installation: dict[str, Any], one: dict[str, Any]) -> Repos
 
 
 def pull_facts(one: dict[str, Any]) -> PullFacts:
-    """Return a pull request out of GitHub's own form of it."""
+    """Return a pull request from GitHub's JSON."""
     head_repository = one["head"].get("repo")
     is_fork = head_repository is None or (
         head_repository["full_name"] != one["base"]["repo"]["full_name"]
@@ -57,12 +57,12 @@ def pull_facts(one: dict[str, Any]) -> PullFacts:
 
 
 def posted(one: dict[str, Any]) -> Posted:
-    """Return where something of ours stands."""
+    """Return the place of one of our posts."""
     return Posted(id=int(one["id"]), url=str(one.get("html_url") or ""))
 
 
 def opened(one: dict[str, Any]) -> Posted:
-    """Return a pull request of ours, known by its number."""
+    """Return one of our pull requests, identified by its number."""
     return Posted(id=int(one["number"]), url=str(one.get("html_url") or ""))
 
 
@@ -78,7 +78,7 @@ def review_facts(one: dict[str, Any]) -> ReviewFacts:
 
 
 def comment_facts(one: dict[str, Any]) -> CommentFacts:
-    """Return a comment beside the code; that of somebody who is gone is nobody's."""
+    """Return a comment beside the code; if its author's account is gone, it has no author."""
     login, is_bot = author(one)
     return CommentFacts(
         id=int(one["id"]),
@@ -95,7 +95,7 @@ def comment_facts(one: dict[str, Any]) -> CommentFacts:
 
 
 def posted_comment(one: dict[str, Any]) -> PostedComment:
-    """Return a comment by itself. Its address says whether it stands on a pull request."""
+    """Return a comment. Its address says whether it is on a pull request."""
     login, is_bot = author(one)
     found = _NUMBER.search(str(one.get("pull_request_url") or one["html_url"]))
     return PostedComment(
@@ -109,7 +109,7 @@ def posted_comment(one: dict[str, Any]) -> PostedComment:
 
 
 def thread_page(answer: dict[str, Any]) -> tuple[list[ThreadFacts], str]:
-    """Return the threads of one page of GraphQL's, and where the next one begins; "" at the end."""
+    """Return the threads of one GraphQL page, and the cursor of the next page; "" at the end."""
     page = answer["repository"]["pullRequest"]["reviewThreads"]
     found = [
         ThreadFacts(
@@ -124,7 +124,7 @@ def thread_page(answer: dict[str, Any]) -> tuple[list[ThreadFacts], str]:
 
 
 def failed_deliveries(found: list[dict[str, Any]]) -> list[FailedDelivery]:
-    """Return those of a list of deliveries, newest first, that nobody took in the end."""
+    """Return those of a list of deliveries, newest first, that were never accepted."""
     newest: dict[str, dict[str, Any]] = {}
     for one in found:  # a redelivery is a line of its own
         newest.setdefault(one["guid"], one)
@@ -136,8 +136,8 @@ def failed_deliveries(found: list[dict[str, Any]]) -> list[FailedDelivery]:
 
 
 def last_labelled(label: str, events: list[dict[str, Any]]) -> str:
-    """Return who set a label at last, by the events of an issue, oldest first; "" for nobody that
-    is there still."""
+    """Return who set a label last, by the events of an issue, oldest first; "" if that account is
+    gone."""
     actors = [
         one.get("actor") or {}
         for one in events
@@ -147,7 +147,7 @@ def last_labelled(label: str, events: list[dict[str, Any]]) -> str:
 
 
 def author(one: dict[str, Any]) -> tuple[str, bool]:
-    """Return who wrote something, and whether that is a program."""
+    """Return an author, and whether it is a program."""
     user = one.get("user") or {}
     return str(user.get("login") or "ghost"), user.get("type") == "Bot"
 
