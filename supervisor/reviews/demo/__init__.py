@@ -1,5 +1,5 @@
-"""What `gatehouse demo` and the tests run on: a forge on loopback, with the refusals of a real one.
+"""A forge on loopback for `gatehouse demo` and the tests, which refuses what a real one refuses.
 
-Nothing of it is part of a supervisor that serves real repositories. Start with `forge`: its state
-and what a person does there. `rest` is what an App sees, `stage` the demo's repository.
+Supervisors that serve real repositories use none of it. Start with `forge`: its state and what a
+person does there. `rest` is the API that an App sees, `stage` the demo's repository.
 """

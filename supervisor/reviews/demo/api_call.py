@@ -13,7 +13,7 @@ from supervisor.reviews.demo.state import DemoPull, DemoRepository, Json
 
 
 class Refusal(Exception):  # noqa: N818
-    """An answer that isn't a success."""
+    """A response that isn't a success."""
 
     def __init__(self, status: int, message: str, errors: list[Any] | None = None) -> None:
         self.status = status
@@ -41,7 +41,7 @@ class Call:
 
     @property
     def json(self) -> Json:
-        """The body."""
+        """Return the body as JSON."""
         try:
             found = json.loads(self._body or b"{}")
         except ValueError:
@@ -49,7 +49,7 @@ class Call:
         return found if isinstance(found, dict) else {}
 
     def as_app(self) -> None:
-        """Refuse who isn't the App."""
+        """Refuse a caller other than the App."""
         scheme, _, token = self.authorization.partition(" ")
         try:
             if scheme.lower() != "bearer":
@@ -59,7 +59,7 @@ class Call:
             refuse(401, "A JSON web token could not be decoded")
 
     def repository(self, full_name: str, *permissions: str, level: str = "read") -> DemoRepository:
-        """Return the repository, where the token may do that there by one of these permissions."""
+        """Return the repository, if one of these permissions lets the token do that there."""
         token = self.forge.tokens.get(self.authorization.partition(" ")[2])
         if token is None or token.expires_at <= time.time():
             refuse(401, "Bad credentials")

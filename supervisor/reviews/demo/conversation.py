@@ -1,9 +1,9 @@
-"""What is said on the forge: comments, answers and reviews, what people see of them, and where a
-comment stands after a push.
+"""Conversations on the demo forge: comments, answers and reviews, and their places after a push.
 
-Part of `forge`. Fields are those of docs.github.com/rest: pulls/comments, issues/comments.
-Where GitHub takes a remark (`places`) is found otherwise than by what posts, so that the one can
-prove the other: it walks the lines of a diff and counts, where Gatehouse trusts the heads of hunks.
+Part of `forge`. Fields are those of docs.github.com/rest: pulls/comments, issues/comments. The
+places where GitHub accepts a remark (`places`) are computed differently from the code that posts,
+so that each can test the other: this walks the lines of a diff and counts, while Gatehouse trusts
+the heads of hunks.
 """
 
 import itertools
@@ -20,8 +20,8 @@ type AnchorPlaces = dict[str, list[set[int]]]
 
 
 def places(patch: str, names: list[str]) -> AnchorPlaces:
-    """Return for each path the lines of the new file that a remark may stand beside, a set for
-    each hunk. `names` are the paths in the order of the patch."""
+    """Return for each path the lines of the new file that a remark may stand beside, a set for each
+    hunk. `names` are the paths in the order of the patch."""
     found: AnchorPlaces = {}
     at, line, shown = -1, 0, set[int]()
     for text in patch.split("\n"):
@@ -38,7 +38,7 @@ def places(patch: str, names: list[str]) -> AnchorPlaces:
 
 
 class Conversation:
-    """What `DemoForge` offers of it."""
+    """The part of `DemoForge` for conversations."""
 
     url: str
     app_login: str
@@ -63,7 +63,7 @@ class Conversation:
     # -- what people do ---------------------------------------------------------------------------
 
     def open_issue(self, full_name: str, title: str, author: str = "ada") -> DemoIssue:
-        """Open an issue that is no pull request."""
+        """Open an issue that isn't a pull request."""
         repository = self.repositories[full_name]
         with self.lock:
             repository.issues += 1
@@ -86,7 +86,7 @@ class Conversation:
         return one
 
     def edit_comment(self, full_name: str, comment_id: int, body: str) -> None:
-        """Put other words in the place of a comment, and tell the App."""
+        """Replace the text of a comment, and tell the App."""
         repository = self.repositories[full_name]
         numbers = (*repository.pulls, *repository.plain_issues)
         for about in [_numbered(repository, number) for number in numbers]:
@@ -97,7 +97,7 @@ class Conversation:
                     self._tell_comment(repository, about, one, "edited", **changes)
 
     def reply(self, full_name: str, number: int, *, to: int, author: str, body: str) -> Json:
-        """Answer in the thread of a comment beside the code, and tell the App. As on GitHub the
+        """Answer in the thread of a comment beside the code, and tell the App. As on GitHub, the
         answer has a review of its own, without a text."""
         repository = self.repositories[full_name]
         pull = repository.pulls[number]
@@ -164,8 +164,8 @@ class Conversation:
         self._tell_beside(repository, pull, one)
 
     def move_comments(self, repository: DemoRepository, pull: DemoPull) -> None:
-        """Say where comments stand at a new head. One whose lines changed, or left the diff, is
-        outdated: it stands nowhere, and keeps its original lines."""
+        """Move comments to their places at a new head. A comment whose lines changed, or left the
+        diff, is outdated: it has no place, and keeps its original lines."""
         shown = self.places(repository, pull) if pull.comments else {}
         for one in pull.comments:
             made_at, path = one["original_commit_id"], one["path"]
@@ -235,7 +235,7 @@ def _numbered(repository: DemoRepository, number: int) -> DemoPull | DemoIssue:
 
 
 def moved(diff: str, line: int) -> int:
-    """Return where a line is after a change without context; 0 where it was changed itself."""
+    """Return where a line is after a change without context; 0 if the line itself was changed."""
     offset = 0
     for found in _CHANGED.finditer(diff):
         start, gone, come = (int(one or "1") for one in found.groups())
@@ -247,7 +247,7 @@ def moved(diff: str, line: int) -> int:
 
 
 def user_json(login: str) -> Json:
-    """Return somebody as GitHub shows them."""
+    """Return a user as GitHub shows them."""
     return {"login": login, "type": "Bot" if login.endswith("[bot]") else "User"}
 
 

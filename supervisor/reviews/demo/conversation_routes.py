@@ -1,7 +1,7 @@
 """Routes of reviews, comments, threads and reactions, as an App sees them at GitHub.
 
-What the real one refuses is refused: a remark outside of the diff fails the whole review, only an
-approval or a request for changes can be dismissed, and to resolve a thread takes write access to
+They refuse what GitHub refuses: a remark outside of the diff fails the whole review, only an
+approval or a request for changes can be dismissed, and resolving a thread needs write access to
 contents.
 """
 
@@ -60,7 +60,7 @@ def _post_review(call: Call, name: str, number: str) -> tuple[int, Any]:
 
 
 def _review(call: Call, pull: DemoPull, review_id: str) -> Json:
-    """A review of the App's own."""
+    """Return a review of the App's own."""
     for one in pull.reviews:
         if one["id"] == int(review_id):
             if one["user"]["login"] != call.forge.app_login:
@@ -126,7 +126,7 @@ def _reply(call: Call, name: str, number: str, comment_id: str) -> tuple[int, An
 def _said(
     call: Call, name: str, comment_id: str, level: str = "read"
 ) -> tuple[DemoRepository, Json]:
-    """A comment on a pull request, or on an issue, where the token reaches it."""
+    """Return a comment on a pull request or an issue that the token can reach."""
     for permissions, kind in (
         (("pull_requests", "issues"), "pulls"),
         (("issues",), "plain_issues"),
@@ -154,7 +154,7 @@ def _say(call: Call, name: str, number: str) -> tuple[int, Any]:
 
 
 def _about(call: Call, name: str, number: str, level: str) -> Any:
-    """A pull request or an issue by its number, where the token may speak there."""
+    """Return a pull request or an issue by its number, if the token may comment there."""
     repository = call.repository(name, "metadata")
     pull, issue = repository.pulls.get(int(number)), repository.plain_issues.get(int(number))
     permissions = ("pull_requests", "issues") if pull is not None else ("issues",)
@@ -257,7 +257,7 @@ def _resolve(call: Call, query: str, given: Json) -> Json:
 
 
 def _chosen(value: Any, words: set[str]) -> Any:
-    """What a query asks for of an answer."""
+    """Return the part of a response that a query asks for."""
     if isinstance(value, list):
         return [_chosen(one, words) for one in value]
     if isinstance(value, dict):

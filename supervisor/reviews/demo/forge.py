@@ -1,7 +1,7 @@
-"""The forge's state, and what people do there: push, open, close, comment, grant.
+"""The demo forge's state, and what people do there: push, open, close, comment, grant.
 
-One lock over all of it: requests come on many threads. Git repositories are real, in a folder.
-Facts it holds to are GitHub's: docs.github.com/webhooks, docs.github.com/rest.
+One lock protects all of it, because requests come on many threads. Git repositories are real, in a
+folder. It follows GitHub's documentation: docs.github.com/webhooks, docs.github.com/rest.
 """
 
 import hashlib
@@ -44,8 +44,8 @@ PERMISSIONS = {
 
 
 class DemoForge(Conversation):
-    """One forge. `url` is known once it is served. `hook`: where webhooks go, and their secret;
-    `loses_webhooks` has them vanish; `is_down` answers 503 to everything."""
+    """One forge. `url` is known once it is served. `hook`: where webhooks go, and their secret.
+    `loses_webhooks`: they vanish; `is_down`: every response is 503."""
 
     def __init__(self, folder: Path, app_login: str = "gatehouse[bot]") -> None:
         self.folder = folder
@@ -81,7 +81,7 @@ class DemoForge(Conversation):
         self._sender.start()
 
     def stop(self) -> None:
-        """Send nothing any more."""
+        """Stop sending webhooks."""
         self._outbox.put(None)
         self._sender.join(ANSWER_S)
 
@@ -118,8 +118,8 @@ class DemoForge(Conversation):
         *,
         base: str | None = None,
     ) -> str:
-        """Put a commit on a branch and return its id. `base`: the branch that it starts from where
-        there is none yet, or anew; "" for a first one. None removes a file."""
+        """Put a commit on a branch and return its id. `base`: the branch from which to create or
+        restart it; "" for a first commit. None removes a file."""
         folder = self.repositories[full_name].folder
         start = base if base is not None else branch
         index = {"GIT_INDEX_FILE": str(folder / f"index-{secrets.token_hex(4)}")}
@@ -193,7 +193,7 @@ class DemoForge(Conversation):
         return self.pushed(full_name, number)
 
     def pushed(self, full_name: str, number: int) -> str:
-        """Take over where a pull request's branch is now, and tell the App; return its head."""
+        """Record the new head of a pull request's branch, and tell the App; return the head."""
         repository = self.repositories[full_name]
         pull = repository.pulls[number]
         source = self.repositories[pull.head_repository]
@@ -223,12 +223,12 @@ class DemoForge(Conversation):
     # -- what git says ----------------------------------------------------------------------------
 
     def patch(self, repository: DemoRepository, pull: DemoPull) -> str:
-        """Return the diff of a pull request: since where it parted from its base."""
+        """Return the diff of a pull request since its merge base."""
         base = self.merge_base(repository, pull)
         return run_git(repository.folder, "diff", "--no-color", base, pull.head_sha, raw=True)
 
     def places(self, repository: DemoRepository, pull: DemoPull) -> AnchorPlaces:
-        """Return where a remark may stand."""
+        """Return the places where a remark may stand."""
         base = self.merge_base(repository, pull)
         names = run_git(
             repository.folder, "diff", "--name-only", "-z", base, pull.head_sha, raw=True
@@ -243,7 +243,7 @@ class DemoForge(Conversation):
         return run_git(self.repositories[full_name].folder, "rev-parse", f"refs/heads/{ref}")
 
     def _keep_head(self, repository: DemoRepository, pull: DemoPull) -> None:
-        """A pull request's head is in its repository, whoever's it is."""
+        """Keep a pull request's head in its target repository, even if it comes from a fork."""
         source = self.repositories[pull.head_repository].folder
         ref = f"+{pull.head_sha}:refs/pull/{pull.number}/head"
         run_git(repository.folder, "fetch", "-q", str(source), ref)
@@ -280,7 +280,7 @@ class DemoForge(Conversation):
         return known is not None
 
     def until_sent(self) -> None:
-        """Return when all that was to be sent was."""
+        """Return once all pending webhooks were sent."""
         self._outbox.join()
 
     def _send_all(self) -> None:
@@ -341,7 +341,7 @@ class DemoForge(Conversation):
         }
 
     def mint(self, installation: int, names: list[str], permissions: Json) -> Token | None:
-        """Return a new token for these repositories; None where the App may not do so much."""
+        """Return a new token for these repositories; None if the App has fewer rights."""
         levels = ("read", "write")
         for name, level in permissions.items():
             held = self.permissions.get(name)

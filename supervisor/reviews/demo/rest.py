@@ -1,8 +1,8 @@
-"""What an App sees of the forge: GitHub's REST API, and git over HTTP, on loopback.
+"""The demo forge as an App sees it: GitHub's REST API, and git over HTTP, on loopback.
 
 It refuses as the real one does: a remark outside of the diff fails the whole review (422), a diff
-of more than 300 files isn't given (406), a token reaches what it was minted for and no more (403,
-404), and not for longer than it is good for (401). Git is served by git's own `git http-backend`
+of more than 300 files isn't given (406), a token works only for what it was minted for (403, 404),
+and only until it expires (401). Git is served by git's own `git http-backend`
 (git-http-backend(1)), as a CGI program.
 """
 
@@ -307,7 +307,7 @@ class _Handler(BaseHTTPRequestHandler):
         self.wfile.write(data)
 
     def log_message(self, format: str, *args: Any) -> None:  # noqa: A002
-        """Quiet."""
+        """Log nothing."""
 
 
 class _Server(ThreadingHTTPServer):
@@ -320,7 +320,7 @@ class _Server(ThreadingHTTPServer):
 
 @contextlib.contextmanager
 def serving(forge: DemoForge, port: int = 0) -> Iterator[str]:
-    """Serve the forge; the base of its REST API."""
+    """Serve the forge; yield the base of its REST API."""
     with _Server(forge, port) as server:
         forge.url = f"http://127.0.0.1:{server.server_address[1]}"
         thread = threading.Thread(
@@ -336,7 +336,7 @@ def serving(forge: DemoForge, port: int = 0) -> Iterator[str]:
 
 
 class CgiAnswer(NamedTuple):
-    """What the program answered."""
+    """The CGI program's response."""
 
     status: int
     headers: list[tuple[str, str]]
@@ -346,7 +346,7 @@ class CgiAnswer(NamedTuple):
 def answer(
     root: Path, method: str, path: str, query: str, headers: Mapping[str, str], body: bytes
 ) -> CgiAnswer:
-    """Return the answer to a request about the repository at `path` below `root`."""
+    """Return the response to a request about the repository at `path` below `root`."""
     env = {
         "PATH": os.defpath,
         "GIT_PROJECT_ROOT": str(root),

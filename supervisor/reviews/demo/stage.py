@@ -1,4 +1,4 @@
-"""The repository and the pull request of `gatehouse demo`, and the forge that they lie on.
+"""The repository and the pull request of `gatehouse demo`, and the forge that holds them.
 
 The bugs in the change are planted: agent_image/reviewer/recorded/pull_request.json knows them.
 """
@@ -42,7 +42,7 @@ _AFTER = {
 
 
 class Stage(NamedTuple):
-    """A forge that is served: the base of its API, and the files with its App's secrets."""
+    """A served forge: the base of its API, and the files with its App's secrets."""
 
     forge: DemoForge
     api: str
@@ -51,7 +51,7 @@ class Stage(NamedTuple):
     secret_file: Path
 
     def open_pull(self, webhooks: str) -> DemoPull:
-        """Have webhooks sent there, and open the pull request with the planted bugs."""
+        """Have webhooks sent to this address, and open the pull request with the planted bugs."""
         self.forge.hook = (webhooks, self.secret_file.read_bytes())
         self.forge.commit(NAME, "find-orders", _AFTER, TITLE, base="main")
         return self.forge.open_pull(NAME, "find-orders", title=TITLE)

@@ -1,4 +1,4 @@
-"""What the forge holds: repositories, pull requests, issues, tokens, webhooks; and its git."""
+"""The demo forge's data: repositories, pull requests, issues, tokens, webhooks; and its git."""
 
 import subprocess
 from dataclasses import dataclass, field
@@ -20,7 +20,7 @@ _GIT = {
 
 @dataclass
 class DemoRepository:
-    """One repository. `collaborators` maps logins to what they may do."""
+    """One repository. `collaborators` maps logins to their permissions."""
 
     id: int
     full_name: str
@@ -35,7 +35,7 @@ class DemoRepository:
 
 @dataclass
 class DemoPull:
-    """One pull request. The head lies in `head_repository`, a fork or the repository itself."""
+    """One pull request. The head is in `head_repository`, a fork or the repository itself."""
 
     number: int
     title: str
@@ -58,7 +58,7 @@ class DemoPull:
 
 @dataclass
 class DemoIssue:
-    """An issue that is no pull request."""
+    """An issue that isn't a pull request."""
 
     number: int
     title: str
@@ -68,7 +68,7 @@ class DemoIssue:
 
 @dataclass
 class Token:
-    """What was minted: for one installation, some repositories and permissions."""
+    """A minted token: for one installation, some repositories and permissions."""
 
     value: str
     installation: int
@@ -79,7 +79,7 @@ class Token:
 
 @dataclass
 class Sent:
-    """A webhook as it was sent: GitHub's list of deliveries."""
+    """A sent webhook, as in GitHub's list of deliveries."""
 
     id: int
     guid: str
@@ -96,7 +96,7 @@ def run_git(
     env: dict[str, str] | None = None,
     raw: bool = False,
 ) -> str:
-    """Run git; return what it prints."""
+    """Run git; return its output."""
     done = subprocess.run(
         ["git", *words],
         cwd=folder,
