@@ -1,7 +1,7 @@
 """`/metrics`: figures of the review service in Prometheus' text format, version 0.0.4.
 
-Everything is counted from the databases when it is asked for, so that a restart resets nothing.
-Source of the format: prometheus.io/docs/instrumenting/exposition_formats.
+Everything is counted from the databases on request, so that a restart resets nothing. Source of the
+format: prometheus.io/docs/instrumenting/exposition_formats.
 """
 
 from collections.abc import Iterator, Mapping
@@ -27,14 +27,14 @@ TEXT_FORMAT = "text/plain; version=0.0.4"
 
 @get("/metrics", media_type=TEXT_FORMAT, sync_to_thread=True)
 def metrics(request: AnyRequest) -> Response[bytes]:
-    """Return what was counted. `UserError` where reviews are off."""
+    """Return the counts. Raise `UserError` if reviews are off."""
     registry = CollectorRegistry(auto_describe=False)
     registry.register(_ReviewFigures(parts_of(request), service_of(request)))
     return Response(generate_latest(registry), media_type=TEXT_FORMAT)
 
 
 def handlers() -> list[ControllerRouterHandler]:
-    """Every route of this module."""
+    """Return every route of this module."""
     return [metrics]
 
 
@@ -44,7 +44,7 @@ class _ReviewFigures(Collector):
         self._service = service
 
     def describe(self) -> list[Metric]:
-        """Nothing beforehand: registering would count everything once more."""
+        """Describe nothing in advance: registering would count everything once more."""
         return []
 
     def collect(self) -> Iterator[Metric]:

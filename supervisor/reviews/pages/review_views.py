@@ -1,5 +1,7 @@
-"""What a person sees of the review service: repositories, reviews with findings and receipts,
-deliveries, what reviews cost. Read from its database; decided nowhere here."""
+"""The review service's data for people: repositories, reviews with findings and receipts, costs.
+
+Reads the service's database and decides nothing.
+"""
 
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -44,7 +46,7 @@ _PERIODS = {"pull": "over its life", "repository": "this day", "owner": "this mo
 
 
 class RepositoryView(msgspec.Struct, frozen=True, kw_only=True):
-    """A repository that the App is installed on. `waiting` and `running` are of its pull
+    """A repository on which the App is installed. `waiting` and `running` count its pull
     requests."""
 
     id: int
@@ -58,8 +60,9 @@ class RepositoryView(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ConfigurationView(msgspec.Struct, frozen=True, kw_only=True):
-    """What holds for a repository: every value, and who says it. `notes`: what was narrowed or
-    isn't used; `settings`: what the operator set here; `problem`: why it can't be said."""
+    """A repository's effective configuration: every value, and its source. `notes`: what was
+    narrowed or isn't used; `settings`: what the operator set here; `problem`: why it can't be read.
+    """
 
     repository: str
     rows: list[ConfigRow] = []
@@ -69,7 +72,7 @@ class ConfigurationView(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ReviewView(msgspec.Struct, frozen=True, kw_only=True):
-    """One run. `why` says the reason of its outcome in words; `acts` are the requests about its
+    """One run. `why` gives the reason of its outcome in words; `acts` are the requests about its
     head, newest first."""
 
     id: str
@@ -100,9 +103,9 @@ class ReviewView(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class RoundView(msgspec.Struct, frozen=True, kw_only=True):
-    """One review of a pull request among the others: `number` counts from 1, 0 where it came to
-    nothing; `since` is the head that was reviewed before, "" where the whole change was looked at.
-    `posted`, `open`, `gone`: how many findings it put on the forge, left open and saw gone."""
+    """One review of a pull request among the others. `number` counts from 1, 0 if it had no result;
+    `since` is the head that was reviewed before, "" if the whole change was reviewed. `posted`,
+    `open`, `gone`: how many findings it posted on the forge, left open and found gone."""
 
     id: str
     number: int
@@ -146,7 +149,7 @@ class RoundsView(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ReceiptView(msgspec.Struct, frozen=True, kw_only=True):
-    """A receipt: `body` is what was signed, `is_signed` whether it is still as it was."""
+    """A receipt: `body` is the signed text; `is_signed`: the signature still matches."""
 
     head: str
     outcome: str
@@ -158,7 +161,7 @@ class ReceiptView(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class HoldView(msgspec.Struct, frozen=True, kw_only=True):
-    """A hold that stands; `key` is "" where `scope` is `all`."""
+    """A hold in force; `key` is "" if `scope` is `all`."""
 
     scope: str
     key: str
@@ -183,7 +186,7 @@ class DeliveryView(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def service_of(request: AnyRequest) -> ReviewService:
-    """Return the review service, for a handler; `UserError` where it is off."""
+    """Return the review service, for a handler. Raise `UserError` if it is off."""
     service: ReviewService | None = parts_of(request).reviews
     if service is None:
         raise UserError("reviews are off", "start with `gatehouse up --reviews`")
@@ -212,7 +215,7 @@ def repositories(service: ReviewService) -> list[RepositoryView]:
 
 
 def repository(service: ReviewService, repository_id: str) -> queries.Repository:
-    """Return a repository by its id in a path; `NotFoundError` where there is none."""
+    """Return a repository by its id in a path. Raise `NotFoundError` if there is none."""
     wanted = number(repository_id)
     with service.engine.connect() as connection:
         for one in queries.all_repositories(connection):
@@ -224,7 +227,7 @@ def repository(service: ReviewService, repository_id: str) -> queries.Repository
 async def configuration(
     service: ReviewService, repository: queries.Repository
 ) -> ConfigurationView:
-    """Return what holds on a repository's default branch now."""
+    """Return the configuration in force on a repository's default branch."""
     settings = {key: repository.settings[key] for key in SETTINGS if key in repository.settings}
     try:
         found = await service.configurations.of_default_branch(repository)
@@ -241,7 +244,7 @@ async def configuration(
 
 
 def backlog_words(service: ReviewService, now: float) -> str:
-    """Return what is wrong with the webhooks that wait; "" where nothing is."""
+    """Return what is wrong with the waiting webhooks; "" if nothing is."""
     with service.engine.connect() as connection:
         found = backlog(connection)
     if found.oldest_at is None or now - found.oldest_at <= OLDEST_S:
@@ -264,7 +267,7 @@ def reviews(service: ReviewService, limit: int = 100) -> list[ReviewView]:
 
 
 def review(service: ReviewService, run_id: str) -> ReviewView:
-    """Return one run; `NotFoundError` where there is none."""
+    """Return one run. Raise `NotFoundError` if there is none."""
     with service.engine.connect() as connection:
         return _view(connection, run_of(service, run_id))
 
@@ -344,7 +347,7 @@ def receipts(service: ReviewService, run: queries.ReviewRun) -> list[ReceiptView
 
 
 def trace(parts: Parts, run: queries.ReviewRun) -> list[dict[str, Any]]:
-    """Return the turns of a run, as its reader reported them; none where it reported nothing."""
+    """Return the turns of a run, as its reader reported them; empty if it reported none."""
     path = parts.settings.sessions_dir / run.session_id / "review.json"
     try:
         report = msgspec.json.decode(path.read_bytes()) if run.session_id else {}
@@ -384,7 +387,7 @@ def deliveries(service: ReviewService, limit: int = 100) -> list[DeliveryView]:
 
 
 def number(text: str) -> int:
-    """Return the id of a repository in a path; `NotFoundError` for what is none."""
+    """Return the id of a repository in a path. Raise `NotFoundError` if it isn't one."""
     found = whole_number(text, 9)
     if found is None:
         raise NotFoundError("no such repository", "`gatehouse repos list` lists them")
@@ -435,9 +438,9 @@ def _shown(run: queries.ReviewRun, pull: queries.PullRequest, name: str) -> Revi
 
 
 class CapView(msgspec.Struct, frozen=True, kw_only=True):
-    """A cap against what is used of it. `scope` is `pull`, `repository`, `owner` or `all`;
-    `reserved_microusd` is held by runs that aren't over; `limit_microusd` None: no cap.
-    `proposed_microusd`: a higher one, where this one held reviews on three days of a week."""
+    """A cap and how much of it is used. `scope` is `pull`, `repository`, `owner` or `all`;
+    `reserved_microusd` is held by unfinished runs; `limit_microusd` None: no cap.
+    `proposed_microusd`: a higher cap, if this one held reviews on three days of a week."""
 
     scope: str
     name: str
@@ -452,7 +455,7 @@ class CapView(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class UsagePart(msgspec.Struct, frozen=True, kw_only=True):
-    """What a day, a repository or a model came to. `runs` counts attempts."""
+    """The total of a day, a repository or a model. `runs` counts attempts."""
 
     name: str
     runs: int
@@ -461,7 +464,7 @@ class UsagePart(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class UsageView(msgspec.Struct, frozen=True, kw_only=True):
-    """What reviews cost since `since`; those that aren't over at what is reserved for them."""
+    """The cost of reviews since `since`; an unfinished review counts with its reservation."""
 
     since: float
     cost_microusd: int
@@ -474,7 +477,7 @@ class UsageView(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def usage(service: ReviewService, period_s: float, now: float) -> UsageView:
-    """Return the usage of a period that ends now. `UserError` where it is too long."""
+    """Return the usage of a period that ends now. Raise `UserError` if it is too long."""
     if not 0 < period_s <= LONGEST_S:
         raise UserError("period: that is too long, or nothing", "write 24h, 7d or 30d, up to 400d")
     since = now - period_s

@@ -1,5 +1,4 @@
-"""Pages of the review service: repositories, reviews, one review; and what an act would post, on
-its card."""
+"""Pages of the review service: repositories, reviews, one review, and an act's post on its card."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -32,7 +31,7 @@ _STATES = {"new": "warn", "open": "warn", "contested": "bad", "fixed": "good"}
 
 @get("/reviews", include_in_schema=False, sync_to_thread=False)
 def reviews(request: AnyRequest) -> Response[str]:
-    """The newest reviews, and the repositories."""
+    """Show the newest reviews, and the repositories."""
     parts = parts_of(request)
     service = service_of(request)
     return page_frame.page(
@@ -49,7 +48,7 @@ def reviews(request: AnyRequest) -> Response[str]:
 
 @get("/reviews/{run_id:str}", include_in_schema=False, sync_to_thread=True)
 def review(request: AnyRequest, run_id: FromPath[str]) -> Response[str]:
-    """One review: findings, acts, receipts."""
+    """Show one review: findings, acts, receipts."""
     parts = parts_of(request)
     service = service_of(request)
     run = review_views.run_of(service, run_id)
@@ -80,7 +79,7 @@ def review(request: AnyRequest, run_id: FromPath[str]) -> Response[str]:
 async def switch(
     request: AnyRequest, repository_id: FromPath[str], data: URLEncodedBody[dict[str, str]]
 ) -> Response[str]:
-    """Switch a repository's reviews on or off; the list as it is then."""
+    """Switch a repository's reviews on or off; show the updated list."""
     service = service_of(request)
     service.set_enabled(review_views.number(repository_id), is_enabled=data.get("enabled") == "yes")
     return page_frame.html(
@@ -90,7 +89,7 @@ async def switch(
 
 @get("/repos/{repository_id:str}", include_in_schema=False)
 async def repository(request: AnyRequest, repository_id: FromPath[str]) -> Response[str]:
-    """One repository: what holds for its reviews, and what is set here."""
+    """Show one repository: its effective review configuration, and the settings made here."""
     service = service_of(request)
     known = review_views.repository(service, repository_id)
     view = await review_views.configuration(service, known)
@@ -103,7 +102,7 @@ async def repository(request: AnyRequest, repository_id: FromPath[str]) -> Respo
 async def set_settings(
     request: AnyRequest, repository_id: FromPath[str], data: URLEncodedBody[dict[str, str]]
 ) -> Response[str]:
-    """Keep what is set for a repository; what holds then."""
+    """Store the settings of a repository; show the configuration then in force."""
     service = service_of(request)
     known = review_views.repository(service, repository_id)
     changes: dict[str, object] = {"strictness": data.get("strictness", "")}
@@ -122,7 +121,7 @@ async def set_settings(
 
 @post("/holds", include_in_schema=False, status_code=200)
 async def hold(request: AnyRequest, data: URLEncodedBody[dict[str, str]]) -> Response[str]:
-    """Hold reviews, or release a hold; the holds as they are then."""
+    """Hold reviews, or release a hold; show the updated holds."""
     service, by = service_of(request), caller(request).name
     key, is_release = data.get("key", "").strip(), "release" in data
     try:
@@ -143,7 +142,7 @@ async def hold(request: AnyRequest, data: URLEncodedBody[dict[str, str]]) -> Res
 
 @get("/parts/act/{request_id:str}", include_in_schema=False, sync_to_thread=False)
 def act_part(request: AnyRequest, request_id: FromPath[str]) -> Response[str]:
-    """What an act would say, each finding beside its code."""
+    """Show the post of an act, each finding beside its code."""
     parts = parts_of(request)
     return page_frame.html("parts/act.html", **_act(parts, parts.queue.get(request_id)))
 
@@ -152,7 +151,7 @@ def act_part(request: AnyRequest, request_id: FromPath[str]) -> Response[str]:
 async def answer_act(
     request: AnyRequest, request_id: FromPath[str], data: URLEncodedBody[dict[str, str]]
 ) -> Response[str]:
-    """Approve the findings that are ticked, in the words that stand there now."""
+    """Approve the ticked findings, in the words now in the form."""
     parts = parts_of(request)
     kept = {name.removeprefix("keep-") for name in data if name.startswith("keep-")}
     texts = {
@@ -177,7 +176,7 @@ async def answer_act(
 
 @post("/requests/{request_id:str}/open-pull", include_in_schema=False, status_code=200)
 async def open_pull(request: AnyRequest, request_id: FromPath[str]) -> Response[str]:
-    """Open a pull request of a push that was carried out; the card of that act."""
+    """Open a pull request for a push that was carried out; show the card of that act."""
     parts = parts_of(request)
     asked = parts.queue.get(request_id)
     try:
@@ -191,7 +190,7 @@ async def open_pull(request: AnyRequest, request_id: FromPath[str]) -> Response[
 
 
 def handlers() -> list[ControllerRouterHandler]:
-    """Every page and part of this module."""
+    """Return every page and part of this module."""
     return [
         reviews,
         review,
@@ -206,7 +205,7 @@ def handlers() -> list[ControllerRouterHandler]:
 
 
 def card_extras(parts: Parts, request: Request) -> dict[str, bool]:
-    """Return what a card offers besides: whether words are to be read in `act_part`, and whether
+    """Return a card's additions: whether words are to be read in `act_part`, and whether
     `open_pull` may follow."""
     act, service = request.action, parts.reviews
     has_words = isinstance(act, Act) and act.operation in ("post", "comment", "reply")
@@ -217,7 +216,7 @@ def card_extras(parts: Parts, request: Request) -> dict[str, bool]:
 
 
 def _holds(found: Sequence[Hold]) -> dict[str, Any]:
-    """For `parts/holds.html`."""
+    """Return the values for `parts/holds.html`."""
     shown = [(one, clock_text(one.at)) for one in review_views.holds(found)]
     return {"holds": shown, "error": ""}
 
@@ -233,7 +232,7 @@ def _row(view: ReviewView) -> dict[str, Any]:
 
 
 def _act(parts: Parts, request: Request) -> dict[str, Any]:
-    """For `parts/act.html`."""
+    """Return the values for `parts/act.html`."""
     act = request.action
     if not isinstance(act, Act):
         raise NotFoundError("the request is no act on a forge", "its own card shows it")
