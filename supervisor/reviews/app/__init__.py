@@ -1,4 +1,4 @@
-"""The review service put together from a supervisor's parts, and what the doctor checks of it.
+"""Assembly of the review service from a supervisor's parts, and its doctor checks.
 
 Start with `reviewing`.
 """

@@ -1,6 +1,6 @@
-"""What the review service needs, checked for real: `gatehouse doctor` prints it.
+"""Checks of the review service's requirements, done for real: `gatehouse doctor` prints them.
 
-It looks on and changes nothing; a supervisor may be running beside it.
+It only reads and changes nothing, because a supervisor may be running beside it.
 """
 
 import os
@@ -26,7 +26,7 @@ _OTHERS_MAY = 0o077
 
 
 async def findings(settings: Settings, clock: Clock | None = None) -> AsyncIterator[CheckResult]:
-    """Yield what was found, the most fundamental first."""
+    """Yield the findings, the most fundamental first."""
     try:
         app = read_app(settings)
     except GatehouseError as error:
@@ -52,7 +52,7 @@ def _secret(app: GitHubApp) -> CheckResult:
 
 
 async def _forge(settings: Settings, app: GitHubApp) -> CheckResult:
-    """Ask the forge who the App is, as the App."""
+    """Ask the forge, as the App, who the App is."""
     name = "GitHub App"
     forge = GitHub(api=settings.github_api, app_id=app.id, private_key=app.key, now=RealClock().now)
     try:
@@ -66,8 +66,8 @@ async def _forge(settings: Settings, app: GitHubApp) -> CheckResult:
 
 
 def _backlog(settings: Settings, clock: Clock) -> CheckResult:
-    """INVARIANT: a webhook that nobody handles for minutes is a failure, also where all else is
-    well: nothing else would tell."""
+    """Report unhandled webhooks. INVARIANT: a webhook that isn't handled for minutes is a failure,
+    even if all else is well: nothing else would show it."""
     name, file = "reviews database", _database(settings)
     if not file.is_file():
         return CheckResult(name, ok=True, detail="is made at the first start")
@@ -107,7 +107,7 @@ def _clones(folder: Path) -> CheckResult:
 
 
 def _size(folder: Path) -> int:
-    """Return the bytes that are taken on the disk below a folder, as du(1) counts them."""
+    """Return the disk space in bytes used below a folder, as du(1) counts it."""
     seen: set[tuple[int, int]] = set()
     total = 0
     for place, _, names in os.walk(folder):

@@ -1,4 +1,4 @@
-"""Builds the review service from the parts of a supervisor, and opens its door for webhooks.
+"""Builds the review service from the parts of a supervisor, and opens its webhook port.
 
 `gatehouse up --reviews` and `gatehouse demo` open it.
 """
@@ -39,7 +39,7 @@ STRANGER_POLICY = ROOT / "policy/examples/reader.yaml"
 
 
 class Reviewing:
-    """A review service that runs. `port` is that of its door for webhooks."""
+    """A running review service. `port` is that of its webhooks."""
 
     def __init__(self, service: ReviewService, door: Serving) -> None:
         self.service = service
@@ -48,7 +48,7 @@ class Reviewing:
 
 @contextlib.asynccontextmanager
 async def reviewing(parts: Parts, *, look_every_s: float = 1.0) -> AsyncIterator[Reviewing]:
-    """Run a review service until the block ends. `UserError` where a setting is missing."""
+    """Run a review service until the block ends. Raise `UserError` if a setting is missing."""
     settings = parts.settings
     if settings.backend == "compose":
         raise UserError("compose doesn't offer reviews yet", "use `gatehouse up --reviews`")
@@ -179,7 +179,7 @@ class ReaderSessions:
         return self._parts.spending.refusals.get(session_id, "")
 
     def trouble(self, session_id: str) -> ProviderTrouble | None:
-        """Told by egress, not by the reader."""
+        """Return the error that egress, not the reader, reports."""
         hosts = frozenset(model_hosts_of(self._parts.settings))
         for one in self._parts.network_log.of_session(session_id):
             if not is_model_host(one.action.host, hosts):
@@ -220,8 +220,8 @@ class GitHubApp(NamedTuple):
 
 
 def read_app(settings: Settings) -> GitHubApp:
-    """Return the App that the settings name, or that `gatehouse app create` made; `UserError` where
-    there is none: the door opens only with its secret."""
+    """Return the App that the settings name, or that `gatehouse app create` made. Raise `UserError`
+    if there is none: without its secret the webhook port can't open."""
     app_id, folder = settings.github_app_id, settings.github_app_dir
     key_file, secret_file = settings.github_key_file, settings.github_secret_file
     if not app_id and (folder / "app.json").is_file():
@@ -251,8 +251,8 @@ def _made_app(file: Path) -> str:
 
 
 def _private_key(file: Path | None) -> RSAPrivateKey:
-    """Return the App's key; `UserError` where it is none that can sign. Read once: each reading
-    checks it, which takes longer than a call."""
+    """Return the App's key. Raise `UserError` if it can't sign. It is read once, because each
+    reading checks it, which takes longer than a call."""
     data = _read(file, "GATEHOUSE_GITHUB_KEY_FILE")
     try:
         key = load_pem_private_key(data, None)
