@@ -1,8 +1,8 @@
-"""`gatehouse app create`: makes the GitHub App that reviews, by GitHub's manifest flow.
+"""`gatehouse app create`: makes the reviewing GitHub App, by GitHub's manifest flow.
 
-The person's browser posts what the App is to GitHub, which asks them, and sends them back here with
-a code; for the code it gives the App's id, private key and webhook secret, once. Source:
-docs.github.com/apps, "Registering a GitHub App from a manifest".
+The person's browser posts the App's manifest to GitHub, which asks the person to confirm, and
+redirects back here with a code. For the code GitHub gives the App's id, private key and webhook
+secret, once. Source: docs.github.com/apps, "Registering a GitHub App from a manifest".
 """
 
 import asyncio
@@ -36,7 +36,7 @@ _PAGE = """<!doctype html><meta charset="utf-8"><title>Gatehouse</title>
 
 
 def create(settings: Settings, *, organization: str, public_url: str) -> int:
-    """Serve the page that begins it, wait for the code, keep what it gives."""
+    """Serve the start page, wait for the code, and store the App that it gives."""
     url = urlsplit(public_url)
     if url.scheme not in ("https", "http") or not url.hostname:
         raise UserError(
@@ -58,7 +58,7 @@ def create(settings: Settings, *, organization: str, public_url: str) -> int:
 
 
 def manifest(public_url: str, redirect_url: str) -> dict[str, Any]:
-    """Return what the App is: what it may do, and where its webhooks go."""
+    """Return the App's manifest: its permissions, and the address of its webhooks."""
     return {
         "name": f"gatehouse-{secrets.token_hex(3)}",
         "url": public_url,
@@ -92,7 +92,7 @@ def _keep(settings: Settings, app: NewApp) -> None:
 
 
 class _Waiting:
-    """A server of this machine's own, until GitHub has sent the browser back."""
+    """A local server that runs until GitHub has redirected the browser back."""
 
     def __init__(self, api: str, organization: str, public_url: str) -> None:
         # Whoever has read the page knows the state that comes back: another user of this machine,
@@ -114,7 +114,7 @@ class _Waiting:
                 self.wfile.write(data)
 
             def log_message(self, format: str, *args: Any) -> None:  # noqa: A002
-                """Quiet."""
+                """Log nothing."""
 
         self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
         self._host = f"127.0.0.1:{self._server.server_address[1]}"
@@ -133,7 +133,7 @@ class _Waiting:
         self._server.server_close()
 
     def answer(self, target: str, hosts: Sequence[str]) -> tuple[int, str]:
-        """Return status and page for a path that is asked of us by these names."""
+        """Return status and page for a path, requested with these `Host` headers."""
         path, _, query = target.partition("?")
         if list(hosts) != [self._host]:
             return 403, "this page is at the address that the terminal shows"
@@ -148,7 +148,7 @@ class _Waiting:
         return 200, "The App is made. This page can be closed."
 
     def code(self, within_s: float) -> str:
-        """Return the code, once it came; `UserError` where nobody came back in time."""
+        """Return the code once it arrived. Raise `UserError` if nobody came back in time."""
         if not self._came.wait(within_s):
             raise UserError("nobody came back from GitHub", "run it again")
         return self._code
@@ -159,7 +159,7 @@ def _is(given: str, secret: str) -> bool:
 
 
 def _web(api: str) -> str:
-    """Return where people see the forge whose API that is."""
+    """Return the web address of the forge with this API."""
     if api.rstrip("/") == "https://api.github.com":
         return "https://github.com"
     return api.rstrip("/").removesuffix("/v3").removesuffix("/api")

@@ -1,6 +1,6 @@
-"""`gatehouse reviewerc check`: every mistake in a `.reviewerc`, or what holds by it.
+"""`gatehouse reviewerc check`: every mistake in a `.reviewerc`, or the values in force.
 
-Needs no supervisor. Standard output has all of it; the exit code is 1 where there are mistakes.
+Needs no supervisor. Standard output has all of it; the exit code is 1 if there are mistakes.
 """
 
 import sys
@@ -15,7 +15,8 @@ from supervisor.reviews.core.config.reader import fault_words, read_refinery, re
 
 
 def check(name: str) -> int:
-    """Check a file, `-` for standard input; one called `.code-refinery.yml` as such."""
+    """Check a file, or `-` for standard input. A file named `.code-refinery.yml` is checked as
+    such."""
     data = _read(name)
     shown = "standard input" if name == "-" else name
     if Path(name).name == ".code-refinery.yml":
