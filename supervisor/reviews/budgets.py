@@ -1,7 +1,7 @@
-"""The money of reviews: reserved before a run starts, shared by its sessions, given back after it.
+"""The money of reviews: reserved before a run starts, shared by its sessions, then returned.
 
 `reviews.core.allowances` says how much a run may have, egress enforces each session's budget, and
-the ledger has its real use. Facts are compared with the books regularly instead of being counted:
+the ledger has its real use. Facts are compared with the ledger regularly instead of being counted:
 an attempt that no longer runs is settled once its sessions have ended and their last calls are in
 the ledger.
 
@@ -60,11 +60,11 @@ type AskFor = Callable[[Act, str, str], None]
 
 
 class NoAllowanceError(GatehouseError):
-    """A session can't start: its run has no money left."""
+    """Raised if a session can't start because its run has no money left."""
 
 
 class Budgets:
-    """One per supervisor. `limits` are those of one run: its dollars are `caps.run`."""
+    """One per supervisor. `limits` are those of one run; its dollars are `caps.run`."""
 
     def __init__(
         self,
@@ -88,7 +88,7 @@ class Budgets:
     # -- before a run ------------------------------------------------------------------------------
 
     def reserve(self, connection: Connection, pull_id: int, run_id: str, attempt: int) -> str:
-        """Reserve what an attempt may use, in the caller's transaction, which begins with
+        """Reserve the money that an attempt may use, in the caller's transaction, which begins with
         `allowances.lock`. Return "", `WAIT`, or the code of the reason why there is no money."""
         self._settle_over(connection)
         if allowances.open_attempt(connection, run_id):
@@ -110,9 +110,8 @@ class Budgets:
         return NO_BUDGET[found.scope]
 
     def refilled(self) -> list[HeldSlot]:
-        """Return the reviews that waited for money and may continue: a period ended, a run gave
-        money back, or a cap was raised. Checked regularly, and after each settlement.
-        """
+        """Return the reviews that waited for money and may continue: a period ended, a run returned
+        money, or a cap was raised. Checked regularly, and after each settlement."""
         now = self._clock.now()
         if now < self._look_at:
             return []
@@ -129,9 +128,8 @@ class Budgets:
         return found
 
     def say_held(self, pull_id: int, reason: str) -> None:
-        """Ask to post a comment that a review waits for money: once a day per repository, or per
-        pull request that used up its own budget.
-        """
+        """Ask to post a comment that a review waits for money: once a day per repository, or once
+        per pull request that used up its own budget."""
         if reason not in NO_BUDGET.values() or reason == NO_BUDGET["run"]:
             return
         now = self._clock.now()
@@ -163,7 +161,8 @@ class Budgets:
     # -- for people --------------------------------------------------------------------------------
 
     def in_use(self) -> list[LayerUse]:
-        """Return the use of the caps in force; for pull requests only those at least half used."""
+        """Return the use of the caps in force; for pull requests, only those with at least half
+        used."""
         now, caps = self._clock.now(), self.caps
         day, month = day_of(now), month_of(now)
         with self._engine.connect() as connection:
@@ -177,8 +176,8 @@ class Budgets:
         return found + half
 
     def proposals(self) -> dict[str, int]:
-        """Return a higher daily cap for each repository whose present one held reviews on three
-        days of a week, by the layer's key."""
+        """Return a higher daily cap, by the layer's key, for each repository whose present cap held
+        reviews on three days of a week."""
         cap, since = self.caps.repository, self._clock.now() - 7 * DAY_S
         if cap is None:
             return {}
@@ -207,8 +206,8 @@ class Budgets:
     # -- while it runs -----------------------------------------------------------------------------
 
     async def start(self, run_id: str, start: StartPaid, *, parts: int = 1) -> str:
-        """Start one of a run's `parts` sessions with its share of the money; return its id.
-        `NoAllowanceError` where the money was given back or is used up."""
+        """Start one of a run's `parts` sessions with its share of the money; return its id. Raise
+        `NoAllowanceError` if the money was returned or is used up."""
         with self._engine.begin() as connection:
             allowances.lock(connection)
             attempt = allowances.open_attempt(connection, run_id)
@@ -243,7 +242,7 @@ class Budgets:
             allowances.lose_sessions(connection)
 
     def settle_over(self) -> None:
-        """Give back the money that ended attempts reserved but, by the ledger, didn't use."""
+        """Return the money that ended attempts reserved but, by the ledger, didn't use."""
         with self._engine.connect() as connection:
             if not allowances.attempts_over(connection):
                 return
@@ -340,9 +339,8 @@ class Budgets:
 def read_caps(
     *, review: str, pull: str, repository_day: str, owner_month: str, all_day: str
 ) -> tuple[Caps, Limits]:
-    """Return the caps and the limits of one run from the settings; `UserError` where one isn't an
-    amount of dollars.
-    """
+    """Read the caps and the limits of one run from the settings. Raise `UserError` if one isn't an
+    amount of dollars."""
     limits = parse_budget(review, "GATEHOUSE_REVIEW_COST")
     if limits.cost is None:
         raise UserError("GATEHOUSE_REVIEW_COST names no dollars", "write 2usd, or 2usd,1M-tokens")

@@ -1,4 +1,4 @@
-"""Disk space of clones: what is in use, and what is removed to make room.
+"""Disk space of clones: how much is in use, and which trees are removed to make room.
 
 A tree is first renamed to a place where nothing is ever opened, then removed in a thread. So a kill
 at any moment leaves either a whole tree or leftovers that the next start removes.
@@ -50,8 +50,7 @@ class CloneRoom:
 
     async def is_kept(self, clone: Path, *, may_go: bool) -> bool:
         """Return whether there is a usable clone; if not, leave an empty folder. `may_go`: none of
-        its checkouts is in use. Nobody may fetch into it meanwhile.
-        """
+        its checkouts is in use. No fetch into it may run meanwhile."""
         await self._sweep()
         packs = await asyncio.to_thread(_whole_packs, clone)
         if (clone / "HEAD").is_file() and not (may_go and packs > MOST_PACKS):
@@ -62,7 +61,7 @@ class CloneRoom:
         return False
 
     async def packs_bytes(self, clone: Path) -> int:
-        """Return the size of a clone's packs, those still being fetched included."""
+        """Return the size of a clone's packs, including those still being fetched."""
         return sum((await asyncio.to_thread(_packs, clone)).values())
 
     async def trees(self, clone: Path) -> list[Path]:
@@ -105,7 +104,7 @@ class CloneRoom:
             path.rename(gone / secrets.token_hex(16))
 
     async def _sweep(self) -> None:
-        """Remove what was put aside, now or before a kill."""
+        """Remove trees that were put aside, now or before a kill."""
         await asyncio.to_thread(_remove_all, self._root / _GONE)
 
 
@@ -156,7 +155,7 @@ def _packs(clone: Path) -> dict[Path, int]:
 
 
 def _whole_packs(clone: Path) -> int:
-    """Remove what a killed fetch left behind; return the number of packs."""
+    """Remove the leftovers of a killed fetch; return the number of packs."""
     count = 0
     for one in _packs(clone):
         if one.name.startswith("tmp_"):

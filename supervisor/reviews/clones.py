@@ -4,8 +4,8 @@ Each repository has a bare clone with as much history as a merge base needs. A c
 worktree of it at one commit, used by one run at a time; an unused one is moved to the next run's
 commit, so that only differing files are written. No code of a repository runs here: git is given
 each folder by name, never one with a repository's files (law 12), and no attribute of a tree hides
-or changes what a reader is shown. The token is in one process's environment, never in an argument,
-a URL or a configuration. A pull request's disk use is bounded before anything is written
+or changes what a reader is shown. The token is only in one process's environment, never in an
+argument, a URL or a configuration. A pull request's disk use is bounded before anything is written
 (`tree_size`).
 """
 
@@ -51,7 +51,7 @@ _BLOCK_BYTES = 4096
 
 
 class CloneError(GatehouseError):
-    """The code can't be fetched. `may_retry`: a retry may succeed."""
+    """Raised if the code can't be fetched. `may_retry`: a retry may succeed."""
 
     def __init__(self, message: str, *, may_retry: bool = True) -> None:
         super().__init__(without_tokens(message), "it is tried again" if may_retry else "")
@@ -108,9 +108,8 @@ class Clones:
 
     @contextlib.asynccontextmanager
     async def checkout(self, wanted: WantedCode) -> AsyncIterator[Checkout]:
-        """Fetch missing commits and yield the head's files until the block ends. `CloneError` where
-        that fails.
-        """
+        """Fetch missing commits and yield the head's files until the block ends. Raise `CloneError`
+        if that fails."""
         _check(wanted)
         clone = self._folder(wanted.name)
         async with self._room.used(clone):
@@ -129,9 +128,8 @@ class Clones:
                 self._used.discard(folder)
 
     async def since(self, checkout: Checkout, last: str) -> list[ChangedFile] | None:
-        """Return the changes since an earlier head in the pull request's files; None where that
-        commit is gone.
-        """
+        """Return the changes since an earlier head in the pull request's files; None if that commit
+        is gone."""
         if not is_sha(last) or not await self._has(checkout.clone, last):
             return None
         found = await self._files(checkout.clone, last, checkout.head)
@@ -139,8 +137,8 @@ class Clones:
         return [one for one in found if one.path in names or one.old_path in names]
 
     async def rebased(self, checkout: Checkout, base: str) -> set[str] | None:
-        """Return the files that differ between an earlier base and this one; None where that commit
-        is gone, or they are too many."""
+        """Return the files that differ between an earlier base and this one; None if that commit is
+        gone, or there are too many."""
         if not is_sha(base) or not await self._has(checkout.clone, base):
             return None
         words = (*_DIFF, "--name-only", "--no-renames", "-z", base, checkout.base)
@@ -149,19 +147,18 @@ class Clones:
         return set(names) if found.ok and not found.truncated else None
 
     async def text_at(self, checkout: Checkout, revision: str, path: str) -> str | None:
-        """Return a file as text at a commit; None where there is none, or it is too long."""
+        """Return a file as text at a commit; None if it doesn't exist or is too long."""
         data = await self.data_at(checkout, revision, path)
         return None if data is None else data.decode("utf-8", "replace")
 
     async def data_at(self, checkout: Checkout, revision: str, path: str) -> bytes | None:
-        """Return a file's bytes at a commit; None where it doesn't exist, isn't a file, or is too
+        """Return a file's bytes at a commit; None if it doesn't exist, isn't a file, or is too
         long."""
         return await self._data(checkout.clone, revision, path)
 
     async def branch_files(self, branch: WantedBranch, paths: Sequence[str]) -> BranchFiles | None:
-        """Return a branch's current version of these files, without a checkout; None where there is
-        no such branch. `CloneError` where it can't be fetched.
-        """
+        """Return a branch's current version of these files, without a checkout; None if there is no
+        such branch. Raise `CloneError` if it can't be fetched."""
         _check_url(branch.url)
         if not is_branch(branch.branch):
             raise CloneError("the forge names no branch that git could take", may_retry=False)
@@ -201,7 +198,7 @@ class Clones:
         return (await self._try(clone, "cat-file", "-e", f"{commit}^{{commit}}")).ok
 
     async def _is_clone(self, clone: Path) -> bool:
-        """Return whether there is a clone; where there is none, make an empty one."""
+        """Return whether there is a clone; if there is none, make an empty one."""
         may_go = not any(clone in one.parents for one in self._used)
         is_kept = await self._room.is_kept(clone, may_go=may_go)
         if not is_kept:
@@ -226,7 +223,7 @@ class Clones:
         return is_warm
 
     async def _size_bytes(self, clone: Path, head: str) -> int:
-        """Return the disk space that the files of a commit take; `CloneError` where it is too
+        """Return the disk space that the files of a commit take. Raise `CloneError` if it is too
         much."""
         words = ("ls-tree", "-r", "-t", "-l", "-z", head)
         listed = await self._try(clone, *words, timeout_s=LIST_S, limit_bytes=MOST_LIST_BYTES)
@@ -297,7 +294,7 @@ class Clones:
         return moved.ok and (await run_git(place, "clean", "-ffdxq", timeout_s=GIT_S)).ok
 
     async def _remote(self, clone: Path, wanted: WantedCode, *words: str) -> None:
-        """Run `git fetch` with the token, and end it where it brings too much."""
+        """Run `git fetch` with the token, and stop it if it fetches too much."""
         basic = base64.b64encode(f"x-access-token:{wanted.token}".encode()).decode()
         depth, *refs = words
         fetch = ("fetch", "--quiet", "--no-tags", "--no-write-fetch-head", depth, wanted.url, *refs)
@@ -322,7 +319,7 @@ class Clones:
             raise CloneError(f"the code can't be fetched: {_said(done, basic)}")
 
     async def _watch(self, clone: Path, most_bytes: int, patience: asyncio.Timeout) -> None:
-        """End a fetch that brings too much."""
+        """Stop a fetch that fetches too much."""
         # A size on disk changes without telling anybody.
         while await self._room.packs_bytes(clone) <= most_bytes:  # noqa: ASYNC110
             await asyncio.sleep(FETCH_LOOK_S)
@@ -351,8 +348,8 @@ def _said(done: Completed, secret: str = "") -> str:
 
 
 def _check(wanted: WantedCode) -> None:
-    """INVARIANT: nothing that a forge or a webhook says reaches git unless it is a commit id, a
-    branch's name or a URL of HTTP."""
+    """Check the values that go to git. INVARIANT: nothing from a forge or a webhook reaches git
+    unless it is a commit id, a branch's name or an HTTP URL."""
     if not (is_sha(wanted.head_sha) and is_sha(wanted.base_sha) and is_branch(wanted.base_ref)):
         raise CloneError("the forge names no commit or branch that git could take", may_retry=False)
     _check_url(wanted.url)
@@ -364,9 +361,8 @@ def _check_url(url: str) -> None:
 
 
 def tree_size(listed: bytes) -> tuple[int, str]:
-    """Return the size of the listed files in bytes, and why they can't be checked out: "" where
-    they can.
-    """
+    """Return the size of the listed files in bytes, and why they can't be checked out: "" if they
+    can."""
     if listed.count(b"\0") > MOST_ENTRIES:
         return 0, f"it has more than {MOST_ENTRIES:,} files and folders"
     size_bytes = 0

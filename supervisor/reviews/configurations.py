@@ -47,9 +47,8 @@ class Configurations:
     async def effective(
         self, repository: queries.Repository, checkout: Checkout, revision: str
     ) -> EffectiveConfig:
-        """Return the configuration for a run, with the files of a commit of its checkout. Raises
-        `ForgeError` or `CloneError` where the owner's files can't be read.
-        """
+        """Return the configuration for a run, with the files of a commit of its checkout. Raise
+        `ForgeError` or `CloneError` if the owner's files can't be read."""
         files = {
             path: data
             for path in (REVIEWERC, REFINERY)
@@ -58,14 +57,13 @@ class Configurations:
         return await self._effective(repository, BranchFiles(revision, files))
 
     async def of_default_branch(self, repository: queries.Repository) -> EffectiveConfig:
-        """Return the configuration of the current default branch. Raises as `effective`."""
+        """Return the configuration of the current default branch. Raise as `effective` does."""
         found = await self._branch_files(repository, (REVIEWERC, REFINERY))
         return await self._effective(repository, found or BranchFiles("", {}))
 
     async def wants_drafts(self, repository: queries.Repository) -> bool:
-        """Return whether a prompt on the default branch runs on drafts. False where that is
-        unknown.
-        """
+        """Return whether a prompt on the default branch runs on drafts. False if that is
+        unknown."""
         try:
             config = await self.of_default_branch(repository)
         except GatehouseError as error:
@@ -74,9 +72,8 @@ class Configurations:
         return prompts.wants_drafts([one.value for one in config.prompts])
 
     def change(self, repository_id: int, changes: Mapping[str, object]) -> None:
-        """Store the operator's settings for a repository; an empty value removes a setting.
-        `UserError` where a value can't be used.
-        """
+        """Store the operator's settings for a repository; an empty value removes a setting. Raise
+        `UserError` if a value can't be used."""
         with self._engine.begin() as connection:
             known = queries.repository_of(connection, repository_id).settings
             merged = {key: value for key, value in (known | dict(changes)).items() if value}
@@ -102,7 +99,8 @@ class Configurations:
     async def _add(
         self, name: str, data: bytes | None, layers: list[ConfigLayer], notes: list[str]
     ) -> None:
-        """Add what a file says; where it has a mistake, say so. A long one takes its time."""
+        """Add a file's configuration, or a note if it has a mistake. Reading a long file takes its
+        time."""
         if data is None:
             return
         read: ReadConfig
@@ -119,7 +117,7 @@ class Configurations:
         notes.append(f"{name} has mistakes and is not used: {' / '.join(said)}{further}")
 
     async def _central(self, repository: queries.Repository) -> list[tuple[str, BranchFiles]]:
-        """Return the owner's file, where the App is installed on a repository that has one."""
+        """Return the owner's file, if the App is installed on a repository that has one."""
         owner = repository.full_name.split("/", maxsplit=1)[0]
         for name in CENTRAL:
             with self._engine.connect() as connection:

@@ -1,4 +1,4 @@
-"""Holds: while one stands, no review of its scope starts and nothing is posted.
+"""Holds: while one is in force, no review in its scope starts and nothing is posted.
 
 Meanwhile webhooks are stored and answered, and running reviews finish. The same applies while
 everything is stopped (`records.kill_switch`).
@@ -25,7 +25,7 @@ MOST_WHY_CHARS = 500
 
 
 class Holds:
-    """One per supervisor. `stopped` says why everything is stopped; None while it isn't."""
+    """One per supervisor. `stopped` says why everything is stopped; None if it isn't."""
 
     def __init__(
         self, engine: Engine, clock: Clock, audit: Audit, stopped: Callable[[], str | None]
@@ -36,9 +36,8 @@ class Holds:
         self.stopped = stopped
 
     def hold(self, scope: HoldScope, key: str, *, by: str, why: str) -> Hold:
-        """Hold what `scope` and `key` name, replacing an existing hold. It stands even if it can't
-        be recorded.
-        """
+        """Hold the reviews and acts that `scope` and `key` name, replacing an existing hold. It
+        applies even if it can't be recorded."""
         now = self._clock.now()
         with self._engine.begin() as connection:
             key = _key(connection, scope, key)
@@ -49,7 +48,7 @@ class Holds:
         return hold
 
     def release(self, scope: HoldScope, key: str, *, by: str) -> None:
-        """Release exactly that hold; `NotFoundError` where there is none."""
+        """Release exactly that hold. Raise `NotFoundError` if there is none."""
         with self._engine.begin() as connection:
             key = _key(connection, scope, key)
             if not holds.release(connection, scope, key, self._clock.now()):
@@ -64,8 +63,8 @@ class Holds:
             return holds.standing(connection)
 
     def keeps(self, act: Act) -> bool:
-        """Return whether an act has to wait. Checks wait only while everything is stopped: they say
-        that a review is held."""
+        """Return whether an act has to wait. Checks wait only while everything is stopped, because
+        they report that a review is held."""
         if self.stopped() is not None:
             return True
         if act.operation == "check":
@@ -75,14 +74,14 @@ class Holds:
 
 
 def find_pull(text: str) -> tuple[str, int] | None:
-    """Return repository and number of a pull request, from its URL or `OWNER/REPO#NUMBER`; None
-    where it is neither."""
+    """Return repository and number of a pull request, from its URL or `OWNER/REPO#NUMBER`; None for
+    other texts."""
     found = _PULL.match(text.strip())
     return found and (found[1], int(found[2]))
 
 
 def pull_named(text: str) -> tuple[str, int]:
-    """Do `find_pull`; `UserError` where it is neither."""
+    """Call `find_pull`. Raise `UserError` if it finds nothing."""
     found = find_pull(text)
     if found is None:
         raise UserError("this is no pull request", "give its URL, or OWNER/REPO#NUMBER")
@@ -90,12 +89,12 @@ def pull_named(text: str) -> tuple[str, int]:
 
 
 def words(hold: Hold) -> str:
-    """Return who holds, and why, in the words of a receipt."""
+    """Return who made a hold, and why, in the words of a receipt."""
     return f"held by {hold.by}{': ' + hold.why if hold.why else ''}"
 
 
 def _key(connection: Connection, scope: HoldScope, key: str) -> str:
-    """Return the key of a hold as it is stored; `UserError` or `NotFoundError` where it names
+    """Return the key of a hold as it is stored. Raise `UserError` or `NotFoundError` if it names
     nothing."""
     if scope == "all":
         return ""

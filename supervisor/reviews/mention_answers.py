@@ -1,7 +1,7 @@
-"""Answers comments that mention us, after asking the forge what their author may do.
+"""Answers comments that mention us, after asking the forge for their author's permission.
 
-The comment's text is also read from the forge: the webhook only says that there is one. A reaction
-confirms it; an answer in words is an act like any other.
+The comment's text is also read from the forge: the webhook only says that a comment exists. A
+reaction confirms it; an answer in words is an act like any other.
 """
 
 from collections.abc import Callable, Sequence
@@ -34,7 +34,7 @@ PERMISSION_S = 60.0
 
 
 class Mentions:
-    """The mentions of one supervisor. `ask` asks for an act in a repository's session."""
+    """The mentions of one supervisor. `ask` requests an act in a repository's session."""
 
     def __init__(
         self,
@@ -114,7 +114,7 @@ class Mentions:
         self, repository: queries.Repository, pull: queries.PullRequest, config: EffectiveConfig
     ) -> list[queries.WaitingMention]:
         """Return the mentions that call for a prompt of this configuration, and react to them.
-        Unknown ones are dropped."""
+        Unknown mentions are dropped."""
         known = {one.value.id for one in config.commands}
         with self._engine.begin() as connection:
             waiting = _prompts_waiting(connection, pull.id)
@@ -131,7 +131,7 @@ class Mentions:
     def answered(
         self, repository: queries.Repository, called: Sequence[queries.WaitingMention]
     ) -> None:
-        """Note that the prompts of these mentions have run."""
+        """Record that the prompts of these mentions have run."""
         with self._engine.begin() as connection:
             for one in called:
                 queries.end_mention(connection, _key(repository, one), "done")
@@ -142,7 +142,7 @@ class Mentions:
             return bool(_prompts_waiting(connection, pull_id))
 
     async def call_again(self) -> None:
-        """Run mentions that had to wait for a full slot or another reason that is over."""
+        """Run mentions that had to wait for a full slot or another reason that has passed."""
         with self._engine.connect() as connection:
             found = [queries.pull(connection, one) for one in queries.pulls_called(connection)]
             places = [
@@ -152,7 +152,8 @@ class Mentions:
             await self._reconcile.pull(repository, number, again=True)
 
     async def _do(self, on: "_Answer", found: Mention) -> tuple[str, str]:
-        """Do what a mention asks for; return the reaction to it, and the words, "" for none."""
+        """Do what a mention asks for; return the reaction to it, and the answer in words, "" for
+        none."""
         if found.is_too_long:
             most = mentions.MOST_ARGUMENT_CHARS
             return UNCLEAR, f"More than {most:,} characters of arguments are not read."
@@ -230,7 +231,8 @@ class Mentions:
         self._ask(said, on.repository.session_id, why)
 
     async def _permission(self, repository: queries.Repository, person: str) -> str:
-        """Return what a person may do. Anyone may comment, so the forge is asked once a minute."""
+        """Return a person's permission. Anyone may comment, so the forge is asked at most once a
+        minute."""
         found = self._known(repository, person)
         if found is None:
             asked_at = self._clock.monotonic()
@@ -239,7 +241,8 @@ class Mentions:
         return found
 
     def _known(self, repository: queries.Repository, person: str) -> str | None:
-        """Return what the forge said of a person within a minute; None where it wasn't asked."""
+        """Return the forge's answer about a person within the last minute; None if it wasn't
+        asked."""
         fresh = self._clock.monotonic() - PERMISSION_S
         known = {whose: one for whose, one in self._permissions.items() if one[1] > fresh}
         self._permissions = known
@@ -286,7 +289,7 @@ def _prompts_waiting(connection: Connection, pull_id: int) -> list[queries.Waiti
 
 
 class _Answer(NamedTuple):
-    """A comment that is answered, and where it stands."""
+    """A comment to be answered, and its place."""
 
     repository: queries.Repository
     pull: queries.PullRequest

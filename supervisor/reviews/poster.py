@@ -1,7 +1,7 @@
-"""Carries out granted acts on a forge. Only it can write there.
+"""Carries out granted acts on a forge. Only this module can write there.
 
-It composes nothing and has no model. Before it acts it looks for the result of an earlier try, so
-that a crash posts nothing twice.
+It composes nothing and has no model. Before it acts it looks for the result of an earlier attempt,
+so that a crash posts nothing twice.
 """
 
 import asyncio
@@ -33,13 +33,12 @@ type Failed = Callable[[Act, str, str], None]
 
 
 class MovedError(GatehouseError):
-    """The pull request's head has moved on from the act's."""
+    """Raised if the pull request's head is no longer the act's."""
 
 
 class Poster:
     """The poster of one supervisor. `failed` is called for a failed act; `keeps` says whether an
-    act has to wait: it is held, or everything is stopped.
-    """
+    act has to wait: it is held, or everything is stopped."""
 
     def __init__(
         self,
@@ -61,16 +60,15 @@ class Poster:
         self._tasks: set[asyncio.Task[Any]] = set()
 
     async def close(self) -> None:
-        """End the waiting tasks. The next start looks for acts that were begun, and carries out the
-        others.
-        """
+        """End the waiting tasks. The next start checks acts that were begun, and carries out the
+        others."""
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
     @contextlib.contextmanager
     def _known(self) -> Iterator[None]:
-        """Keep track of the task that runs this, for as long as it does."""
+        """Register the current task while it runs."""
         task = asyncio.current_task()
         assert task is not None
         is_outer = task not in self._tasks
@@ -172,7 +170,7 @@ class Poster:
         raise GatehouseError(f"`{act.operation}` can't be done yet")
 
     async def _post_prompt(self, repository: RepositoryFacts, act: Act) -> Posted:
-        """Post the review that a prompt makes, once."""
+        """Post a prompt's review, once."""
         mark = prompt_posts.mark_of(act.body)
         for one in await self._forge.own_reviews(repository, act.number):
             if mark and mark in one.body:
@@ -189,8 +187,8 @@ class Poster:
             )
 
     async def _post(self, repository: RepositoryFacts, act: Act) -> Posted:
-        """Post a review. Where one of ours stands there already, its text is replaced, last of
-        all; what is new gets a review of its own, with a line for a text."""
+        """Post a review. If one of our reviews is there already, its text is replaced at the very
+        end; new findings get a review of their own, with one line of text."""
         run_id = posts.run_of(act.body)
         ours = await self._forge.own_reviews(repository, act.number) if run_id else []
         done = [one for one in ours if posts.reviewed_by(one.body) == run_id]
@@ -227,7 +225,7 @@ class Poster:
         return Posted(id=0)
 
     async def _dismiss(self, repository: RepositoryFacts, act: Act, review_id: int) -> None:
-        """Dismiss an approval or a request for changes of ours, also where it was already."""
+        """Dismiss our approval or request for changes, even if it was dismissed already."""
         ours = await self._forge.own_reviews(repository, act.number)
         review = next((one for one in ours if one.id == review_id), None)
         if review is None:
@@ -241,7 +239,7 @@ class Poster:
             )
 
     async def _undo(self, repository: RepositoryFacts, act: Act) -> Posted:
-        """Take back what a run posted. Each step can be done again."""
+        """Take back a run's posts. Each step can be repeated."""
         ours = await self._forge.own_reviews(repository, act.number)
         for target in act.targets:
             kind, _, number = target.rpartition(":")

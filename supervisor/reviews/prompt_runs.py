@@ -1,4 +1,4 @@
-"""Prompts of `.reviewerc` beside a review: each whose conditions hold runs in its own session.
+"""Prompts of `.reviewerc` beside a review: each runs in its own session if its conditions hold.
 
 A few run at the same time, each with a share of the run's budget. This module, not the model,
 decides which parts of an answer count and which are posted.
@@ -37,7 +37,7 @@ MOST_AT_ONCE = 4
 
 
 class PromptSession(NamedTuple):
-    """A session that has ended, and what it spent, in pico-dollars."""
+    """An ended session, and its cost in pico-dollars."""
 
     session: Session
     cost: int
@@ -50,7 +50,7 @@ type ReadPrompt = Callable[[Order, str, int], Awaitable[PromptSession]]
 
 class PromptRuns:
     """The prompts of one run, while they run. `outcomes` is complete once `ended` has returned;
-    `parts` counts the readers of the run, that of the review included."""
+    `parts` counts the readers of the run, including the review's."""
 
     def __init__(self, run: queries.ReviewRun, told: dict[str, set[str]]) -> None:
         self.run = run
@@ -81,7 +81,7 @@ class PromptRuns:
 
 
 class Prompts:
-    """One per supervisor. `ask` asks for an act in a repository's session."""
+    """One per supervisor. `ask` requests an act in a repository's session."""
 
     def __init__(
         self, engine: Engine, rounds: Rounds, ask: Callable[[Act, str, str], None]
@@ -105,8 +105,7 @@ class Prompts:
     ) -> AsyncIterator[PromptRuns]:
         """Run the prompts whose conditions hold, and those that comments called, until the block
         ends; leaving it early stops them. `order` is that of the review; `only_called`: the others
-        have nothing new to read.
-        """
+        have nothing new to read."""
         subject = PromptSubject(pull.draft, pull.labels, pull.author, checkout.files)
         plans = [] if only_called else [one.value for one in config.prompts]
         chosen, others = await asyncio.to_thread(prompts.choose, plans, subject)
@@ -183,7 +182,7 @@ class Prompts:
         pull: queries.PullRequest,
         repository: queries.Repository,
     ) -> queries.ReviewRun:
-        """Store the prompts' outcomes, and ask to post what they say. Return the run's facts."""
+        """Store the prompts' outcomes, and request their posts. Return the run's facts."""
         acts: dict[str, Act] = {}
         target = target_of(repository, pull, going.run.head_sha)
         outcomes = {one.id: one for one in going.outcomes}
@@ -222,13 +221,12 @@ class Prompts:
         return run
 
     def settled(self, act: Act) -> None:
-        """Note that a prompt's post is on the forge, or that a person denied it: it isn't posted
-        again.
-        """
+        """Record that a prompt's post is on the forge, or that a person denied it: it isn't posted
+        again."""
         self._change(act, {"is_settled": True})
 
     def came_to_nothing(self, act: Act) -> None:
-        """Note that a prompt's post failed: it may be posted again."""
+        """Record that a prompt's post failed: it may be posted again."""
         self._change(act, {"told": [], "is_said": False})
 
     def _change(self, act: Act, facts: dict[str, object]) -> None:
@@ -240,8 +238,8 @@ class Prompts:
                 queries.change_run(connection, run.id, prompts=changed)
 
     def _told(self, run: queries.ReviewRun) -> dict[str, set[str]]:
-        """Return the findings that each prompt told in earlier runs of the pull request, by the
-        prompt's id; a prompt that said nothing yet has no entry."""
+        """Return the findings that each prompt reported in earlier runs of the pull request, by the
+        prompt's id; a prompt without earlier reports has no entry."""
         with self._engine.connect() as connection:
             earlier = queries.runs_of(connection, run.pull_id)
         found: dict[str, set[str]] = {}

@@ -1,6 +1,7 @@
 """Reads the state of a pull request from the forge, and updates its slot.
 
-A delivery only wakes this: its content may be old, partly forged, or lost. A poll wakes it too.
+A delivery only triggers this: its content may be old, partly forged, or lost. A poll triggers it
+too.
 """
 
 import contextlib
@@ -37,8 +38,8 @@ MOST_RUNS_AN_HOUR = 50
 
 
 class Reconcile:
-    """One per supervisor. `standing` gives the id of a repository's standing session, made at
-    first; `withdraw` closes what waits for an answer about a pull request; `wants_drafts` tells
+    """One per supervisor. `standing` returns the id of a repository's standing session, which it
+    makes at first; `withdraw` closes the open requests about a pull request; `wants_drafts` tells
     whether some prompt looks at drafts; `answer_comment` answers a mention."""
 
     def __init__(
@@ -116,7 +117,7 @@ class Reconcile:
         return await self.pull(repository, delivery.number)
 
     def repository(self, name: str, forge: str = "github") -> queries.Repository | None:
-        """Return a repository by its name, in any letter case, even a removed one."""
+        """Return a repository by its name, in any letter case, even if it was removed."""
         with self._engine.connect() as connection:
             return queries.repository(connection, forge, name)
 
@@ -125,7 +126,7 @@ class Reconcile:
         return None if found is None or found.removed_at is not None else found
 
     async def repositories(self) -> None:
-        """Store which repositories the App is installed on."""
+        """Store the repositories on which the App is installed."""
         installed = await self._forge.installed()
         names = {one.full_name for one in installed.repositories}
         with self._engine.begin() as connection:
@@ -160,7 +161,7 @@ class Reconcile:
                     )
 
     async def poll(self) -> None:
-        """Find what no webhook reported: undelivered webhooks, and open pull requests."""
+        """Find changes that no webhook reported: undelivered webhooks, and open pull requests."""
         now = self._clock.now()
         with self._engine.begin() as connection:
             queries.tidy_deliveries(
@@ -207,8 +208,8 @@ class Reconcile:
 
     def _has_failed(self, repository: queries.Repository, facts: PullFacts) -> bool:
         """Return whether reviews of this head failed so often that only a person or another push
-        starts one. A dead head is tried again, later each time: the forge has just shown that it
-        answers."""
+        starts a new one. A dead head is tried again, later each time: the forge has just shown that
+        it answers."""
         with self._engine.connect() as connection:
             known = queries.pull_numbered(connection, repository.id, facts.number)
             runs = [] if known is None else queries.runs_of(connection, known.id)
@@ -228,9 +229,8 @@ class Reconcile:
         again: bool = False,
     ) -> str:
         """Read a pull request from the forge, and update its slot. Return the outcome in a word.
-        `full`: somebody wants a review even if this head has one; `called`: somebody who may write
-        does; `again`: a run has something to do even if this head was reviewed.
-        """
+        `full`: somebody wants a review even if this head has one; `called`: that person may write;
+        `again`: a run has something to do even if this head was reviewed."""
         facts = await self._forge.pull(facts_of(repository), number)
         return await self._take(repository, facts, full=full, called=called, again=again)
 
@@ -317,7 +317,7 @@ class Reconcile:
         return "wanted"
 
     async def _permission(self, repository: queries.Repository, login: str) -> str:
-        """Return what a pull request's author may do; `none` where the forge can't be asked."""
+        """Return the permission of a pull request's author; `none` if the forge can't be asked."""
         try:
             return await self._forge.permission(facts_of(repository), login)
         except ForgeError as error:
@@ -325,8 +325,8 @@ class Reconcile:
             return "none"
 
     async def _is_let_in(self, repository: queries.Repository, facts: PullFacts) -> bool:
-        """Return whether somebody who may write wanted a fork's pull request reviewed: by a mention
-        once, or by the label, which others may set, too."""
+        """Return whether somebody who may write wanted a fork's pull request reviewed: by an
+        earlier mention, or by the label, which others may set, too."""
         with self._engine.connect() as connection:
             known = queries.pull_numbered(connection, repository.id, facts.number)
             if known is not None and queries.was_called(connection, known.id, "review"):
@@ -349,7 +349,7 @@ class Reconcile:
         skips_draft: bool,
     ) -> tuple[str, Outcome]:
         """Return the reason code for not reviewing a pull request, "" to review it, and the
-        receipt's outcome. What a code says to a person is in `receipts.REASONS`."""
+        receipt's outcome. `receipts.REASONS` has the texts of the codes."""
         if not facts.is_open:
             return "closed", "skipped"
         if not repository.enabled:
@@ -369,7 +369,8 @@ class Reconcile:
 
 @contextlib.contextmanager
 def _apart(what: str) -> Iterator[None]:
-    """Log a failure about one thing, so that the others go on; the next poll tries again."""
+    """Log a failure that concerns one item, and continue with the others; the next poll tries
+    again."""
     try:
         yield
     except ForgeError as error:
@@ -379,7 +380,7 @@ def _apart(what: str) -> Iterator[None]:
 
 
 def facts_of(repository: queries.Repository) -> RepositoryFacts:
-    """Return a repository in the form that the forge's client takes."""
+    """Return a repository in the form that the forge's client accepts."""
     return RepositoryFacts(
         full_name=repository.full_name,
         external_id=repository.external_id or 0,

@@ -1,6 +1,6 @@
-"""Rounds of a pull request: the findings that are known before a review, and after it.
+"""Rounds of a pull request: the known findings before a review, and after it.
 
-`reviews.core.tracking` decides what becomes of each finding; this reads code and database for it.
+`reviews.core.tracking` decides about each finding; this reads code and database for it.
 """
 
 import asyncio
@@ -25,8 +25,7 @@ from supervisor.reviews.store import findings, queries
 class ReviewRound(NamedTuple):
     """A round that begins. `since`: the head reviewed before, "" for a review of the whole change;
     `touched`: files changed since then or not yet seen; `configuration`: the review configuration
-    files that the change itself changes.
-    """
+    files that the change itself changes."""
 
     number: int
     since: str
@@ -71,7 +70,7 @@ class Rounds:
     async def begin(
         self, run: queries.ReviewRun, pull: queries.PullRequest, checkout: Checkout
     ) -> ReviewRound:
-        """Return what is known of the pull request before a run reads its code."""
+        """Return the known facts about the pull request, before a run reads its code."""
         with self._engine.connect() as connection:
             slot = queries.slot(connection, pull.id)
             known = findings.of_pull(connection, pull.id)
@@ -91,8 +90,8 @@ class Rounds:
         last: str,
         touched: Sequence[ChangedFile],
     ) -> set[str]:
-        """Return the files of which the earlier rounds, and what was touched since, don't show all
-        that the change does."""
+        """Return the files whose changes neither the earlier rounds nor the changes since show
+        completely."""
         with self._engine.connect() as connection:
             runs = queries.runs_of(connection, pull.id)
         before = [one for one in runs if one.head_sha == last and one.review is not None]
@@ -163,9 +162,8 @@ class Rounds:
     # -- what people say -------------------------------------------------------------------------
 
     def posted(self, run: queries.ReviewRun, kept: Collection[str] | None, *, by: str) -> None:
-        """Note that a run's review is on the forge, with comments of the `kept` findings (None:
-        all). A person left out the others.
-        """
+        """Record that a run's review is on the forge, with comments of the `kept` findings (None:
+        all). A person left out the others."""
         said = run.review or {}
         inline = set(said.get("inline", ()))
         out = inline - (inline if kept is None else set(kept))
@@ -176,7 +174,7 @@ class Rounds:
             self._say(run.pull_id, identity, "wont-fix", by=by, why="left out of the review")
 
     def denied(self, run: queries.ReviewRun, *, by: str, why: str) -> None:
-        """Note that a person denied a run's review: its findings aren't posted again."""
+        """Record that a person denied a run's review: its findings aren't posted again."""
         for identity in (run.review or {}).get("post", ()):
             self._say(run.pull_id, identity, "wont-fix", by=by, why=why)
 
@@ -191,8 +189,7 @@ class Rounds:
         scope: SaidScope = "pull",
     ) -> TrackedFinding:
         """Store a person's decision on a finding, named by the short id in its comment. Return the
-        finding. `NotFoundError` or `UserError` where the id names none.
-        """
+        finding. Raise `NotFoundError` or `UserError` if the id names none."""
         with self._engine.connect() as connection:
             known = findings.of_pull(connection, pull_id)
         wanted = finding.strip().strip("`").casefold()
@@ -225,7 +222,7 @@ class Rounds:
 
 
 def _is_for(globs: Sequence[str], files: Sequence[str]) -> bool:
-    """Return whether a skill with these globs is for one of the files."""
+    """Return whether a skill with these globs applies to one of the files."""
     try:
         return any(Glob(one).matches(file) for one in globs for file in files)
     except PolicyError:

@@ -54,7 +54,7 @@ AROUND, MOST_CODE_CHARS = 3, 300
 
 
 class Readers(Protocol):
-    """What runs a reader: a session over a checkout."""
+    """Starts and watches readers: a reader is a session over a checkout."""
 
     async def start(
         self,
@@ -69,14 +69,14 @@ class Readers(Protocol):
     ) -> str:
         """Start a reader; return the session's id. `may_run`: it may run the commands that a policy
         allows. `quarantined`: it reads only by reference, since the code is untrusted. `order`: its
-        further instructions; `budget`: what it may spend; `model`: "" for the service's default.
+        further instructions; `budget`: its spending limit; `model`: "" for the service's default.
         """
 
     async def wait(self, session_id: str) -> Session:
         """Return the session once it has ended."""
 
     def stop(self, session_id: str) -> None:
-        """Begin its end."""
+        """Begin to end the session."""
 
     def cost(self, session_id: str) -> int:
         """Return the session's spending, in pico-dollars."""
@@ -85,14 +85,14 @@ class Readers(Protocol):
         """Return its final spending once it and all its calls have ended; None before."""
 
     def refusal(self, session_id: str) -> str:
-        """Return why its last model call was refused for lack of money; "" where it wasn't."""
+        """Return why its last model call was refused for lack of money; "" if it wasn't."""
 
     def trouble(self, session_id: str) -> ProviderTrouble | None:
-        """Return the error in the last answer of its model's provider, if it was one."""
+        """Return the last response of its model's provider, if that was an error."""
 
 
 class _ProviderError(GatehouseError):
-    """The model's provider gave no answer to a reader."""
+    """Raised if the model's provider gave a reader no answer."""
 
     def __init__(self, trouble: ProviderTrouble) -> None:
         super().__init__(trouble.why)
@@ -105,8 +105,8 @@ type AllowsAct = Callable[[Act, str], bool]
 
 
 class Runs:
-    """One per supervisor. `under_way` has the ids of the runs that were begun and not ended,
-    `idle` is set while there are none."""
+    """One per supervisor. `under_way` has the ids of the runs in progress; `idle` is set while
+    there are none."""
 
     def __init__(
         self,
@@ -148,7 +148,7 @@ class Runs:
         self.idle.set()
 
     async def handle(self, run_id: str) -> None:
-        """Carry out a run of the queue, if it is still wanted and nobody else has it."""
+        """Carry out a run of the queue, if it is still wanted and nobody else has claimed it."""
         if not self._slots.may_start():
             return
         begun = self._clock.monotonic()
@@ -179,7 +179,7 @@ class Runs:
                 self._sessions.stop(session_id)
 
     def stop_all(self) -> None:
-        """End all running reviews, since everything is stopped; they are queued again."""
+        """End all running reviews, because everything is stopped; they are queued again."""
         self._cut |= self.under_way
         for session_id in self._running.values():
             self._sessions.stop(session_id)
@@ -329,7 +329,7 @@ class Runs:
         model: str,
         parts: int,
     ) -> PromptSession:
-        """Have a reader look at a prompt, with tools that read only."""
+        """Have a reader carry out a prompt, with read-only tools."""
         session = await self._session(run, checkout, order, may_run=False, model=model, parts=parts)
         return PromptSession(session, self._sessions.cost(session.id))
 
@@ -342,7 +342,7 @@ class Runs:
         model: str,
         parts: int,
     ) -> tuple[queries.ReviewRun, tuple[ReviewVerdict, str, list[Finding]]]:
-        """Have a reader look at the code; return what it says."""
+        """Have a reader review the code; return its report."""
         may_run = run.trust == "head"
         session = await self._session(
             run, checkout, order, may_run=may_run, model=model, parts=parts, is_main=True
@@ -409,8 +409,8 @@ class Runs:
         said: tuple[ReviewVerdict, str, ReviewRound, RoundOutcome],
         code: Mapping[str, Sequence[tuple[int, str, bool]]],
     ) -> str:
-        """Keep the review, ask for the act that posts it where there is anything to post, and
-        leave its receipt; return the outcome."""
+        """Store the review, request the act that posts it if there is anything to post, and leave
+        its receipt; return the outcome."""
         verdict, summary, round_, outcome = said
         placed = [_placed(one) for one in outcome.post]
         target = target_of(repository, pull, run.head_sha)
@@ -479,7 +479,7 @@ class Runs:
 
     @contextlib.asynccontextmanager
     async def _beating(self, run: queries.ReviewRun) -> AsyncIterator[None]:
-        """Say that the run is alive, until the block ends."""
+        """Report that the run is alive, until the block ends."""
 
         async def beat() -> None:
             while True:
@@ -506,7 +506,8 @@ def _placed(one: TrackedFinding) -> PlacedFinding:
 
 
 def _code(placed: TrackedFinding, lines: Sequence[str]) -> list[tuple[int, str, bool]]:
-    """Return the code around a finding: number, text, and whether it is about that line."""
+    """Return the code around a finding: number, text, and whether the finding is about that
+    line."""
     if not placed.line:
         return []
     first, last = max(1, placed.start_line - AROUND), min(len(lines), placed.line + AROUND)

@@ -1,4 +1,4 @@
-"""The review service: its parts, and the loops that keep them going.
+"""The review service: its parts, and the loops that keep them running.
 
 `app` makes one if reviews are switched on, and gives it the means to start sessions.
 """
@@ -71,7 +71,7 @@ class ReviewSettings(NamedTuple):
 
 class ReviewService:
     """See the module's text. `standing` opens the standing session of a repository, or finds it;
-    `stopped` says why everything is stopped, None while it isn't."""
+    `stopped` says why everything is stopped, None if it isn't."""
 
     def __init__(
         self,
@@ -148,7 +148,7 @@ class ReviewService:
 
     async def run(self, standing: Sequence[Session]) -> None:
         """Serve until cancelled. `standing`: the sessions whose acts an earlier supervisor may have
-        begun and not ended."""
+        begun and not finished."""
         self.slots.end_leases()
         for session in standing:
             self._resume(session)
@@ -162,9 +162,8 @@ class ReviewService:
             tasks.create_task(self._queue.serve(self.runs.handle, concurrency), name="reviews-runs")
 
     async def drain(self, patience_s: float = DRAIN_S) -> None:
-        """Start no more runs, and return once running ones have ended or the patience is over. The
-        rest is given back when `run` is cancelled, and resumed at the next start.
-        """
+        """Start no more runs, and return once running ones have ended or the time limit has passed.
+        The rest is given back when `run` is cancelled, and resumed at the next start."""
         self.slots.is_closing = True
         self.slots.drain()
         with contextlib.suppress(TimeoutError):
@@ -172,27 +171,26 @@ class ReviewService:
                 await self.runs.idle.wait()
 
     def hold(self, scope: HoldScope, key: str, *, by: str, why: str = "") -> list[Hold]:
-        """Hold the named reviews and acts; return all holds. `UserError` or `NotFoundError` where
-        the name matches nothing.
-        """
+        """Hold the named reviews and acts; return all holds. Raise `UserError` or `NotFoundError`
+        if the name matches nothing."""
         self.holds.hold(scope, key, by=by, why=why)
         self.slots.drain()
         return self.holds.standing()
 
     def release(self, scope: HoldScope, key: str, *, by: str) -> list[Hold]:
-        """Release a hold; return those that remain. `NotFoundError` where it wasn't held."""
+        """Release a hold; return the remaining holds. Raise `NotFoundError` if it wasn't held."""
         self.holds.release(scope, key, by=by)
         self._woken.set()
         return self.holds.standing()
 
     async def close(self) -> None:
-        """Give back what it holds."""
+        """Release its resources."""
         await self.poster.close()
         await self._forge.close()
         self.engine.dispose()
 
     async def review_pull(self, name: str, number: int) -> str:
-        """Have a pull request reviewed, even if it was; return the outcome in a word."""
+        """Have a pull request reviewed, even if it was before; return the outcome in a word."""
         return await self.reconcile.pull(self.repository_named(name), number, full=True)
 
     def set_enabled(self, repository_id: int, *, is_enabled: bool) -> None:
@@ -221,8 +219,9 @@ class ReviewService:
         by: str,
         fingerprint: str,
     ) -> Request:
-        """Approve a review with these findings, in these words; return what was approved.
-        `ChangedError` where it isn't what was shown. Without `texts` it is approved as it is."""
+        """Approve a review with these findings, in these words; return what was approved. Raise
+        `ChangedError` if the review isn't the one that was shown. Without `texts` it is approved
+        unchanged."""
         request = self._gate.queue.get(request_id)
         act = self._gate.queue.action_of(request)
         if fingerprint != request.fingerprint:
@@ -248,8 +247,8 @@ class ReviewService:
         return part
 
     def pull_of_push(self, request: Request) -> Act | None:
-        """Return the act that opens a pull request for a carried-out push; None for anything else,
-        or where the push went to none of our repositories."""
+        """Return the act that opens a pull request for a carried-out push; None for other requests,
+        or if the push went to none of our repositories."""
         action = request.action
         if not isinstance(action, Git) or len(action.updates) != 1:
             return None
@@ -269,8 +268,8 @@ class ReviewService:
         )
 
     def open_pull(self, request: Request, *, by: str) -> Request:
-        """Open a pull request of what a push moved: the operator wants it, and that is the
-        answer. `UserError` where none can be."""
+        """Open a pull request for what a push moved. The operator's wish is also the answer. Raise
+        `UserError` if none can be opened."""
         act = self.pull_of_push(request)
         if act is None:
             raise UserError("no pull request can be opened of this", "push a branch first")
@@ -299,7 +298,7 @@ class ReviewService:
         }
 
     def repository_named(self, name: str) -> queries.Repository:
-        """Return a repository; `NotFoundError` where there is none."""
+        """Return a repository. Raise `NotFoundError` if there is none."""
         found = self.reconcile.repository(name)
         if found is None:
             raise NotFoundError(
@@ -328,7 +327,7 @@ class ReviewService:
 
     def _came_to_nothing(self, act: Act, reason: str, why: str) -> None:
         """Leave the receipt of a review that couldn't be posted. A check that can't be set is only
-        on record."""
+        recorded."""
         if prompt_posts.mark_of(act.body):
             self.prompts.came_to_nothing(act)
         if act.operation != "post" or act.prompt:
@@ -371,8 +370,7 @@ class ReviewService:
             self.rounds.posted(run, [one.finding for one in act.comments], by=by)
 
     def _withdraw(self, repository: queries.Repository, number: int, why: str) -> None:
-        """Close the requests about a pull request that wait for an answer: nobody wants them any
-        more."""
+        """Close the open requests about a pull request: nobody wants them any more."""
         waiting = [
             one.id
             for one in self._gate.queue.pending(repository.session_id)
@@ -412,7 +410,7 @@ class ReviewService:
                 log.exception("looking at what is wanted failed")
 
     def _look_at_switch(self) -> None:
-        """End runs once everything is stopped, perhaps by hand; afterwards set the checks that were
+        """End runs once everything is stopped, also by hand; afterwards set the checks that were
         denied meanwhile."""
         is_stopped = self.slots.is_stopped()
         if is_stopped and not self._was_stopped:

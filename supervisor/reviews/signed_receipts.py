@@ -21,7 +21,7 @@ LOCAL = frozenset({"disabled", "own"})
 
 
 class Receipts:
-    """One per supervisor. `ask` asks for an act in the session of a repository."""
+    """One per supervisor. `ask` requests an act in the session of a repository."""
 
     def __init__(
         self,
@@ -47,7 +47,7 @@ class Receipts:
         run: queries.ReviewRun | None = None,
         findings: dict[str, int] | None = None,
     ) -> queries.Receipt | None:
-        """Leave a receipt for a head, and set its check. None where the newest one says the
+        """Leave a receipt for a head, and set its check. Return None if the newest receipt says the
         same."""
         now = self._clock.now()
         with self._engine.begin() as connection:
@@ -100,8 +100,8 @@ class Receipts:
         return receipt
 
     def set_missing(self, session_id: str, requests: Sequence[Request]) -> None:
-        """Ask for a repository's checks that are missing: a crash lost them, or they were denied
-        while everything was stopped. `requests`: what its session asked for, newest first."""
+        """Request a repository's missing checks: a crash lost them, or they were denied while
+        everything was stopped. `requests`: those of its session, newest first."""
         asked = {
             (one.action.number, one.action.head): one.action.conclusion
             for one in reversed(requests)
@@ -117,7 +117,7 @@ class Receipts:
                 self._set(facts, session_id, is_fork=is_fork)
 
     def _set(self, facts: ReceiptFacts, session_id: str, *, is_fork: bool) -> None:
-        """Ask for the check that says what a receipt says."""
+        """Request the check that corresponds to a receipt."""
         if facts.reason in LOCAL:
             return
         act = Act(
@@ -134,13 +134,13 @@ class Receipts:
         self._ask(act, session_id, f"the receipt of {facts.head[:12]}")
 
     def is_signed(self, receipt: queries.Receipt) -> bool:
-        """Return whether a receipt is as it was signed here."""
+        """Return whether a receipt still matches its signature."""
         wanted = base64.b64encode(self._key.sign(receipt.body.encode())).decode()
         return wanted == receipt.signature
 
 
 def _key(file: Path) -> Ed25519PrivateKey:
-    """Return the key that receipts are signed with, made at first."""
+    """Return the key with which receipts are signed; it is made at first use."""
     try:
         return Ed25519PrivateKey.from_private_bytes(file.read_bytes())
     except FileNotFoundError:

@@ -1,6 +1,6 @@
-"""The slots in the database: an event changes one row, and what is to be done is done after it.
+"""The slots in the database: an event changes one row; its actions follow.
 
-The only place that starts runs. `reviews.core.slots` says what an event makes of a slot.
+No other module starts runs. `reviews.core.slots` decides how an event changes a slot.
 """
 
 import secrets
@@ -21,8 +21,8 @@ from supervisor.reviews.store.holds import Hold
 
 
 class Slots:
-    """One per supervisor. `debounce_s` and `longest_wait_s`: how long pushes are waited for. Once
-    `is_closing` is set no run starts any more."""
+    """One per supervisor. `debounce_s` and `longest_wait_s`: how long to wait for further pushes.
+    Once `is_closing` is set, no run starts any more."""
 
     def __init__(
         self,
@@ -50,7 +50,7 @@ class Slots:
         self._abort = abort
 
     def happened(self, pull_id: int, event: slots.Event) -> slots.Slot:
-        """Take an event; return the slot after it."""
+        """Apply an event; return the slot after it."""
         now = self._clock.now()
         with self._engine.begin() as connection:
             allowances.lock(connection)
@@ -129,8 +129,7 @@ class Slots:
         self.happened(run.pull_id, slots.GivenBack(run.id, run.attempt, run.full, until))
 
     def drain(self) -> None:
-        """Look at every slot whose debounce or lease may be over, and offer unclaimed runs
-        again."""
+        """Check every slot whose debounce or lease may be over, and queue unclaimed runs again."""
         now = self._clock.now()
         self._budgets.settle_over()
         for waits in self._budgets.refilled():
@@ -163,7 +162,7 @@ class Slots:
         return {}
 
     def _hold(self, pull_id: int, hold: Hold, head: str) -> None:
-        """Leave a slot as it is, with one receipt that names the hold."""
+        """Leave a slot unchanged, with one receipt that names the hold."""
         told = pull_id, hold.id, head
         if told in self._told:
             return

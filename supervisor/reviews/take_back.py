@@ -1,6 +1,6 @@
-"""Takes back what a run posted. A person wants it, so it is granted at once, and on record.
+"""Takes back a run's posts. A person wants it, so it is granted at once, and recorded.
 
-`service` takes the wish, `poster` carries it out.
+`service` receives the wish, `poster` carries it out.
 """
 
 import asyncio
@@ -33,8 +33,8 @@ class TakeBack:
 
     async def undo(self, wanted: str, *, by: str) -> list[str]:
         """Take back the post of a run, or of each run of a pull request: its URL, or
-        `OWNER/REPO#NUMBER`. Return the runs. `UserError` where nothing of it stands;
-        `GatehouseError` where the forge refuses."""
+        `OWNER/REPO#NUMBER`. Return the runs. Raise `UserError` if nothing of it is posted, and
+        `GatehouseError` if the forge refuses."""
         found = self._posts(wanted.strip())
         if not found:
             raise UserError(
@@ -46,7 +46,7 @@ class TakeBack:
         return [run.id for run, _ in found]
 
     def _posts(self, wanted: str) -> list[tuple[queries.ReviewRun, Request]]:
-        """The posts that were carried out and stand, with their runs, oldest first."""
+        """Return the posts that are still on the forge, with their runs, oldest first."""
         with self._engine.connect() as connection:
             if named := find_pull(wanted):
                 repository = queries.repository(connection, "github", named[0])
@@ -101,7 +101,7 @@ class TakeBack:
         self._gate.pending_writes.note_taken_back({post.id: f"taken back by {by}"})
 
     async def _settled(self, asked: Request) -> None:
-        """Return once it is carried out; `GatehouseError` where it isn't."""
+        """Wait until the act is carried out. Raise `GatehouseError` if it isn't."""
         until = asyncio.get_running_loop().time() + WAIT_S
         while True:
             now = self._gate.queue.get(asked.id)

@@ -1,4 +1,4 @@
-"""Acts and their targets, made from the facts of a repository and its pull request."""
+"""Builds acts and their targets from the facts of a repository and its pull request."""
 
 from typing import Any, cast
 
@@ -8,7 +8,7 @@ from supervisor.reviews.store import queries
 
 
 def target_of(repository: queries.Repository, pull: queries.PullRequest, head: str) -> PullTarget:
-    """Return a pull request at one head, as the templates take it."""
+    """Return a pull request at one head, in the form for the templates."""
     return PullTarget(
         forge=cast("Forge", repository.forge),
         repository=repository.full_name,
@@ -21,7 +21,7 @@ def target_of(repository: queries.Repository, pull: queries.PullRequest, head: s
 def act_on(
     repository: queries.Repository, pull: queries.PullRequest, operation: Operation, **more: Any
 ) -> Act:
-    """Return an act on a pull request; `more` are the fields that this operation has."""
+    """Return an act on a pull request; `more` are the further fields of this operation."""
     return Act(
         operation=operation,
         forge=cast("Forge", repository.forge),

@@ -1,6 +1,6 @@
-"""Asks to remove what earlier rounds left on a pull request and no longer holds.
+"""Requests to remove outdated posts of earlier rounds from a pull request.
 
-That is our approval of another head, and the threads of findings that are gone.
+These are our approvals of other heads, and the threads of findings that are gone.
 """
 
 from collections.abc import Callable, Sequence
@@ -15,7 +15,7 @@ from supervisor.reviews.targets import act_on
 
 
 class Tidying:
-    """One per supervisor. `ask` asks for an act in the session of a repository."""
+    """One per supervisor. `ask` requests an act in the session of a repository."""
 
     def __init__(self, forge: Forge, ask: Callable[[Act, str, str], None]) -> None:
         self._forge = forge
@@ -29,8 +29,8 @@ class Tidying:
         *,
         is_moved: bool,
     ) -> None:
-        """Ask for our approvals of other heads to be dismissed, and where it `is_moved` to another
-        base those of this head: they say nothing of what is to be merged now."""
+        """Ask for our approvals of other heads to be dismissed; if the pull request `is_moved` to
+        another base, those of this head too: they say nothing about what would be merged now."""
         for one in await self._forge.own_reviews(facts_of(repository), pull.number):
             if one.state == "approved" and (is_moved or one.commit != head):
                 is_other = one.commit != head
@@ -50,7 +50,7 @@ class Tidying:
         head: str,
         gone: Sequence[TrackedFinding],
     ) -> None:
-        """Ask for the threads of findings that are gone to be resolved, where the App may."""
+        """Ask for the threads of findings that are gone to be resolved, if the App may."""
         if not gone or not repository.may_resolve:
             return
         facts, names = facts_of(repository), {one.id[:8] for one in gone}

@@ -1,8 +1,7 @@
-"""Webhooks as they come in: bounded, verified, stored, answered. Nothing is believed and nothing is
-done here.
+"""Intake of webhooks: bounded, verified, stored, answered. Nothing is believed or done here.
 
-The door is an ASGI app by itself: a signature is of the raw bytes, so nothing may read them first.
-INVARIANT: what was answered with 202 is in the database (law 7).
+The door is an ASGI app of its own: a signature covers the raw bytes, so nothing else may read them
+first. INVARIANT: a webhook answered with 202 is in the database (law 7).
 """
 
 import asyncio
@@ -33,14 +32,14 @@ MOST_HELD_BYTES = 32 * 1024 * 1024
 
 
 class WebhookAnswer(NamedTuple):
-    """The answer to a webhook: HTTP's status, and a word of what became of it."""
+    """The answer to a webhook: HTTP's status, and the outcome in a word."""
 
     status: int
     outcome: str
 
 
 class Intake:
-    """One per supervisor. `wake` is called once something is to be handled."""
+    """One per supervisor. `wake` is called once there is something to handle."""
 
     def __init__(
         self, engine: Engine, clock: Clock, secret: bytes, wake: Callable[[], None]
@@ -52,8 +51,8 @@ class Intake:
         self._pack = zstandard.ZstdCompressor(level=3)
 
     def receive(self, headers: Mapping[str, str], body: bytes) -> WebhookAnswer:
-        """Take one delivery of GitHub's; `headers` by their names in lower case. `UserError` for
-        what is none."""
+        """Take one GitHub delivery; `headers` by their names in lower case. Raise `UserError` for
+        anything else."""
         if not deliveries.is_signed(self._secret, body, headers.get("x-hub-signature-256", "")):
             return WebhookAnswer(401, deliveries.UNSIGNED)
         head = deliveries.read_head(headers)
@@ -135,7 +134,7 @@ class WebhookApp:
     async def _body(
         self, headers: dict[str, str], receive: Any, patience: asyncio.Timeout
     ) -> bytes | None:
-        """Return the body, None where it is too long."""
+        """Return the body; None if it is too long."""
         length = whole_number(headers.get("content-length", "0"))
         if length is None or length > deliveries.MOST_BYTES:
             return None
@@ -153,8 +152,8 @@ class WebhookApp:
             self._arriving.pop(patience, None)
 
     def _make_room(self) -> None:
-        """Give up what has been arriving for longest, where all of it is too much: a forge sends
-        a webhook in one go."""
+        """Drop the request that has been arriving for the longest time, if all together take too
+        much memory: a forge sends a webhook at once."""
         while (
             len(self._arriving) > MOST_BODIES
             or sum(map(len, self._arriving.values())) > MOST_HELD_BYTES
@@ -173,7 +172,7 @@ async def _answer(send: Any, status: int, outcome: str) -> None:
 
 
 def payload_of(delivery: queries.Delivery) -> bytes:
-    """Return a delivery's body as it came."""
+    """Return a delivery's body as it arrived."""
     if not delivery.payload:
         raise UserError("the delivery's body is gone", "have it sent again")
     return zstandard.ZstdDecompressor().decompress(delivery.payload, deliveries.MOST_BYTES)

@@ -1,6 +1,7 @@
 """The port of a queue. Facts, leases and attempts are in the database; this only says who is next.
 
-INVARIANT: whoever takes a message claims its run first, so that one delivered twice is done once.
+INVARIANT: a consumer claims the run of a message first, so that a message delivered twice runs
+once.
 """
 
 from collections.abc import Awaitable, Callable
@@ -10,10 +11,11 @@ type Handle = Callable[[str], Awaitable[None]]
 
 
 class Queue(Protocol):
-    """Runs that wait, by id."""
+    """Waiting runs, by id."""
 
     def put(self, run_id: str) -> None:
-        """Have a run taken; one that waits already is left as it is."""
+        """Add a run to the queue, unless it waits already."""
 
     async def serve(self, handle: Handle, concurrency: int) -> None:
-        """Call `handle` for each, so many at once, until cancelled. What it raises is logged."""
+        """Call `handle` for each run, up to a number at the same time, until cancelled. Its
+        exceptions are logged."""

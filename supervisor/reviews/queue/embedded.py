@@ -1,6 +1,6 @@
-"""The queue of one machine: in memory, since the database knows what is wanted.
+"""Queue for one machine: in memory, since the database knows what is wanted.
 
-After a crash the drainer offers again what nobody claimed.
+After a crash the drainer queues unclaimed runs again.
 """
 
 import asyncio
