@@ -2,6 +2,6 @@
 
     webhooks -> reconcile -> stored_slots -> queue -> runs (clones, a session) -> poster
 
-`core/` is its pure half, `store/` its database, `forges/` and `queue/` are its ports; `pages/`,
-`cli/` and `app/` are its front ends. Start with `service`.
+`core/` is its pure half, `store/` its database, `forges/` and `queue/` are its ports; the
+supervisor uses `pages/`, `cli/` and `app/`. Start with `service`.
 """
