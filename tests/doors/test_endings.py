@@ -73,6 +73,13 @@ def test_a_supervisor_ends_in_order(door: Door, number: signal.Signals) -> None:
     assert run.printed.splitlines()[-1].startswith("gatehouse: the supervisor")
 
 
+def test_a_supervisor_whose_address_somebody_removed_ends_in_order(door: Door) -> None:
+    up = door.up()
+    (door.data / "supervisor.json").unlink()
+    up.signal(signal.SIGTERM)
+    assert in_peace(up).splitlines()[-1] == "gatehouse: stopping"
+
+
 @pytest.mark.parametrize("number", share(SIGNALS, signal.SIGHUP))
 def test_a_run_beside_a_supervisor_takes_its_session_along(
     door: Door, number: signal.Signals

@@ -229,8 +229,6 @@ _CLIMBS = re.compile(r"(?:\A|[/=:,])\.\.(?:[/:,]|\Z)")
 def _climbing_words(words: Sequence[Word]) -> frozenset[int]:
     """Return the positions of words with a `..` in their path: they lead out of any folder that a
     wildcard stands in."""
-    if not any(".." in word.text for word in words):
-        return frozenset()
     return frozenset(
         i for i, word in enumerate(words) if i and ".." in word.text and _CLIMBS.search(word.text)
     )
