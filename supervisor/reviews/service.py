@@ -23,7 +23,7 @@ from supervisor.gate.gate import Gate, Refused
 from supervisor.reviews.budgets import Budgets
 from supervisor.reviews.clones import Clones
 from supervisor.reviews.configurations import Configurations
-from supervisor.reviews.core import posts, prompt_posts, slots
+from supervisor.reviews.core import posts, prompt_posts
 from supervisor.reviews.core.allowances import Caps
 from supervisor.reviews.core.receipts import Neutral, Outcome
 from supervisor.reviews.forges.base import Forge, ForgeError, RepositoryFacts
@@ -58,8 +58,8 @@ class ReviewSettings(NamedTuple):
     clones: Path
     receipt_key: Path
     secret: bytes
-    debounce_s: float = slots.DEBOUNCE_S
-    longest_wait_s: float = slots.LONGEST_WAIT_S
+    debounce_s: float
+    longest_wait_s: float
     poll_s: float = 300.0
     look_every_s: float = 1.0
     neutral: Neutral = "neutral"

@@ -2,6 +2,7 @@
 agent API from inside a sandbox."""
 
 import asyncio
+import contextlib
 import http.server
 import os
 import threading
@@ -18,7 +19,6 @@ from supervisor.core.actions import Exec
 from supervisor.core.approvals import Request, status
 from supervisor.core.sessions import Session
 from supervisor.network import network
-from tests.fakes.processes import open_files
 from tests.fakes.sandboxed_agent import agent_command, answers
 from tests.fakes.supervised import PATIENCE_S, Supervised, make_repository, settings_in, supervised
 
@@ -352,23 +352,32 @@ def _begun(running: Supervised, session: Session, command: str) -> Request | Non
     return found[0] if found and status(found[0]) == "used" else None
 
 
+def _sockets(pid: int) -> int:
+    """How many sockets a process has open; its database may open another file at any time."""
+    found = 0
+    for one in Path(f"/proc/{pid}/fd").iterdir():
+        with contextlib.suppress(FileNotFoundError):  # closed meanwhile
+            found += str(one.readlink()).startswith("socket:")
+    return found
+
+
 async def _least_open(pid: int) -> int:
-    """How many descriptors a process has: the least of a while.
+    """How many sockets a process has open: the least of a while.
 
     Connections and listeners end by messages between processes: there is nothing to wait for on
     this side.
     """
-    least = open_files(pid)
+    least = _sockets(pid)
     for _ in range(30):
         await asyncio.sleep(0.02)
-        least = min(least, open_files(pid))
+        least = min(least, _sockets(pid))
     return least
 
 
 async def _back_at(pid: int, count: int) -> None:
-    """Until a process has no more descriptors than that."""
+    """Until a process has no more sockets open than that."""
     async with asyncio.timeout(PATIENCE_S):
-        while open_files(pid) > count:
+        while _sockets(pid) > count:
             await asyncio.sleep(0.02)
 
 

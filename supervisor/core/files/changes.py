@@ -1,4 +1,4 @@
-"""Three-way comparison of a path, edits of text, and diffs for cards.
+"""Three-way comparison of a path, and edits of text.
 
 A path is compared three ways: `known` (what host and copy last agreed on), `mine` (the agent's copy
 now) and `host` (now). Comparing states instead of replaying events makes a lost or doubled event

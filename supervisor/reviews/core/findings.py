@@ -15,7 +15,6 @@ import msgspec
 from supervisor.core.forge_acts import SEVERITIES, Confidence, ReviewVerdict, Severity
 from supervisor.reviews.core.diffs import ChangedFile
 
-MOST_INLINE = 25
 # How far from where it is said to be a quote is looked for, and how many lines are compared.
 NEAR_LINES = 20
 MOST_COMPARED = 500_000

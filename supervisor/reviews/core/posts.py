@@ -23,10 +23,12 @@ from supervisor.core.forge_acts import (
     Severity,
 )
 from supervisor.core.review_markdown import fenced, plain
-from supervisor.reviews.core.findings import MOST_INLINE, PlacedFinding
+from supervisor.reviews.core.findings import PlacedFinding
 from supervisor.reviews.core.receipts import reason_words
 from supervisor.reviews.core.tracking import RoundOutcome, TrackedFinding
 
+# Findings of one review that are remarks beside the code; the rest stand in its text.
+MOST_INLINE = 25
 MOST_COMMENT_CHARS = 1_000
 # GitHub takes 65,536 characters.
 MOST_BODY_CHARS = 60_000

@@ -8,8 +8,8 @@ import re
 from supervisor.core.forge_acts import CONFIDENCES, SEVERITIES, Act
 from supervisor.core.review_markdown import plain
 from supervisor.reviews.core import posts
-from supervisor.reviews.core.findings import MOST_INLINE, PlacedFinding
-from supervisor.reviews.core.posts import PullTarget
+from supervisor.reviews.core.findings import PlacedFinding
+from supervisor.reviews.core.posts import MOST_INLINE, PullTarget
 from supervisor.reviews.core.prompts import PromptReport
 
 _SUMMARY_CHARS, _DETAILS_CHARS, _NOTE_CHARS = 4_000, 1_000, 500

@@ -16,7 +16,6 @@ from msgspec.structs import replace
 
 State = Literal["idle", "debouncing", "running", "pending-rerun"]
 
-DEBOUNCE_S, LONGEST_WAIT_S = 15.0, 120.0
 LEASE_S = 60.0
 MOST_ATTEMPTS = 3
 BACK_OFF_S = 30.0
@@ -135,8 +134,8 @@ def step(
     event: Event,
     now: float,
     *,
-    debounce_s: float = DEBOUNCE_S,
-    longest_wait_s: float = LONGEST_WAIT_S,
+    debounce_s: float,
+    longest_wait_s: float,
 ) -> tuple[Slot, tuple[SlotEffect, ...]]:
     """Return the facts after an event, and the actions to take."""
     is_running = slot.lease_until is not None

@@ -1,4 +1,4 @@
-"""Shared by both servers: authentication, the error body, listening, templates.
+"""Shared by both servers: authentication, the error body, listening.
 
 Start with `request_guard`.
 """

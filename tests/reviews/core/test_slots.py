@@ -1,5 +1,6 @@
 """The slot of a pull request: the table, and what holds in any order of events."""
 
+import functools
 from pathlib import Path
 
 import pytest
@@ -23,8 +24,11 @@ from supervisor.reviews.core.slots import (
     dead_wait_s,
     failed_outcome,
     state,
-    step,
 )
+from supervisor.reviews.core.slots import step as step_of_slot
+
+# As GATEHOUSE_REVIEW_DEBOUNCE has it.
+step = functools.partial(step_of_slot, debounce_s=15.0, longest_wait_s=120.0)
 
 
 def after(*events: tuple[float, Event], slot: Slot | None = None) -> tuple[Slot, list[SlotEffect]]:
