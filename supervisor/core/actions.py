@@ -27,7 +27,7 @@ CATEGORIES: tuple[Category, ...] = (
     "sandbox",
     "budget",
 )
-# The categories that a rule or a mode can speak of: a proposal (`sandbox`) and more money
+# The categories that rules and modes can name: a proposal (`sandbox`) and a raise of the budget
 # (`budget`) are always asked.
 RULE_CATEGORIES: tuple[Category, ...] = (
     "exec",
@@ -41,7 +41,7 @@ RULE_CATEGORIES: tuple[Category, ...] = (
 # Place of the private copy in a sandbox, and the default folder of commands.
 WORKSPACE = "/workspace/merged"
 
-# Operations that can be asked for from outside; only a comparison finds a swap.
+# Operations that a caller can ask for. A swap is not among them: only a comparison finds one.
 PathOperation = Literal["write", "edit", "delete", "mkdir", "chmod", "symlink", "rename"]
 FileOperation = Literal[PathOperation, "swap"]
 Effect = Literal["allow", "ask", "deny"]

@@ -31,7 +31,7 @@ KNOWN = Presence.KNOWN
 
 type Value = str | Presence | None
 type Facts = Mapping[str, Value]
-# A condition: by fact, the values that it may have. A fact that isn't named may have any.
+# A condition: the allowed values of each fact. A fact that isn't named may have any value.
 type Condition = Mapping[str, frozenset[Value]]
 
 # Each fact that counts, with every value that it can have.
@@ -82,18 +82,18 @@ EVENTS: Mapping[Event, Change] = MappingProxyType(
         "deny": Change(("pending",), {"answer": "denied"}),
         "supersede": Change(("pending",), {"superseded_by": KNOWN, "answer": "denied"}),
         "close": Change(("pending", "allowed", "approved"), {"closed_at": KNOWN}),
-        # A person's denial counts no longer for what is asked later.
+        # From now on, a person's denial no longer applies to later requests.
         "lift": Change(("denied",), {"closed_at": KNOWN}, {"answer": "denied", "closed_at": None}),
         "claim": Change(("allowed", "approved"), {"used_at": KNOWN}),
-        # A channel that fails settles what it had before it claimed it, too.
+        # A failing channel also settles requests that it hadn't claimed yet.
         "settle": Change(
             ("used", "allowed", "approved", "expired"), {"settled_at": KNOWN}, {"settled_at": None}
         ),
     }
 )
-# Nothing is carried out any more of what stands there.
+# No waiting request will be carried out any more.
 FINAL: tuple[Status, ...] = ("denied", "superseded", "expired")
-# What rules say of a new request, and where it stands then.
+# The rules' answer to a new request, and its first status.
 BEGINNINGS: Mapping[str, Status] = MappingProxyType(
     {"ask": "pending", "allow": "allowed", "deny": "denied"}
 )

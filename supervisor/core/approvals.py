@@ -16,14 +16,14 @@ from supervisor.core.approval_states import FINAL, Answer, Status, status_of
 __all__ = ["Answer", "Status"]  # what a request's fields and `status` are typed with
 
 RequestId = NewType("RequestId", str)
-# Who asked: it decides who carries an approved action out.
+# The channel that asked; it carries out the approved action.
 Origin = Literal["agent_api", "workspace", "egress", "agent_tool", "reviews"]
-# Those who wait for the answer and go on by themselves: what nobody waited for any more goes
-# through when it is tried again.
+# Channels that wait for the answer and continue by themselves. If nobody waits any more, an
+# approved action goes through when it is tried again.
 GOES_ON: frozenset[Origin] = frozenset({"egress", "agent_tool"})
-# Of what a failed effect printed, as much is told.
+# How many lines and characters of a failed effect's output are shown.
 MOST_PRINTED_LINES, MOST_PRINTED_CHARS = 40, 8000
-# What a request is told whose place a newer one took, unless that one's maker knows better.
+# The default reason for a request that a newer one replaced.
 SUPERSEDED = "superseded by a newer request for the same thing"
 
 
@@ -83,7 +83,7 @@ def is_settled(request: Request) -> bool:
 def failure(request: Request) -> str:
     """Return why carrying it out failed; empty if it didn't fail, or that isn't known yet."""
     outcome = request.outcome or {}
-    # Of a command that ran: what older supervisors stored says `ok` however it ended.
+    # For a command that ran: older supervisors stored `ok` however it ended.
     ran_badly = f"exit code {outcome['exit_code']}" if outcome.get("exit_code") else ""
     if request.outcome is None or (outcome.get("ok") and not ran_badly):
         return ""

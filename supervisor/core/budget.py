@@ -40,11 +40,11 @@ _UNITS: dict[str, tuple[Kind, int]] = {
     "mb": ("bytes_out", 10**6),
     "gb": ("bytes_out", 10**9),
 }
-# A notice is given when so much of a limit is used, in hundredths.
+# A notice is given at this percentage of a limit.
 NOTICE_PERCENT = 80
-# An agent that asks is told to conclude when so much of its money or tokens is used.
+# From this percentage of its money or tokens on, an agent that asks is told to conclude.
 CONCLUDE_PERCENT = 85
-# A person is offered this much more, or what the call needs where that is more.
+# A person is offered this raise, or more if the call needs more.
 STEPS: dict[Kind, int] = {"cost": PICOUSD, "tokens": 10**6, "requests": 100, "bytes_out": 10**7}
 # Largest portion of traffic handed out at once, so that not every request asks the ledger: at most
 # this, and no more than this part of what is left. After a crash its unused rest counts as used.

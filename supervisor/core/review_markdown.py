@@ -22,13 +22,13 @@ _INLINE = re.compile(r"([\\`*_\[\]<>|~!&$@#])")
 # An escape, as CommonMark 2.4 has it.
 _ESCAPE = re.compile(r"\\([!-/:-@\[-`{-~])")
 # Line starts that make a Markdown block: lists, rules, underlines of headings, tables. A slash
-# makes none, but bots take what follows for a command.
+# makes no block, but bots treat the text after it as a command.
 _BLOCK = re.compile(r"^([^\S\n]*)(?:([+=:/-])|(\d{1,9})([.)]))", re.MULTILINE)
 # GitHub's dialect makes links of bare addresses, wherever in a word they begin.
 _BARE_LINK = re.compile(r"(https?|ftp|mailto|xmpp)(:)|(www)(\.)", re.IGNORECASE)
 
 
-# What GitHub makes of the text once it is rendered, whatever was escaped: a mention, a reference.
+# Texts that GitHub turns into mentions and references after rendering, even if they were escaped.
 _NAME = re.compile(r"[@\uff20](?=[\w-])")
 _ISSUE = re.compile(r"#(?=\d)|\b(GH)-(?=\d)", re.IGNORECASE)
 

@@ -15,7 +15,7 @@ SessionId = NewType("SessionId", str)
 State = Literal["starting", "running", "paused", "waiting", "stopping", "ended"]
 Kind = Literal["agent", "review", "maintenance", "quarantine", "standing"]
 NetworkMode = Literal["proxy", "transparent"]
-# The word by which a review is one in quarantine.
+# The word that marks a review as quarantined.
 QUARANTINED = "--quarantine"
 # Below this the wait is short, and the pace isn't known yet.
 COPY_SOON_S = 1.0

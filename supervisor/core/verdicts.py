@@ -13,8 +13,8 @@ import msgspec
 
 from supervisor.core.actions import Action, Category, Effect
 
-# What Gatehouse itself refuses, or asks, with, whatever rules and modes say; `Verdict.by_policy`
-# tells such a verdict from one of a policy.
+# Reasons with which Gatehouse itself refuses or asks, whatever rules and modes say;
+# `Verdict.by_policy` distinguishes such verdicts from a policy's.
 STOPPED = "everything is stopped"
 SESSION_ENDED = "the session has ended"
 INBOX_FULL = "too many requests of this session wait already"
@@ -25,8 +25,8 @@ OWN_FILE = (
 )
 OUT_OF_SCOPE = "it is outside the scope of this job, so it is always asked, and by itself"
 
-# What a category does when no rule matches. `contained`, of exec alone: a command that can change
-# nothing outside runs without a question.
+# What a category does when no rule matches. `contained`, only for exec: a command that can't change
+# anything outside runs without a question.
 type Mode = Effect | Literal["contained"]
 
 STRICTNESS: dict[Effect, int] = {"allow": 0, "ask": 1, "deny": 2}
@@ -84,7 +84,7 @@ class Verdict(msgspec.Struct, frozen=True, gc=False):
     is_contained: bool = False
 
 
-# Of an action that came both as fields and as a command line.
+# For an action that came both as fields and as a command line.
 CONTRADICTS_ITSELF = Verdict(
     "deny",
     "the fields of this action and its command don't say the same",

@@ -35,7 +35,7 @@ MODEL_KEYS = (
     ),
     ModelKey("OPENAI_API_KEY", "openai", ("authorization",), ("OPENAI_API_KEY", "CODEX_API_KEY")),
 )
-# What a model's clients call, from the provider's address on.
+# The calls of model clients, relative to the provider's address.
 MODEL_CALLS: Mapping[Provider, tuple[str, ...]] = {
     "anthropic": ("POST {url}/v1/messages", "POST {url}/v1/messages/count_tokens"),
     "openai": ("POST {url}/responses", "POST {url}/chat/completions"),

@@ -12,11 +12,12 @@ ENVIRONMENT = {
     # The list of plugins comes from its makers' hosts, and from GitHub.
     "CLAUDE_CODE_DISABLE_OFFICIAL_MARKETPLACE_AUTOINSTALL": "1",
 }
-# A repository's own settings go before those of the home, and after these.
+# These settings override a repository's own, which override those of the home.
 ARGUMENTS = ("--settings", '{"disableAllHooks": false}')
-# Longer than anything is held: the hook itself is told when. What takes longer runs unasked.
+# Longer than any request is held; the hook has a limit of its own. A call that takes longer than
+# this runs unasked.
 HOOK_S = 86_400
-# By as much of its end Claude Code remembers that a key may be used.
+# Claude Code remembers an approved key by this many of its last characters.
 KEY_CHARS = 20
 
 
@@ -34,7 +35,7 @@ def home(inside: Inside) -> dict[str, str]:
         },
         "permissions": {"defaultMode": "bypassPermissions"},
         "skipDangerousModePermissionPrompt": True,
-        # It would ask Anthropic about each host; egress judges it.
+        # Otherwise it asks Anthropic about each host; egress judges hosts anyway.
         "skipWebFetchPreflight": True,
     }
     key = inside.placeholders.get("ANTHROPIC_API_KEY", "")
@@ -51,7 +52,8 @@ def home(inside: Inside) -> dict[str, str]:
             inside.workspace: {
                 "hasTrustDialogAccepted": True,
                 "allowedTools": [],
-                # Servers of this scope win over one of the same name in a repository's `.mcp.json`.
+                # Servers in this scope override those with the same name in a repository's
+                # `.mcp.json`.
                 "mcpServers": {"gatehouse": server},
             },
         },

@@ -4,9 +4,10 @@ import json
 
 from supervisor.core.agents.inside import SERVER_URL, Inside
 
-# It can't make a sandbox inside of one. The hook is ours: there is nobody who could trust it.
-# A repository's own settings go before those of the home, and after these: no other server is
-# called by the name of ours. Codex doesn't start where one is a program: it has a URL, too, then.
+# Codex can't make a sandbox inside another. The hook is ours, and no person is there to confirm
+# that it is trusted. These settings override a repository's own, which override those of the home:
+# so no other server can take our server's name. If a repository defines it as a program, it has a
+# URL too, and Codex doesn't start.
 ARGUMENTS = (
     "--dangerously-bypass-approvals-and-sandbox",
     "--dangerously-bypass-hook-trust",
@@ -14,7 +15,7 @@ ARGUMENTS = (
     f"mcp_servers.gatehouse.url={json.dumps(SERVER_URL)}",
 )
 HOOK_S = 86_400
-# What it calls at its start, whatever its settings say.
+# The calls that it makes at its start, whatever its settings say.
 DENIED = {
     "network(chatgpt.com)": "ChatGPT's plugins, apps and account; this session has a key instead",
     "network(* https://raw.githubusercontent.com/openai/codex/main/announcement_tip.toml)": (

@@ -4,14 +4,14 @@ import json
 
 from supervisor.core.agents.inside import SERVER_URL, Inside
 
-# Its list of models and its updates come from its makers' hosts, plugins of ours need nothing.
+# Its list of models and its updates come from its makers' hosts; our plugins need no packages.
 ENVIRONMENT = {
     "OPENCODE_DISABLE_AUTOUPDATE": "1",
     "OPENCODE_DISABLE_MODELS_FETCH": "1",
     "OPENCODE_DISABLE_LSP_DOWNLOAD": "1",
     "OPENCODE_DISABLE_SHARE": "1",
-    # A repository's own settings go before those of the home, and after these: no other server is
-    # called by the name of ours.
+    # These settings override a repository's own, which override those of the home: so no other
+    # server can take our server's name.
     "OPENCODE_CONFIG_CONTENT": json.dumps(
         {"mcp": {"gatehouse": {"type": "remote", "url": SERVER_URL, "enabled": True}}}
     ),
@@ -40,7 +40,8 @@ def home(inside: Inside) -> dict[str, str]:
             }
         },
     }
-    # So it takes what plugins are written with for installed; ours is written with nothing.
+    # This makes OpenCode believe that the packages for plugins are installed; our plugin needs
+    # none.
     lock = {"packages": {"": {"dependencies": {"@opencode-ai/plugin": "*"}}}}
     return {
         ".config/opencode/node_modules/.keep": "",

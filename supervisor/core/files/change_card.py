@@ -38,8 +38,7 @@ HAZARD_NOTES = {
     "device": "a device never leaves the copy",
 }
 
-# Reads the start of a content by its hash: up to so many bytes and one more; None where it isn't
-# kept.
+# Reads the start of a content by its hash: up to that many bytes plus one; None if it isn't kept.
 type ReadContent = Callable[[str, int], bytes | None]
 
 
@@ -84,9 +83,9 @@ class ChangeCard(msgspec.Struct, frozen=True, kw_only=True):
     may_choose: bool = False
     flags: Flags = Flags()
     layout: Layout = Layout()
-    # A quiet word on what else it is, which asks nothing.
+    # A short remark about the file, which asks for nothing.
     mark: str = ""
-    # Of a swap: what goes and comes below the path, each as a card; how many more there are that
+    # For a swap: a card for each change below the path, and the number of further changes that
     # aren't read here.
     below: tuple["ChangeCard", ...] = ()
     more_below: int = 0
@@ -106,8 +105,7 @@ def make_card(
     notes += [note_of_repository(one) for one in action.repositories]
     is_stale = host_token != action.before
     if is_stale:
-        # Only content that the request is bound to is shown: the host's present one is another
-        # matter.
+        # Only the content to which the request is bound is shown, not the host's present content.
         notes.append(
             "the host's file is not as it was when this was asked; it would not be overwritten"
         )

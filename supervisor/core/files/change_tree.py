@@ -18,12 +18,12 @@ from supervisor.core.files.change_card import HAZARD_NOTES, note_of_repository
 from supervisor.core.policy.protected_names import mark_of
 from supervisor.core.text.folding import LINE, is_folded
 
-# More changed files of a session than this are shown as one card.
+# If a session has more changed files than this, they are shown as one card.
 FEW_CHANGES = 10
 # Of one folder, what is listed at once.
 MOST_LISTED = 200
 
-# What `content_flags` says of a new content, and that nobody could look.
+# The findings of `content_flags` in new content, and the note that it couldn't be searched.
 FLAG_NOTES = {
     "secret": "its new content looks as if it held a secret",
     "hidden": "its new content has characters that don't show",
@@ -127,7 +127,7 @@ class ChangeSet:
         self.until = (
             max((one.asked_at for one in self.waiting), default=0.0) if until is None else until
         )
-        # Where a rule asks for everything each time, that tells none of them from the others.
+        # If a rule always asks for everything, it doesn't distinguish any of them.
         tells = not all(one.sticky for one in self.waiting)
         self.notes: dict[str, tuple[str, ...]] = {
             one.id: notes
@@ -253,12 +253,12 @@ def _notes(one: Waiting, found: Sequence[str], sticky_tells: bool) -> tuple[str,
         f"{hazard}: {HAZARD_NOTES.get(hazard, 'never allowed by a rule')}"
         for hazard in one.action.hazards
     ]
-    # What the rules know of already isn't said twice.
+    # Names that the rules already note aren't repeated.
     notes += [
         note for note in found if note != FLAG_NOTES["secret"] or "secret" not in one.action.hazards
     ]
-    # Together with it nothing would be carried out once more: it is left out unless somebody says
-    # otherwise.
+    # A change with a problem would again keep all others from being carried out: it is left out
+    # unless a person includes it.
     notes += [one.problem] if one.problem else []
     notes += [LONG_NAME] if is_folded(title(one.action), LINE) else []
     if one.sticky and sticky_tells and not notes:

@@ -20,8 +20,8 @@ import msgspec
 from supervisor.core.actions import FileChange, FileOperation, content_hash
 
 Kind = Literal["file", "dir", "symlink", "fifo", "socket", "device"]
-# Size, mtime_ns, ctime_ns, inode, st_mode: equal means that nothing was changed in between. The
-# change time is what makes it hold against an agent, which can set a modification time at will.
+# Size, mtime_ns, ctime_ns, inode, st_mode: if they are equal, nothing was changed in between. An
+# agent can set a modification time at will, but not the change time.
 Signature = tuple[int, int, int, int, int]
 SPECIAL: tuple[Kind, ...] = ("fifo", "socket", "device")
 PERMISSIONS = 0o777
@@ -30,11 +30,12 @@ PERMISSIONS = 0o777
 _MOST_OF_UMASK = {"file": 0o664, "dir": 0o775}
 _FOR_OTHERS = {"file": 0o066, "dir": 0o077}
 SET_ID = stat.S_ISUID | stat.S_ISGID
-# The mode of a folder made on the way to a file: set by the umask.
+# The mode of a folder that is created above a file: set by the umask.
 ANY_MODE = -1
 # The bits that a folder's owner needs to read and change its entries.
 OWNER = 0o700
-# Usual modes of a new folder under a umask. Any other was set on purpose: to keep others out, say.
+# Usual modes of a new folder under a umask. Any other mode was set on purpose, for example to keep
+# others out.
 USUAL_MODES = frozenset((0o755, 0o775, 0o777))
 MOST_EDITED_CHARS = 16 << 20
 
@@ -181,8 +182,8 @@ def is_still(mine: Seen, known: Known) -> bool:
         return known.mode == mine.mode & PERMISSIONS or _is_by_umask(mine, known)
     if mine.kind == "symlink":
         return mine.target == known.target
-    # A set-id bit never reaches the host. Where a person has seen it, `known.mode` has one: that it
-    # was seen is enough.
+    # A set-id bit never reaches the host. Once a person has seen it, `known.mode` has it, which is
+    # enough.
     bit_is_known = not mine.mode & SET_ID or known.mode & SET_ID
     return (
         mine.digest == known.digest

@@ -17,7 +17,7 @@ FlagName = Literal["secret", "hidden"]
 MOST_LINES = 20
 # Controls that are part of ordinary text: tab, form feed, and the carriage return of CRLF.
 _ORDINARY = frozenset("\t\n\r\f")
-# A longer line than anybody writes by hand, and a run of blanks or of empty lines that pushes what
+# Longer than any line written by hand; and a run of blanks or empty lines long enough to push what
 # follows out of sight.
 LONG_LINE_CHARS = 500
 _BLANK_RUN = re.compile(r"[ \t]{40}|\t{10}")

@@ -79,7 +79,7 @@ def steps(mine: Seen | None, host: Seen | None) -> tuple[Want, ...]:
     if host is None:
         return (Want("delete", before),)
     if mine is not None and (host.kind == "dir") != (mine.kind == "dir"):
-        # A folder where a file was, or the other way round: the old thing goes first.
+        # A folder replaces a file, or the reverse: the old entry is removed first.
         return (Want("delete", before), *steps(None, host))
     if host.kind == "symlink":
         return (Want("symlink", before, host.token, link_target=host.target),)

@@ -19,8 +19,8 @@ from supervisor.core.files.changes import (
     name_fields,
 )
 
-# The folders above a path that the host doesn't have, outermost first, with the permissions that
-# they have in the copy; ANY_MODE where those say nothing.
+# The folders above a path that the host doesn't have, outermost first, with their permissions in
+# the copy; ANY_MODE if the umask set those.
 type FolderModes = tuple[tuple[str, int], ...]
 
 

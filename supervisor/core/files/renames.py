@@ -13,7 +13,7 @@ from supervisor.core.actions import content_hash
 
 # Beyond this many parts the ends of two names aren't compared.
 MOST_PARTS = 32
-# So common a content that it says nothing: only the same name in another folder counts.
+# Content so common that it proves nothing: only the same name in another folder counts.
 _EMPTY = content_hash(b"")
 
 

@@ -20,7 +20,7 @@ from supervisor.core.files.changes import (
     to_action,
 )
 
-# More paths than this are no change that a person can judge as one.
+# A person can't judge more paths than this as one change.
 MOST_STEPS = 2000
 # Bound on the bytes of all names together: the card, the request and the record each hold them, and
 # two thousand names may have 4 kB each.

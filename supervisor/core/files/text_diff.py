@@ -28,7 +28,8 @@ MOST_DIFFERENCES = 600
 MOST_STEPS = 2_000_000
 MOST_WORD_PAIRS = 400
 MOST_WORDS_PER_LINE = 120
-# More words than these are removed and added where little is common, so none is marked.
+# If more words than this were removed and added, the lines have little in common, so none is
+# marked.
 MOST_WORD_DIFFERENCES = 72
 # And in longer lines no words are looked for.
 MOST_WORDED_CHARS = 2000

@@ -43,7 +43,7 @@ class HeldContent(msgspec.Struct, frozen=True, array_like=True, gc=False):
         return os.fsdecode(base64.b64decode(self.target or ""))
 
 
-# The permissions that the owner needs to make, replace and remove what is in a folder.
+# The permissions that the owner needs to create, replace and remove entries of a folder.
 CHANGES_WITHIN = 0o300
 MADE_FOLDER = HeldContent("dir", ANY_MODE)
 

@@ -37,7 +37,7 @@ class WriteScope:
             return False
         if name.is_odd and self.words:
             return False
-        # As deny rules do: every spelling that a file system takes for the same name.
+        # As for deny rules: every spelling that some file system treats as the same name.
         if any(glob.matches(fold(name.text)) for glob in self._exclude):
             return False
         return not self._include or any(glob.matches(name.text) for glob in self._include)

@@ -26,7 +26,7 @@ type Move = Literal["new", "moved", "rewritten", "deleted"]
 GITLINK = 0o160000
 _SYMLINK = 0o120000
 _TYPE = 0o170000
-# A push that is larger is said in red, and so is a single file.
+# Pushes and single files larger than these are marked in red.
 LARGE_BYTES = 10 * 1024 * 1024
 LARGE_FILE_BYTES = 2 * 1024 * 1024
 _LFS = b"version https://git-lfs.github.com/spec/"

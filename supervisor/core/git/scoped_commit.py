@@ -73,7 +73,7 @@ def commit_stream(ref: str, base: str, changes: Sequence[TreeChange], message: s
         b"data %d\n%s" % (len(said), said),
         b"from %s" % base.encode(),
     ]
-    # What goes, first: a file may make room for a folder.
+    # Deletions first: a deleted file may make room for a folder.
     return b"\n".join([*head, *gone, *made, b"done", b""])
 
 

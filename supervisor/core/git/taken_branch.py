@@ -9,8 +9,8 @@ from supervisor.core.text.ref_names import HEADS, is_short
 
 OURS = "gatehouse/"
 MOST_NAMES = 50
-# What git reads as something else than a branch: a file of its own like FETCH_HEAD, an object's id
-# or the start of one, what `git describe` prints (gitrevisions(7)).
+# Names that git doesn't read as a branch: a file of its own like FETCH_HEAD, an object's id or the
+# start of one, what `git describe` prints (gitrevisions(7)).
 _OTHERS = re.compile(r"[A-Z_]+\Z|[0-9a-f]{4,64}\Z|.*-g[0-9a-f]{4,64}\Z", re.DOTALL)
 
 

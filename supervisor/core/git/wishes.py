@@ -16,10 +16,10 @@ from supervisor.core.policy.git_refs import Ref, refs_of, special_flags
 from supervisor.core.text.ref_names import full_ref, is_full, is_spelled
 
 TAGS = frozenset({"-t", "--tags"})
-# How a pull joins what came: handed on to git in the private copy.
+# How a pull combines the histories: passed to git in the private copy.
 JOINS = frozenset({"--rebase", "-r", "--ff", "--no-ff", "--autostash"})
 _HEADS, _TAGS = "refs/heads/", "refs/tags/"
-# No others: git reads some of them as orders, like refs/replace/.
+# No other namespaces: git treats some, like refs/replace/, as instructions.
 _FETCHED = (_HEADS, _TAGS, "refs/pull/", "refs/merge-requests/")
 _PORTS = {"https": 443, "http": 80, "ssh": 22, "git": 9418}
 # No `%`, which some decode, and nothing else that could end a host for one reader and not for

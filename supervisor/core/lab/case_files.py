@@ -142,7 +142,7 @@ class _Reader:
 
     def __init__(self, source: str) -> None:
         self.source = source
-        # Node (an anchor's is met more than once) and whether all of it is text -> its value.
+        # Node and whether all of it is text -> its value. An anchor's node is read more than once.
         self.known: dict[tuple[int, bool], _Value] = {}
 
     def fail(self, node: yaml.Node | None, message: str, remedy: str) -> UserError:

@@ -159,7 +159,7 @@ def _verdict(
         forbidden_endpoints=OWN_LISTENERS,
         configured_remotes=remotes,
         uses={},
-        # From outside of a session: as where commands are contained.
+        # Outside a session: as if commands were contained.
         is_contained=True,
     )
     verdict = judge(action)
@@ -198,7 +198,7 @@ def _folders(action: Exec, root: str) -> set[str]:
     root = posixpath.normpath(root)
     sure = {posixpath.normpath(posixpath.join(root, action.cwd))}
     maybe = set(sure)
-    # INVARIANT: few enough, or the judge had not allowed the line.
+    # INVARIANT: these are few, or the judge would not have allowed the line.
     for command in parse(action.command).commands:
         sure = sure if command.is_joined else set(maybe)
         if command.words[0].text == "cd":
@@ -273,7 +273,7 @@ def _filesystem(fields: Mapping[str, Any]) -> Action:
     mode = _mode(fields.get("mode"))
     hazards = tuple(_list(fields, "hazards"))
     if operation in ("write", "edit") and mode is not None and mode & 0o111:
-        # Whether the file was executable before isn't said.
+        # The line doesn't say whether the file was executable before.
         hazards = (*hazards, "new-executable")
     encoded = _get(fields, "path_b64", str, None)
     to_encoded = _get(fields, "to_b64", str, None)

@@ -29,7 +29,7 @@ from supervisor.core.shell.exec_wrappers import unwrap
 from supervisor.core.shell.shell_words import Word
 from supervisor.errors import PolicyError
 
-# Wrappers that Claude Code strips before it compares: a rule that begins with one matches nothing.
+# Wrappers that Claude Code strips before it compares, so a rule that begins with one never matches.
 _TAKEN_OFF = frozenset(
     {"timeout", "time", "nice", "nohup", "stdbuf", "command", "builtin", "noglob", "xargs"}
 )
@@ -37,11 +37,11 @@ _TAKEN_OFF = frozenset(
 _PARAMETER = re.compile(
     r"(command|run_in_background|timeout|description|dangerouslyDisableSandbox)\s*:(?!\*\Z)"
 )
-# What is quoted, or all behind a quote that nothing closes.
+# Quoted text, or everything after an unclosed quote.
 _QUOTED = re.compile(r"'[^']*+'|\"(?:[^\"\\]|\\.)*+\"|([\"'].*)", re.DOTALL)
 _ASSIGNMENTS = re.compile(r"\A(?:[A-Za-z_][A-Za-z0-9_]*=[^\s\"'\\$`]*\s+)+")
 _OPERATORS = re.compile(r"[;|&\n]")
-# Where a text stops being words that both languages read alike.
+# Characters at which a text stops being words that both languages read alike.
 _UNLIKE = re.compile(r"[*\"'\\$`(){}<>~#!]")
 _OPTION = re.compile(r"-[A-Za-z0-9-][A-Za-z0-9=_.,:/+*-]*")
 # Words that a git rule matches at any position.
@@ -121,7 +121,7 @@ def _narrowed(pattern: ExecPattern) -> tuple[str, str]:
     name, last = pattern.words[0], pattern.words[-1]
     wild = [i for i, word in enumerate(pattern.words) if word.literal is None]
     if wild in ([], [len(words) - 1]) and not pattern.has_tail and _ends_in_a_word(last):
-        # `ls*` would be `lsof`: what is meant is the whole word.
+        # `ls*` would also match `lsof`; the rule means the whole word.
         return " ".join([*words[:-1], words[-1].rstrip("*"), "*"]), "narrower: only as a whole word"
     if name.literal is None:
         raise NoCounterpartError(
@@ -137,7 +137,7 @@ def _narrowed(pattern: ExecPattern) -> tuple[str, str]:
             "its `*` stands for the subcommand, so it allows any of them: name them"
         )
     if pattern.has_tail and wild:
-        # A last `*` that isn't the only one needs something behind the space.
+        # A last `*` that isn't the only one needs some text after the space.
         return " ".join([*words, "*", "*"]), "narrower: each `*` but the last is one word"
     tail = ["*"] if pattern.has_tail else []
     return " ".join([*words, *tail]), "narrower: `*` is one word" if wild else ""
@@ -241,7 +241,7 @@ def _cut(text: str) -> tuple[str, str]:
             "can't be said of words: write an exec rule by hand", WHOLE_CATEGORY
         )
     if len(words) == 1 and not part:
-        # The whole program would be more than anybody meant.
+        # A rule for the whole program would be wider than intended.
         reason = (
             f"can't be said of words, short of all that `{words[0]}` does: write an exec rule by"
             " hand"
@@ -297,7 +297,7 @@ def _widest_said(
         )
     )
     rest = words[len(kept) :]
-    # A word that is cut short still says how it begins, where it is no option.
+    # A word that is cut short still gives a prefix, unless it is an option.
     begins = rest and rest[0].strip("*") and not rest[0].startswith("-")
     tails = [[rest[0]], ["*"], []] if begins else [["*"], []] if rest else [[], ["*"]]
     candidates = (

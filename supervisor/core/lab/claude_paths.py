@@ -46,7 +46,7 @@ def patterns(spec: str, place: SettingsPlace, *, allows: bool) -> tuple[str, ...
 
 
 def _checked(pattern: str, *, allows: bool) -> str:
-    # For ask and deny, text that is no pattern there is the path itself.
+    # For ask and deny, text that isn't a pattern in Claude Code is the path itself.
     literal = "/".join(one if one == "**" else escape(one) for one in pattern.split("/"))
     for candidate in (pattern,) if allows else (pattern, literal):
         try:
@@ -100,7 +100,7 @@ def _below(segments: list[str], *, is_folder: bool, allows: bool) -> str:
     """Return the pattern at its place. For ask and deny, and for a folder, add everything below
     it."""
     if allows and is_folder and segments[-1:] in (["*"], ["**"]):
-        # `*/` and `**/` are every folder, so not what lies beside them.
+        # `*/` and `**/` match folders only, not files beside them.
         return "/".join([*segments[:-1], "*", "**"])
     if not segments or segments in (["*"], ["**"]):
         return "**"
@@ -175,7 +175,7 @@ def _rests(pattern: Sequence[str], root: Sequence[str]) -> list[list[str]]:
     if not root:
         return [list(pattern)]
     if not pattern:
-        # It matches a folder above, and so all below that.
+        # It matches a parent folder, and so everything below that.
         return [["**"]]
     if pattern[0] == "**":
         return [*_rests(pattern[1:], root), *_rests(pattern, root[1:])]

@@ -33,12 +33,13 @@ __all__ = ["Carried", "Imported", "Left", "SettingsPlace", "policy_text", "trans
 
 _RULE = re.compile(r"(?P<tool>[A-Za-z0-9_.*-]+)(?:\((?P<spec>.*)\))?\Z", re.DOTALL)
 _DOMAIN = re.compile(r"domain\s*:\s*(?P<host>\S+)\Z")
-# What isn't closed is taken to its end: looked for from each opening, it would take the square.
+# An unclosed comment or text extends to the end: searching for the close from each opening would
+# take quadratic time.
 _COMMENT = re.compile(r'"(?:[^"\\\n]|\\.)*+"?|//[^\n]*|/\*.*?(?:(\*/)|\Z)', re.DOTALL)
 _EDITING = ("Edit", "Write", "MultiEdit", "NotebookEdit")
 _READING = ("Read", "Glob", "Grep", "LS", "NotebookRead")
 _KNOWN_KEYS = (*EFFECTS, "defaultMode", "additionalDirectories")
-# The modes that a session may start in there, and what they are here.
+# The modes in which a Claude Code session may start, and our modes for them.
 _AS_HERE = ("default", "manual")
 _MODES = {
     "acceptEdits": (

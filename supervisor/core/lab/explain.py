@@ -132,7 +132,7 @@ def explain(
     """Return the verdict of `evaluate` for the same arguments, and its explanation. Pure, and never
     raises."""
     remotes = ORIGIN if configured_remotes is None else configured_remotes
-    # From outside of a session: as where commands are contained.
+    # Outside a session: as if commands were contained.
     context = Context(
         now, workspace, session_id, forbidden_endpoints, remotes, uses, is_contained=True
     )
@@ -172,8 +172,8 @@ def _explained(
     category, verdict = plain.category, plain.verdict
     judge_of_it, rules = policy.judge_for(category), policy.of(category)
     reading = rule_category(category).read(judge_of_it, rules, action, context)
-    # Where a missing rule would only be asked: a denial that no rule made is then one that nothing
-    # lifts.
+    # Judged as if a missing rule only led to a question: then a denial that no rule made is one
+    # that nothing lifts.
     asked = judge_of_it.judge(action, "ask", context)
     forced = [*reading.forced, *(item for topic in reading.topics for item in topic.forced)]
     if (
@@ -393,8 +393,8 @@ def _suggestions(
         and explained.verdict.decision == "deny"
         and explained.basis == "forced"
     ):
-        # A rule that spells a denied name out would lift it, but for `.git` it is never the way:
-        # the remedy is.
+        # A rule that spells out a denied name would lift it, but it is never the right way for
+        # `.git`: the remedy is.
         return ()
     whole = suggest(action, workspace=workspace)
     offered = [(lacking[0][0], whole)] if whole and _is_enough(whole[:1], policy, judge) else []

@@ -123,8 +123,8 @@ class Judging:
 
     def __init__(self, base: Policy, now: float, workspace: str) -> None:
         self.base = base
-        # Where a mode denies what no rule matches, the verdict doesn't tell a protected name from
-        # any other: ask as if all modes asked.
+        # If a mode denies what no rule matches, the verdict doesn't distinguish a protected name
+        # from any other: so judge as if all modes were `ask`.
         self._asking = base if base.is_deny_all else Policy(base.rules, protection=base.protection)
         self._now = now
         self._workspace = workspace
@@ -185,8 +185,8 @@ class Judging:
                 Need(words, exec_options(words))
                 for words in self._open(self.base, past.action) or ()
             )
-        # INVARIANT: a rule, a protected name or the kind of action stands against it where the
-        # verdict isn't just the mode's.
+        # INVARIANT: if the verdict isn't just the mode's, a rule, a protected name or the kind of
+        # action prevents an allow.
         if self.verdict(past) != mode_verdict(self._asking, past.action):
             return ()
         return (Need(fingerprint(past.action), options(past.action)),)
@@ -387,7 +387,8 @@ class _Chooser:
     def chosen(self) -> tuple[str, ...]:
         """Return the rules to propose, in the order of their names."""
         kept = frozenset(self.cover())
-        # Fewer rules are easier to read, so a narrow one goes where a wider one is needed anyway.
+        # Fewer rules are easier to read, so a narrow rule is dropped if a wider one is needed
+        # anyway.
         for rule in sorted(kept, key=lambda rule: (self.options[rule].weight, rule)):
             if not self.lost(kept, rule):
                 kept -= {rule}

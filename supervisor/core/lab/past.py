@@ -32,11 +32,11 @@ _SESSIONS, _VERDICTS, _ANSWERS = (
     ("verdict_given", "request_asked"),
     ("request_answered",),
 )
-# How the `by` of an answer begins that rules gave when they changed, or a newer request: no
-# operator is called so.
+# Prefixes of an answer's `by` if changed rules or a newer request gave it: no operator has such a
+# name.
 _NO_PERSON = ("rule ", "the removal of rule ", "a change of the policy", "gatehouse")
 _MARKS = (MARK.encode(), HIDDEN[:-1].encode())
-# Whys of lines that were written before a verdict had `by_policy`; they never change.
+# Reasons in lines that were written before verdicts had `by_policy`; they never change.
 _OWN = re.compile(
     r"everything is stopped: .*"
     r"|the rules could not be evaluated: \w+"
@@ -267,7 +267,7 @@ class _Reader:
             try:
                 return msgspec.json.decode(raw, type=kind)
             except msgspec.DecodeError:
-                # Only Python takes half of a surrogate pair for JSON, such as in an error about a
+                # Only Python accepts half a surrogate pair in JSON, for example in an error about a
                 # file whose name isn't UTF-8.
                 return msgspec.convert(json.loads(raw), kind)
         except (ValueError, RecursionError) as error:

@@ -128,7 +128,7 @@ class _Found:
             return
         self._asked += past.was_asked
         verdict = again.verdict(past)
-        # An own file is asked whatever rules say, so no allow rule answers it.
+        # A change of one of Gatehouse's own files is always asked, so no allow rule answers it.
         if (
             verdict.decision != self._rule.effect
             or self._rule.text not in verdict.rules

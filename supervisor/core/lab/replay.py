@@ -31,7 +31,7 @@ from supervisor.core.verdicts import STRICTNESS
 Kind = Literal["wider", "tighter"]
 # Why a judgement isn't made anew.
 Reason = Literal["redacted", "not_by_policy"]
-# Verdicts that are remembered at once; agents repeat themselves.
+# The number of cached verdicts; agents repeat themselves.
 MOST_KNOWN = 10_000
 
 

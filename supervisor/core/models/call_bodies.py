@@ -74,11 +74,11 @@ _CHARSETS = {"utf-8", "utf8", "us-ascii", "ascii", ""}
 _LIKE_ASCII = {"iso-8859-1", "latin1", "windows-1252"}
 _FORM = "x-www-form-urlencoded"
 MOST_FIELDS = 10_000
-# How it is written that a cache lasts for less than an hour.
+# Spellings of a cache lifetime below one hour.
 _MINUTES = re.compile("[1-5]?[0-9]m")
 # Headers by which Bedrock's invoke asks for what its converse asks for in the body.
 _TIER_HEADERS = ("x-amzn-bedrock-service-tier", "x-amzn-bedrock-performanceconfig-latency")
-# How each API says how much may come back at most. What it doesn't read limits nothing.
+# The keys by which each API limits the output. A key that an API doesn't read limits nothing.
 _LIMITS: dict[Api, tuple[str, ...]] = {
     "messages": ("max_tokens",),
     "chat": ("max_tokens", "max_completion_tokens"),
@@ -86,15 +86,15 @@ _LIMITS: dict[Api, tuple[str, ...]] = {
     "converse": ("maxTokens", "max_tokens"),
     "invoke": ("max_tokens",),
 }
-# The same in the words of other makers, which Bedrock's models, and gateways that pass on what they
-# don't know, read beside it: without underscores, in any case. Sources: Bedrock's pages on the
-# parameters of each maker's models, LiteLLM's on parameters of providers.
+# The same under other vendors' names, without underscores and in any case: Bedrock's models, and
+# gateways that pass on unknown keys, read these too. Sources: Bedrock's pages on the parameters of
+# each maker's models, LiteLLM's on parameters of providers.
 _MAKERS_LIMITS = frozenset(
     {"maxtokens", "maxgenlen", "maxtokencount", "maxtokenstosample", "maxnewtokens",
      "maxcompletiontokens", "maxoutputtokens"}
 )  # fmt: skip
-# And the budget for thinking. Where that isn't less than the limit, it is unclear which holds: with
-# tools Anthropic's models think beyond it, gateways raise it.
+# And the budget for thinking. If that isn't below the limit, it is unclear which applies: with
+# tools, Anthropic's models think beyond the limit, and gateways raise it.
 _THOUGHT = (("thinking", "budget_tokens"), ("reasoning", "max_tokens"))
 # Keys of a body that change what it costs. Some readers don't mind their case.
 _READ = {"model", "n", "best_of", "prompt", "tools", "service_tier", "speed", "inference_geo",
@@ -103,19 +103,19 @@ _READ = {"model", "n", "best_of", "prompt", "tools", "service_tier", "speed", "i
 MOST_CHOICES = 128
 # By OpenAI, and by Cohere and AI21 at Bedrock.
 _CHOICES = ("n", "best_of", "num_generations", "numResults")
-# Of a body with more of these than the longest context has words for, nothing is read: a value
-# takes a hundred times its bytes, and everybody's time.
+# A body with more of these than the longest context has words isn't parsed: a parsed value takes a
+# hundred times its bytes, and blocks everybody.
 MOST_MARKS = 500_000
 _MARKS = (b"{", b"[", b",", b":")
 
 
-# Objects of a body that are looked at, each of which takes microseconds, and the length of a form
-# that is read. More would take everybody's time.
+# The maximum number of objects of a body that are looked at (each takes microseconds), and the
+# maximum length of a form that is read. More would block everybody.
 MOST_OBJECTS = 20_000
 MOST_FORM_BYTES = 256 * 1024
 # Parts that are pictures at OpenAI's APIs, in the body or anywhere else.
 _OPENAI_TYPES = ("image_url", "input_image", "computer_screenshot")
-# Formats that both vendors take. How others are read (a vector drawing, say) is unknown.
+# Formats that both vendors accept. How they read others (a vector drawing, say) is unknown.
 _INLINE = re.compile(r"data:image/(?:png|jpe?g|gif|webp);base64,")
 
 
@@ -223,14 +223,15 @@ def read_call(
         or always_search(models)
         or _reaches_beyond(root, seen)
         or any(runs_elsewhere(tool, host) for tool in tools),
-        # OpenAI's newer models write their cache unasked.
+        # OpenAI's newer models write to their cache unasked.
         writes_cache=api in ("chat", "responses") or seen.writes_cache,
         writes_long_cache=api in ("chat", "responses") or seen.writes_long_cache,
         asks_long_cache=seen.asks_long_cache,
         tier=_tier(root, headers),
         regional=root.get("inference_geo") not in (None, "global")
         or is_regional(host, path, named),
-        # The arguments of a tool are made before they are sent, some models' whole.
+        # A tool's arguments are generated before they are sent; some models send them only as a
+        # whole.
         shows_output=_is_told_not_to_think(api, host, root) and not root.get("tools"),
         pictures=seen.pictures,
         picture_bytes=picture_bytes(api, root),
@@ -363,8 +364,8 @@ def _limit(api: Api, root: dict[str, Any]) -> int | None:
         for key in _LIMITS.get(api, ())
         if key in part
     ]
-    # Nobody knows whose words a model reads. Beside its API's own limit they may allow more; alone
-    # they limit nothing.
+    # It is unknown which vendor's keys a model reads. In addition to its API's own limit they may
+    # allow more; alone they limit nothing.
     named = own + _makers_limits(root) if any(number is not None for number in own) else own
     found = [number for number in named if number is not None]
     if not all(map(_is_limit, found)):

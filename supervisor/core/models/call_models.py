@@ -14,7 +14,7 @@ from urllib.parse import parse_qsl, unquote
 from supervisor.core.models.model_calls import MOST_NAME_CHARS, readings
 
 type Headers = tuple[tuple[str, str], ...]
-# How paths name a model. Of what stands in several segments, each may count.
+# How paths name a model. If several segments do, each may count.
 _IN_PATHS = (
     # Bedrock's id or profile. Only the first `/model/` of a line is tried: trying each to the end
     # would be quadratic in an agent's path.
@@ -25,7 +25,7 @@ _IN_PATHS = (
     re.compile(r"/(?:deployments|engines)/([^/]+)(?=/)", re.IGNORECASE),
 )
 _IN_QUERIES = "model"
-# Of `model[0]` and the like many read a list by the name before the bracket.
+# Many servers read `model[0]` and the like as a list with the name before the bracket.
 _BRACKET = re.compile(r"[\[\]]")
 # Keys by which the provider may take another model than the named one.
 OTHER_MODELS = (
@@ -36,15 +36,15 @@ MOST_OTHERS = 10
 # Headers that send a call on, and as another model: Portkey's, by a stored name or in full, and
 # Helicone's.
 _ROUTES = ("x-portkey-config", "helicone-fallbacks")
-# How LiteLLM and Cloudflare are told, in the body or a header, to try again, and to wait no longer:
-# what a model made until then is billed each time.
+# Keys and headers that tell LiteLLM and Cloudflare to retry, or to stop waiting: the output that a
+# model made until then is billed each time.
 _AGAIN = ("num_retries", "max_retries", "x-litellm-num-retries", "cf-aig-max-attempts")
 _NO_LONGER = (
     *("timeout", "request_timeout", "stream_timeout"),
     *("x-litellm-timeout", "x-litellm-stream-timeout", "cf-aig-request-timeout"),
 )
-# Fields that have a gateway send on something else than the body says, to any model: parts for
-# OpenAI's client, and settings of LiteLLM's router.
+# Fields that make a gateway send something other than the body, to any model: parts for OpenAI's
+# client, and settings of LiteLLM's router.
 ELSEWHERE_KEYS = (
     "extra_body",
     "extra_query",

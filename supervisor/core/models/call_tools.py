@@ -21,7 +21,7 @@ _OWN_TYPES = (
     "namespace",
 )
 _OWN_STARTS = ("bash_", "text_editor_", "computer_", "memory_", "browser_toolset_")
-# Keys of tools that name no type: Anthropic's and OpenAI's functions, and those of Bedrock's
+# Keys of tools that have no type: Anthropic's and OpenAI's functions, and those of Bedrock's
 # Converse.
 _OWN_KEYS = ("name", "function", "toolSpec", "cachePoint")
 # Tools that the provider runs, and bills by tokens, or by searches that its answer counts.
@@ -39,17 +39,17 @@ _SEARCHES = ("web_search", "file_search")
 _ADVISOR = "advisor"
 # Keys that bill more by themselves: searches that no answer counts, and OpenRouter's own parts.
 BILL_MORE_KEYS = ("web_search_options", "search_parameters", "plugins")
-# Models that search with every call, whatever it says (OpenAI's, Perplexity's), and OpenRouter's
-# word for the same of any model.
+# Models that search in every call, whatever it says (OpenAI's, Perplexity's), and OpenRouter's
+# suffix that makes any model do so.
 _SEARCHING_MODELS = ("-search-preview", "-search-api", ":online", "sonar", "deep-research")
-# How models are named that are kept at the provider, as OpenRouter and Bedrock do.
+# How OpenRouter and Bedrock name models that are stored at the provider.
 _KEPT_MODELS = ("@preset/", ":prompt/")
 # Assumed bound on searches and look-ups of a call that names none: Anthropic pauses after 10 steps,
 # of some searches each, and no other names a limit of its own. A higher one would hold calls of
 # clients that switch searching on with every call, as Codex does, for the price of searches that
 # never happen.
 MOST_SEARCHES = 128
-# A limit beyond this is none: no call lives that long.
+# A higher limit counts as none: no call runs that long.
 MOST_LIMIT = 10_000
 # Steps that the provider makes by itself to shorten a conversation, and to answer it then.
 COMPACTING_STEPS = 2

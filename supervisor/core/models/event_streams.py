@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 MOST_EVENT_BYTES = 4 * 1024 * 1024
-# One may stand before everything else of a stream of server-sent events.
+# A byte order mark may start a stream of server-sent events.
 _BOM = b"\xef\xbb\xbf"
 _PRELUDE_BYTES = 12
 _CRC_BYTES = 4
@@ -107,8 +107,8 @@ class AwsEvents:
             total = int.from_bytes(self._rest[:4])
             head_bytes = int.from_bytes(self._rest[4:8])
             if total > MOST_EVENT_BYTES or total < _PRELUDE_BYTES + head_bytes + _CRC_BYTES:
-                # Too long, or no such stream at all: nothing after it can be trusted to be at its
-                # place.
+                # The frame is too long, or this isn't such a stream: nothing after it can be
+                # located reliably.
                 self.lost, self._skip_bytes = True, max(total, len(self._rest))
                 continue
             if len(self._rest) < total:

@@ -26,7 +26,7 @@ _TIER_WORDS: dict[str, Tier] = {
 }
 Api = Literal["messages", "chat", "embeddings", "responses", "invoke", "converse", "unmetered"]
 
-# Their traffic is always looked into. A region's host stands before a vendor's own
+# Their traffic is always decrypted and inspected. A region's host stands before a vendor's own
 # (`eu.api.openai.com`), and a network's own before that of Bedrock.
 _VENDOR = re.compile(r"(?:[a-z0-9-]+\.)*(?:api\.anthropic\.com|api\.openai\.com|openrouter\.ai)")
 _ANTHROPIC = "api.anthropic.com"
@@ -49,24 +49,24 @@ _ENDS: tuple[tuple[str, str, Api], ...] = (
     ("", r"/chat/completions", "chat"),
     ("", r"/v\d+/completions", "chat"),
     ("", r"/v\d+/embeddings", "embeddings"),
-    # A conversation made shorter says what it used in the same way.
+    # `compact` shortens a conversation, and reports its usage in the same way.
     ("", r"/responses(?:/compact)?", "responses"),
 )
 _PATHS = tuple((before, re.compile(end + "$"), api) for before, end, api in _ENDS)
-# The same anywhere: a gateway may go by what a path begins with.
+# The same in any place of a path: a gateway may go by the path's beginning.
 _PARTS = tuple((before, re.compile(end + "(?=/|$)"), api) for before, end, api in _ENDS)
 # Parts of a once decoded path that servers read differently: parameters, dot segments, double
 # encoding, or a query. No client needs them.
 _ODD = re.compile(r"[;\\?#%]|/\.\.?(?:/|$)")
 # APIs offered over a WebSocket, too: OpenAI's responses, which Codex tries before plain requests.
 _BY_WEBSOCKET = re.compile(r"/responses$")
-# At a host of models: what costs nothing. All else there that isn't read is `unmetered`: batches,
-# pictures, sound, sessions.
+# Paths at a model host that cost nothing. Every other path there that isn't understood is
+# `unmetered`: batches, pictures, sound, sessions.
 _FREE = re.compile(r"/(?:count_tokens|input_tokens|count-tokens|moderations|cancel|files|uploads)$")
 _FREE_WITHIN = "/uploads/"
 _COSTS = re.compile(r"/v\d+(?:beta\d*)?/")
-# Methods whose requests nearly always have no body: without one nothing calls a model. Of any other
-# a gateway may make the POST that it sends on.
+# Methods whose requests nearly always have no body: without a body they can't call a model. A
+# gateway may turn any other method into a POST.
 NO_BODY = frozenset({"GET", "HEAD", "OPTIONS", "DELETE"})
 MOST_NAME_CHARS = 200
 
@@ -245,8 +245,8 @@ def _is_free(reading: str) -> bool:
     if _FREE.search(reading):
         return True
     _, within, rest = reading.rpartition(_FREE_WITHIN)
-    # A line break at the very end changes nothing; of a path with another one it is unknown which
-    # part is read.
+    # A line break at the very end changes nothing. With any other line break it is unknown which
+    # part of the path is read.
     return bool(within) and "\n" not in rest[:-1]
 
 

@@ -85,8 +85,8 @@ def _size(
     picture = CLAUDE_PICTURE_TOKENS if is_known and is_claude else PICTURE_TOKENS
     in_body = call.body_bytes - call.picture_bytes + ADDED_TOKENS + call.pictures * picture
     steps = min(call.steps, table.server_steps)
-    # Each of several prompts may be as long. No context bounds how many texts are embedded at once,
-    # and a model that isn't in the table may do so.
+    # Each of several prompts may have this length. No context limits how many texts are embedded at
+    # once, and a model that isn't in the table may be an embedding model.
     longest = (
         price.context_tokens * call.choices if is_known and call.api != "embeddings" else in_body
     )
@@ -100,14 +100,14 @@ def _size(
 def charge(call: ModelCall, usage: Usage, reserved: Charge, table: PriceTable) -> Charge:
     """Return a call's cost. If the response names another model than the request, the dearer of the
     two counts."""
-    # Where the provider goes on by itself, the count that an answer begins with is only that of the
-    # first step.
+    # If the provider takes further steps by itself, the count at the beginning of an answer covers
+    # only the first step.
     has_input = usage.has_input and not (call.beyond_body and usage.only_began)
     tokens = _filled(call, usage, reserved.tokens, has_input=has_input)
     is_estimated = not (has_input and usage.has_output)
-    # Where a request names several models, a gateway may ask one and say another.
-    # Who didn't say which of several models answered, or named one that has no price, may have had
-    # the dearest, also one that has none.
+    # If a request names several models, a gateway may use one and report another. If it doesn't say
+    # which one answered, or names one without a price, it may have used the dearest, or one without
+    # a price.
     is_any = bool(call.others) and (call.disputed or not table.find(usage.model).is_known)
     names = (call.model, *call.others) if is_any else tuple(filter(None, (call.model, usage.model)))
     names += (usage.model,) if call.disputed and usage.model else ()

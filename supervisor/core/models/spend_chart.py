@@ -38,7 +38,7 @@ WIDTH, HEIGHT = 960, 240
 LEFT, TOP, BOTTOM = 72, 12, 30
 _PLOT_WIDTH, _PLOT_HEIGHT = WIDTH - LEFT - 4, HEIGHT - TOP - BOTTOM
 _MOST_TICKS = 4
-# A bar that is there is seen, however little it cost beside others.
+# Every bar is at least this visible, however small its cost is compared with others.
 _LEAST_HEIGHT = 1.5
 
 
@@ -115,7 +115,7 @@ def width_for(length_s: float) -> int:
     """Return the width of a column in seconds for a time of this length, so that there are at most
     `MOST_COLUMNS`."""
     for width_s in WIDTHS_S:
-        # One more than fits: neither end need be where a column begins or ends.
+        # One more than fits, because neither end has to coincide with the edge of a column.
         if length_s <= width_s * (MOST_COLUMNS - 1):
             return width_s
     years = WIDTHS_S[-1]

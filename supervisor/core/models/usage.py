@@ -35,8 +35,8 @@ MOST_COUNT = 10**9
 MOST_COST_USD = 10**6
 MOST_ITERATIONS = 100
 _OK = range(200, 300)
-# Whoever stands before the provider waited no longer (RFC 9110 15.6.5; 499 and 524 are nginx's and
-# Cloudflare's): what it made meanwhile is billed.
+# A proxy in front of the provider stopped waiting (RFC 9110 15.6.5; 499 and 524 are nginx's and
+# Cloudflare's): the output until then is billed.
 _GIVEN_UP = frozenset({408, 499, 504, 524})
 # Azure bills the prompt of a call that its filter refused (its page on costs), by which such an
 # error can be told.
@@ -123,8 +123,7 @@ class UsageReader:
             self._frames = AwsEvents()
         self._body = bytearray()
         self._is_long = False
-        # An event was passed over unread: counts grow in a stream, and it may have had the last
-        # ones.
+        # An event was skipped unread: counts grow in a stream, and it may have had the final ones.
         self._is_uncounted = False
         self._counts = _Counts()
         self._model = ""
@@ -157,7 +156,7 @@ class UsageReader:
         """Return the usage. `complete` False: one side hung up before the end. `was_read` False:
         some of the data couldn't be decoded."""
         if self._is_ok and self._frames is not None:
-            # Before the end: what is only cut off there is missing, and was never more.
+            # Checked before `end`: an event cut off at the end is merely missing, not lost.
             self._is_uncounted = self._is_uncounted or self._frames.lost
             for event in self._frames.end():
                 self._event(event)
@@ -168,7 +167,7 @@ class UsageReader:
         if self._is_refused and _FILTERED in self._body:
             return Usage(has_output=True, content_bytes=self._content_bytes, failed=True)
         if not self._is_ok:
-            # Nothing was answered: providers bill no failed call.
+            # There was no answer: providers don't bill failed calls.
             return Usage(
                 has_input=True, has_output=True, content_bytes=self._content_bytes, failed=True
             )
@@ -180,7 +179,7 @@ class UsageReader:
             and not self._is_final
             and (self._has_begun or not complete),
             tells_writes=self._tells_writes,
-            # A count that was still growing when one side hung up is none.
+            # A count that was still growing when one side hung up doesn't count.
             has_output=self._has_output and (complete or self._is_final) and not self._is_uncounted,
             content_bytes=self._content_bytes
             if was_read and (complete or self._frames is not None)
@@ -373,7 +372,7 @@ def _tier(holder: dict[str, Any]) -> Tier:
     Bedrock."""
     usage, tier = holder.get("usage"), holder.get("serviceTier")
     said = [holder.get("service_tier")]
-    # Anthropic's own `service_tier` in there is no matter: it says what was paid beforehand.
+    # Anthropic's own `service_tier` in there doesn't matter: it says what was prepaid.
     said += [usage.get("speed")] if isinstance(usage, dict) else []
     said += [tier.get("type")] if isinstance(tier, dict) else []
     return dearest_tier(*said)

@@ -9,8 +9,8 @@ import codecs
 import re
 
 # Charsets by their names in Content-Type (https://encoding.spec.whatwg.org/#names-and-labels) and
-# Python's names. No other name makes Python look for a codec: some are slow, and some are for no
-# text.
+# Python's names. For any other name no Python codec is looked up: some codecs are slow, and some
+# aren't for text.
 _CHARSETS = {
     "utf-8": "utf-8", "utf8": "utf-8", "utf-16": "utf-16-le", "utf-16le": "utf-16-le",
     "utf-16be": "utf-16-be",

@@ -52,7 +52,7 @@ _OUR_HEADERS = re.compile(
     r"|http2-settings|(?:proxy|sec-websocket)-.+",
     re.IGNORECASE,
 )
-# Variables that the sandbox sets, and those that change which programs run.
+# Variables that the sandbox sets, and variables that change which programs run.
 _OUR_VARIABLES = re.compile(
     r"PATH|HOME|USER|LOGNAME|SHELL|LANG|LC_.+|TERM|TZ|TMPDIR|IFS|ENV|BASH_ENV|IS_SANDBOX|.+_PROXY|NODE_(?:USE_ENV_PROXY|OPTIONS|EXTRA_CA_CERTS)"
     r"|(?:GATEHOUSE|LD|DYLD|JAVA_TOOL|GIT_CONFIG|GIT_SSL|GIT_SSH)_.+|PYTHON[A-Z]+|.+_CERT|.*(?:SSL_CERT|SSL_ROOTS|CA_?(?:BUNDLE|FILE|INFO|CERTS)).*",
@@ -86,14 +86,14 @@ PRESETS: dict[str, Preset] = {
     "anthropic": Preset(
         ("api.anthropic.com",), ("x-api-key", "authorization"), ("ANTHROPIC_API_KEY",)
     ),
-    # Browsers, which can't set headers, say a key among the protocols of a WebSocket.
+    # Browsers can't set headers, so they send a key among the protocols of a WebSocket.
     "openai": Preset(
         ("api.openai.com",),
         ("authorization",),
         ("OPENAI_API_KEY", "CODEX_API_KEY"),
         other_headers=("sec-websocket-protocol: openai-insecure-api-key.",),
     ),
-    # Its endpoint for Anthropic's clients takes what they send.
+    # Its endpoint for Anthropic's clients accepts the header that they send.
     "openrouter": Preset(
         ("openrouter.ai",), ("authorization", "x-api-key"), ("OPENROUTER_API_KEY",)
     ),
@@ -423,7 +423,7 @@ def _check_source(source: str, fields: Any, kind: Source, where: str) -> None:
                 source, fields, message, "write `sh -c '...'` around what a shell is to run"
             )
     elif not (_VARIABLE if kind == "env" else _FILE).fullmatch(where):
-        # Not what it says: somebody may have written the secret itself there.
+        # Don't quote it: somebody may have written the secret itself there.
         raise _fail(
             source,
             fields,

@@ -65,7 +65,7 @@ class Credential(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     query_names: tuple[str, ...] = ()
 
     def __repr__(self) -> str:
-        # INVARIANT: whatever prints a message prints no secret.
+        # INVARIANT: printing a message never prints a secret.
         return f"Credential(header={self.header!r}, hosts={self.hosts!r})"
 
 

@@ -25,7 +25,7 @@ HAS_SCRIPTS = "has install scripts"
 def planned(before: Locks, after: Locks) -> tuple[PlannedPackage, ...]:
     """Return the changes between two states, by name."""
     old = _versions(key for key in before if key not in after)
-    # The same version with another file, or from elsewhere, comes anew.
+    # The same version with another file, or from another place, counts as new.
     new = [one for key, one in after.items() if not _is_same(before.get(key), one)]
     changed: set[str] = set()
     found = []

@@ -21,7 +21,7 @@ from supervisor.core.text.words import split_command
 
 type Kind = Literal["npm", "pypi", "crates", "go", "rubygems"]
 
-# Below the home of a sandbox: what an install keeps to.
+# Relative to the home of a sandbox: the pinned versions that an install must use.
 PINNED = "pinned.txt"
 # Prints the index that pip uses, and further ones.
 _PIP_INDEX = (
@@ -47,7 +47,7 @@ _QUIET = (
     # No other version of itself than the one that is here.
     " COREPACK_ENABLE_NETWORK=0 npm_config_manage_package_manager_versions=false"
     " GOTOOLCHAIN=local UV_PYTHON_DOWNLOADS=never"
-    # Over plain HTTP cargo would ask for HTTP/2 in a way that proxies refuse.
+    # Over plain HTTP, cargo would request HTTP/2 in a way that proxies refuse.
     " YARN_ENABLE_TELEMETRY=0 CI=1 CARGO_HTTP_MULTIPLEXING=false"
 )
 
@@ -101,8 +101,8 @@ RECIPES: dict[str, Recipe] = {
     "gem": Recipe("rubygems", "gem sources | grep ^http"),
 }
 _UV_PIP = Recipe("pypi", RECIPES["uv"].index_from, "uv-pip.txt")
-# What of a manager's operations is planned, and the words that plan it: none where the lock file
-# says it all.
+# The operations of each manager that are planned, and the words that plan them: none if the lock
+# file already lists everything.
 _PLANNED: dict[tuple[str, str], tuple[str, ...]] = {
     **{("npm", one): (one, "--package-lock-only") for one in ("install", "uninstall", "update")},
     ("npm", "ci"): (),
@@ -117,7 +117,7 @@ _PLANNED: dict[tuple[str, str], tuple[str, ...]] = {
 }
 # Flags of a command that mean nothing to the other one that plans it.
 _OTHER_WORDS = {("uv", "sync"), ("cargo", "fetch"), ("npm", "ci")}
-# Install without a trace in manifest and lock: a plan needs it there.
+# Flags that keep an install out of manifest and lock: a plan needs it there.
 _UNSAVED = ("npm", "--no-save")
 _MORE_FLAGS = frozenset(("--extra-index-url", "--index"))
 _INDEX_FLAGS = _MORE_FLAGS | {"--registry", "--index-url", "-i", "--default-index"}
@@ -282,7 +282,7 @@ def _python_plan(action: Packages, program: str, python: str, words: list[str]) 
     files = f"-r {REQUIREMENTS} -c {CONSTRAINTS}"
     if action.manager == "uv":
         return f"{made} && VIRTUAL_ENV=~/python {shlex.quote(program)} {shlex.join(words)} {files}"
-    # An environment with a pip of its own where the system has none.
+    # The environment gets its own pip if the system has none.
     pip = "python3 -I -m pip --python ~/python/bin/python"
     return (
         f"{made} && {{ python3 -I -m pip --version >/dev/null 2>&1"

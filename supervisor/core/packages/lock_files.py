@@ -12,9 +12,9 @@ from typing import Any, NamedTuple
 from supervisor.core.packages.toml_text import read_toml
 
 _UV_LINE = re.compile(r" *([+~-]) +([A-Za-z0-9._-]+)==(\S+)")
-# More than any project has; a reader's time and memory grow with it.
+# More than any project needs; a reader's time and memory grow with the size.
 MOST_CHARS = 8 * 1024 * 1024
-# npm's list of what is in the folder, in the form of its lock file.
+# npm's list of the folder's packages, in the format of its lock file.
 NPM_INSTALLED = "node_modules/.package-lock.json"
 # npm's own bound of a name is 214.
 MOST_NAME = 256

@@ -18,7 +18,8 @@ from supervisor.core.packages.registry_answers import host_of
 from supervisor.core.packages.toml_text import read_toml, toml
 
 MOST_CHARS = 4 * 1024 * 1024
-# Files that are read of a project, by manager: the first is its manifest, the second its lock.
+# The files that are read from a project, by manager: the first is its manifest, the second its
+# lock.
 SOURCES: dict[str, tuple[str, ...]] = {
     "npm": ("package.json", "package-lock.json", "npm-shrinkwrap.json", ".npmrc"),
     "uv": ("pyproject.toml", "uv.lock", "uv.toml"),
@@ -31,10 +32,10 @@ _NODE_LOCK_FIELDS = ("dependencies", "optionalDependencies", "peerDependencies")
 _NODE_SPEC = re.compile(
     r"(?:npm:(?:@[\w.~-]+/)?[\w.~-]+(?:@|\Z))?(?!\.)[\w.*^~<>=| +-]*\Z", re.ASCII
 )
-# What changes how npm resolves, and is taken over.
+# Settings that change how npm resolves; they are taken over.
 _NPM_CARRIED = frozenset(("legacy-peer-deps", "strict-peer-deps", "save-exact"))
 _NPM_IDLE = frozenset(("audit", "fund", "loglevel", "progress", "update-notifier", "engine-strict"))
-# A line of npm's configuration as we and npm's own reader take it alike: no escape, comment or
+# A line of npm's configuration that we and npm read in the same way: no escape, comment or
 # quotation mark within, no other blank.
 _NPM_LINE = re.compile(r"([\w.@:/-]+) *= *(?P<quote>[\"']?)([!-~]*)(?P=quote)\Z", re.ASCII)
 _NPM_SYNTAX = frozenset(";#\\\"'$")
@@ -166,7 +167,7 @@ def _npm_lock(found: _Found, lock: dict[str, Any]) -> None:
         origin = str(entry.get("resolved") or "https:")
         is_there = not path or path.startswith("node_modules/")
         is_from_index = origin.startswith(("http:", "https:")) and not entry.get("link")
-        # What has no version would be installed, and shown nowhere.
+        # A package without a version would be installed without being shown.
         is_version = not path or (bool(entry.get("version")) and _is_node_spec(entry["version"]))
         if not (is_there and is_from_index and is_version) or ".." in path.split("/"):
             found.leave(f"`{path}` of package-lock.json doesn't come from the index")

@@ -41,7 +41,8 @@ def address(kind: str, index: str, name: str, version: str) -> str:
         case "pypi":
             return urljoin(base, f"{quote(fold_name(name))}/")
         case "crates":
-            # Of the index's `config.json`; without an API only that it exists is known.
+            # `index` is the API from the index's `config.json`; without one, only the package's
+            # existence is known.
             return urljoin(base, f"api/v1/crates/{quote(name)}/{quote(version)}") if index else ""
     return ""
 

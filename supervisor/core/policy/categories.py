@@ -75,7 +75,7 @@ def contains(outer: AnyRule, inner: AnyRule, protected_by: ProtectedBy) -> bool:
         or STRICTNESS[outer.rule.effect] < STRICTNESS[inner.rule.effect]
     ):
         return False
-    # The outer rule's exceptions don't matter where each has a counterpart in the inner one.
+    # The outer rule's exceptions don't matter if each has a counterpart in the inner rule.
     if not set(outer.rule.exceptions) <= (
         set(inner.rule.exceptions) if outer.is_broad == inner.is_broad else set()
     ):
@@ -143,7 +143,7 @@ def failing(rule: Rule) -> Iterator[tuple[str, bool]]:
                 yield example, expected
 
 
-# The same example stands beside many rules, above all as what they don't match.
+# Many rules share an example, above all as one that they don't match.
 @lru_cache(maxsize=256)
 def _seen(
     category: Category, canonical: Callable[[Action], Any], example: str

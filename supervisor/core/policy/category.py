@@ -79,7 +79,7 @@ OUTCOMES: tuple[RuleOutcome, ...] = (
 # How far a rule is from matching: up to NEAR it is worth a look.
 NEAR = 4
 FAR = 9
-# Of an action with more parts than this only the first are told apart.
+# Of an action with more parts than this, only the first ones are treated separately.
 MOST_PARTS = 200
 
 
@@ -165,16 +165,16 @@ type AnyRule = CompiledRule[Any]
 class RuleCategory(NamedTuple):
     """What a category's rules mean. A `pattern` is what `compile` returns."""
 
-    # Raises `PolicyError` for a text that can't stand in the list of an effect; returns a warning,
+    # Raises `PolicyError` for a text that isn't valid in the list of an effect; returns a warning,
     # or nothing. Cheap: it needn't compile.
     check: Callable[[str, Effect], str]
     compile: Callable[[str], Any]
     judge: Callable[[Sequence[Rule], Protection], Judge[Any]]
     # How a judge of these rules reads an action, for `explain`.
     read: Callable[[Any, Sequence[Rule], Any, Context], Reading]
-    # Whether an outer rule makes an inner one say nothing new: see `categories.contains`.
+    # Whether an outer rule makes an inner one redundant: see `categories.contains`.
     contains: Callable[[AnyRule, AnyRule, ProtectedBy], bool]
-    # The most telling literal text of a pattern, and that of each pattern which could contain it.
+    # The most selective literal text of a pattern, and that of each pattern which could contain it.
     key: Callable[[Any], Hashable]
     keys_above: Callable[[Any], Iterator[Hashable]]
     # A pattern's scope in words; what an allow rule lets through beyond its own words.
@@ -188,7 +188,7 @@ class RuleCategory(NamedTuple):
     options: Callable[[Any], Iterator[Option]] = lambda _: iter(())
     # Why an allow rule can match no action.
     never: Callable[[Any, ProtectedBy, Mode], Remark | None] = lambda *_: None
-    # Whether `width` leaves to `wide` what the words don't show.
+    # Whether `width` leaves it to `wide` to describe what the words don't show.
     is_wide_unsaid: bool = False
 
 

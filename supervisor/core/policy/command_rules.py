@@ -47,7 +47,7 @@ class CommandJudge(Judge[_Seen]):
     """The exec rules of a policy, compiled once for each set of them that is in force."""
 
     def __init__(self, rules: Sequence[Rule]) -> None:
-        # Sorted, so that the words of a verdict don't depend on the order of the file either.
+        # Sorted, so that not even the wording of a verdict depends on the order of the file.
         self._rules = tuple(sorted(rules, key=lambda rule: (rule.text, rule.id)))
         # Those that aren't always in force.
         self._limited = tuple(index for index, rule in enumerate(self._rules) if rule.is_limited)

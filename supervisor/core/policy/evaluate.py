@@ -69,7 +69,7 @@ def evaluate_in(policy: Policy, action: Action, context: Context) -> Verdict:
             return Verdict("deny", NOTHING_IN_FORCE, remedy=remedy, by_policy=False)
         category = category_of(action)
         if isinstance(action, Proposal):
-            # Imported here: a proposal is rare, and what judges it imports half of the package.
+            # Imported here: a proposal is rare, and its judge imports half of the package.
             from supervisor.core.policy.superfluous import judge_proposal
 
             return judge_proposal(policy, action, context.now)

@@ -109,8 +109,8 @@ class Trace[K: Hashable](LineJudge[K]):
     def judge(self) -> Judgement[K]:
         """Return the judgement; afterwards the steps show how it was reached."""
         found = super().judge()
-        # A bare rule speaks of every command; others that are in no step match somewhere in a text
-        # that can't be read.
+        # A bare rule applies to every command; other rules that are in no step match somewhere in a
+        # text that can't be read.
         placed = {key for step in self.steps for key in step.against}
         said = self.against_line
         self.against_line = {
@@ -381,8 +381,8 @@ class ExecReading:
             return
         if key in watch.against_line:
             words = watch.against_line[key]
-            # A bare rule is about every command. What stands somewhere in a text that can't be read
-            # is said once.
+            # A bare rule applies to every command. A match somewhere in a text that can't be read
+            # is reported once.
             for at in range(len(self.topics) if not words else 1):
                 yield (
                     at,
@@ -514,7 +514,7 @@ def cover_miss(pattern: ExecPattern, view: View) -> RuleLook:
         look = _other_word(wanted, words[at], at, is_opaque=at in view.opaque - view.inside)
         if wanted is not None and any(word.text == wanted.literal for word in words[at:]):
             look = look._replace(distance=min(look.distance, 2))
-        # A rule about any program that is used so (`* --version`) comes near to none.
+        # A rule for any program with these words (`* --version`) isn't near to any command.
         return look if pattern.words[0].literal is not None else look._replace(distance=FAR)
     if len(words) < len(pattern.words):
         distance = FAR if pattern.words[0].literal is None else 3 if len(words) == 1 else 2
@@ -527,7 +527,7 @@ def cover_miss(pattern: ExecPattern, view: View) -> RuleLook:
             " more words",
             1,
         )
-    # All that is left to be wrong with words that fit one by one.
+    # The only remaining reason if the words fit one by one.
     return miss(f"`{words[0].text}` would run what it reads: no wildcard covers that", 1)
 
 

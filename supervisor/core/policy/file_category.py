@@ -45,7 +45,7 @@ MOST_PATHS = 20
 
 
 def _compile(pattern: str) -> Glob:
-    # A category alone is everything, not only the first level.
+    # A bare category means everything, not only the first level.
     return Glob("**" if pattern == "*" else tidy(pattern))
 
 
@@ -56,8 +56,8 @@ def _contains(outer: AnyRule, inner: AnyRule, protected_by: ProtectedBy) -> bool
         return False
     if inner.is_broad and not path_in_path(fold(wide.text), fold(narrow.text)):
         return False
-    # A rule that spells a protected name out lifts its protection; a wildcard doesn't. A deny rule
-    # lifts nothing, and wins.
+    # A rule that spells out a protected name lifts its protection; a wildcard doesn't. A deny rule
+    # lifts nothing, and takes precedence.
     return (
         outer.rule.effect == "deny"
         or narrow.literal in (None, wide.literal)
@@ -147,7 +147,7 @@ def _options(action: FileChange) -> Iterator[Option]:
     yield Option(f"filesystem({globs.escape(path)})", SPELLED_OUT)
     folder = posixpath.dirname(path)
     if not folder:
-        # Files at the top steer the rest (build files, settings): file by file.
+        # Files at the top control the rest (build files, settings), so they are offered one by one.
         return
     yield Option(f"filesystem({globs.escape(folder)}/*)", ONE_WILDCARD, 2, path)
     above = folder

@@ -42,7 +42,7 @@ from supervisor.errors import PolicyError
 OF_REPOSITORY = "git takes this folder for a repository's own, with its hooks and configuration"
 USE_GIT = "ask for the git operation instead; `.git` itself is never changed from the sandbox"
 STAY_INSIDE = "name a path relative to the workspace's root, without `..`"
-# Before a name that may stand anywhere in a path, in an index of beginnings: no path holds a NUL.
+# Marks a name that may be anywhere in a path, in an index of beginnings: no path holds a NUL.
 _NAME_MARK = "\0"
 _SET_ID_BITS = 0o6000
 _EXECUTE_BITS = 0o111
@@ -80,7 +80,7 @@ def check_name(pattern: str) -> None:
 
 def tidy(pattern: str) -> str:
     """Return a pattern in the form in which it is compared: without empty segments and dots."""
-    # A category alone is everything, not only the first level.
+    # A bare category means everything, not only the first level.
     if pattern in ("*", "**"):
         return pattern
     return "/".join(segment for segment in pattern.split("/") if segment not in ("", ".")) or "**"
@@ -214,7 +214,7 @@ class _Index:
     @staticmethod
     def _beyond(entry: _Entry, folder: str) -> str:
         if entry.rule.effect != "allow":
-            # Deny and ask rules match other spellings, too, which start otherwise.
+            # Deny and ask rules also match other spellings, which start differently.
             return ""
         start = entry.glob.start[len(folder) :]
         inside = entry.glob.name_inside

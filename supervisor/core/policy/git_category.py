@@ -100,7 +100,7 @@ def _subjects_in(wide: Sequence[str], narrow: Sequence[str], options: frozenset[
         return False
     operation, remote, ref = narrow
     if len(wide) == 1:
-        # The bare branch is a subject of a plain push only, and not where it is the name of an
+        # The bare branch is a subject only of a plain push, and not if it is also the name of an
         # operation.
         is_plain = (
             operation == "push" and not options and ":" not in ref and ref not in ("HEAD", "@")

@@ -121,8 +121,7 @@ def _with(accounts: Iterable[Pieces], changes: Mapping[str, RepositoryPiece | No
     there += [(leaf, piece) for leaf, piece in changes.items() if piece is not None]
     whole: dict[str, RepositoryPiece] = {}
     for leaf, piece in there:
-        # On a disk that folds case a name in another spelling is the same one; elsewhere there may
-        # be both.
+        # On a disk that folds case, another spelling is the same name; elsewhere both may exist.
         known = piece_of(leaf) or leaf
         if known not in whole or is_head(piece):
             whole[known] = piece

@@ -28,9 +28,9 @@ REACHES = frozenset({"push", *READS})
 # alike). All others have words.
 TAKES_REFS = REACHES | {"clone"}
 SYSTEM_FOLDERS = frozenset({"/bin", "/usr/bin", "/usr/local/bin"})
-# Options that change nothing that matters here, by operation: they are passed over unless a rule
-# names them. The same letter means something else to another operation (`git push -n` only tries,
-# `git commit -n` runs no hooks), so none is taken from one to another.
+# Options without an effect that matters here, by operation: they are ignored unless a rule names
+# them. The same letter may mean something else for another operation (`git push -n` only tries,
+# `git commit -n` runs no hooks), so each operation has its own list.
 _QUIET = frozenset({"-q", "--quiet"})
 _TALK = _QUIET | {
     "-v", "--verbose", "--progress", "--no-progress", "--no-quiet", "--no-verbose", "-4", "--ipv4",
@@ -52,7 +52,7 @@ _HARMLESS = {
     "ls-remote": _QUIET | {"--heads", "--exit-code"},
     "clone": _TALK | {"-n", "--no-checkout", "--no-tags", "--no-recurse-submodules"},
 }  # fmt: skip
-# Options that rewrite, remove or reach further than the named refs: only a rule that names one
+# Options that rewrite, remove or reach beyond the named refs: only a rule that names such an option
 # matches.
 FORCES = frozenset({"--force", "--force-with-lease"})
 _PUSH_LONG = (
@@ -82,7 +82,7 @@ _GLOBAL_HARMLESS = frozenset(
     {"--no-pager", "--paginate", "-p", "-P", "--no-optional-locks", "--literal-pathspecs"}
 )
 _BLANK = re.compile(r"[\x00-\x20\x7f\s\u2800]")
-# Remotes that are no other machine: what they name is run or read here.
+# Remotes that aren't another machine: their target is run or read here.
 RUNS_OR_READS = re.compile(r"(?:ext|fd|file)::?", re.IGNORECASE)
 MAX_ROUGH_WORDS = 500
 UNREAD = "--gatehouse-unread="
@@ -331,7 +331,7 @@ def _ref(text: str, action: Git) -> Ref:
     force = text.startswith("+")
     spec = text.removeprefix("+")
     if spec == ":" or "*" in spec or spec in ("HEAD", "@"):
-        # Matching branches, a pattern, or whatever is checked out: what this moves isn't said.
+        # Matching branches, a pattern, or whatever is checked out: the words don't say what moves.
         return Ref("unknown", "", spec, force=force)
     source, colon, target = spec.partition(":")
     if spec.startswith("-") or target.startswith("-"):

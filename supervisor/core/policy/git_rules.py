@@ -75,7 +75,7 @@ class GitPattern(NamedTuple):
     is_bare: bool
 
 
-# A pattern is checked, tried on its examples and indexed: that reads it once.
+# Cached, because a pattern is read three times: checked, tried on its examples, and indexed.
 @lru_cache(maxsize=32_768)
 def compile_pattern(text: str) -> GitPattern:
     """Return the pattern of `git(text)`. Raise `PolicyError` if it isn't one."""
@@ -95,8 +95,7 @@ def compile_pattern(text: str) -> GitPattern:
     options = {
         option for word in words if word.startswith("-") for option in _options(words[0], word)
     }
-    # The words of any other operation are none that could be spelled otherwise (`git(show
-    # :README)`).
+    # The words of any other operation have only one spelling (`git(show :README)`).
     if len(operands) == 1 or "*" in operation or operation in TAKES_REFS:
         plain, implied = _refs(operands)
         options |= implied
@@ -213,7 +212,7 @@ class _Seen(NamedTuple):
     remotes: tuple[str, ...]
     unread: str | None
     sought: tuple[SoughtRef, ...]
-    # Of a planned push, as it was written: a rule for `git push` still means that.
+    # For a planned push, as it was written: a rule for `git push` still applies to it.
     written: tuple[SoughtRef, ...] = ()
 
 
@@ -311,7 +310,7 @@ class GitJudge(Judge[_Seen]):
             bool(flags) and any(flag.partition("=")[0] in _FURTHER for flag in flags)
         )
         if is_open_ended and any(map(context.is_active, self._about_branches)):
-            # A push that doesn't say which branches could go around a rule about one.
+            # A push that doesn't name its branches could bypass a rule about a branch.
             return [
                 Forced(
                     "ask",

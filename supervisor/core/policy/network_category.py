@@ -83,8 +83,7 @@ def _contains(outer: AnyRule, inner: AnyRule, _: ProtectedBy) -> bool:
         return False
     if wide.glob is None:
         return True
-    # A URL rule that allows also lets the connection be opened, which a stricter URL rule doesn't
-    # forbid.
+    # A URL rule that allows also lets the connection open; a stricter URL rule doesn't forbid that.
     return (
         narrow.glob is not None
         and outer.is_broad == inner.is_broad
@@ -275,7 +274,7 @@ def _candidates(action: Network, _: str) -> Iterator[Candidate]:
     is_address = as_address(host) is not None
     shown = f"[{host}]" if ":" in host else host
     domain = None if is_address else registrable_domain(host)
-    # Below some names strangers have their own hosts: there the exact host is the most that is
+    # Below some names, strangers have their own hosts: there nothing wider than the exact host is
     # offered.
     is_wide = domain is not None and domain != host and not is_shared_by_strangers(domain)
     label: Label = "exact"
@@ -350,7 +349,7 @@ def _read(judge: NetworkJudge, rules: Sequence[Rule], action: Network, context: 
     if isinstance(seen, Verdict):
         return Reading()
     target, closing = seen.target, judge.closing(seen.target, context)
-    # Each private address is a part of its own, which a rule must name.
+    # Each private address is a separate part, which a rule must name.
     every = dict.fromkeys((target.address, *target.resolved))
     private = [one for one in every if one and address_class(one) != "public"]
     shown = private[: MOST_PARTS - 1]
@@ -361,8 +360,7 @@ def _read(judge: NetworkJudge, rules: Sequence[Rule], action: Network, context: 
         Topic("address", str(one), (_naming(one),), alone=replace(alone, host=str(one)))
         for one in shown
     ]
-    # A connection for which only URL rules exist is opened by them, and each request in it is
-    # judged.
+    # URL rules alone let a connection open, and each request in it is judged.
     is_opened = not any(
         context.is_active(rule) and _at_target(rule, target, closing).counts for rule in rules
     )

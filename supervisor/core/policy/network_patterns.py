@@ -156,7 +156,7 @@ class NetworkPattern(NamedTuple):
         return start[: max(0, same - 1)].lower()
 
 
-# Of one request every rule about its host is asked.
+# Cached, because every rule about its host is asked about one request.
 @lru_cache(maxsize=64)
 def spellings(path: Path) -> tuple[tuple[str, str], ...]:
     """Return every reading of a path, without its leading slash and empty segments, and the letters
@@ -180,7 +180,7 @@ def _is_in(address: Address, network: AnyNetwork) -> bool:
     return address.version == network.version and address in network
 
 
-# A pattern is checked, tried on its examples and indexed: that reads it once.
+# Cached, because a pattern is read three times: checked, tried on its examples, and indexed.
 @lru_cache(maxsize=32_768)
 def parse(text: str) -> NetworkPattern:
     """Return the pattern of `network(text)`. Raise `PolicyError` with a remedy if it isn't one."""
@@ -243,8 +243,8 @@ def _decoded(path: str, rule: str) -> str:
     """Return the path glob without its leading slash, normalised like the paths with which it is
     compared."""
     if "%" in path or "\\" in path:
-        # An encoded character is literal: only an unencoded one is a wildcard. A bare `?` is one,
-        # and ends no path here.
+        # An encoded character is literal; only an unencoded one is a wildcard. A bare `?` is a
+        # wildcard here, and doesn't end the path.
         literal = _ENCODED_WILDCARD.sub(lambda found: escape(unquote(found[0])), path)
         normal = normalise_path(literal.replace("?", "%3F"))
         if normal.ambiguous:
@@ -391,7 +391,7 @@ def is_nowhere_public(network: AnyNetwork) -> bool:
     """Return whether a network lies within private space, so that naming it means naming its
     private addresses."""
     ends = {address_class(network[0]), address_class(network[-1])}
-    # Python takes what was once a site's own (RFC 3879) for global.
+    # Python treats the deprecated site-local addresses (RFC 3879) as global.
     is_old = isinstance(network, ipaddress.IPv6Network) and network.is_site_local
     is_private = is_old or network.is_private or not network.is_global
     return network.prefixlen > 0 and is_private and "public" not in ends

@@ -22,10 +22,10 @@ from supervisor.core.shell.exec_rules import LineJudge, Rules
 from supervisor.core.shell.exec_tables import program_name
 from supervisor.core.shell.shell import Script, parse
 
-# What git does beyond the private copy and has a channel for.
+# Git operations that reach beyond the private copy and have a channel.
 GIT_OPERATIONS = frozenset({"push", "fetch", "pull", "ls-remote"})
-# Programs that have no effect of their own, and those that only run what stands behind them: beside
-# them an install still is the one effective command of its line.
+# Programs without an effect of their own, and programs that only run the command after them: beside
+# these, an install is still the only effective command of its line.
 _IDLE = frozenset(
     {":", "cat", "echo", "grep", "head", "printf", "pwd", "tail", "true"}
     | {"bash", "command", "ionice", "nice", "nohup", "setsid", "sh", "stdbuf", "time", "timeout"}
@@ -96,7 +96,7 @@ def _alone(judge: LineJudge[int], script: Script, cwd: str) -> Git | Packages | 
         words = command.words
         name = program_name(words[0].text)
         if name == "cd":
-            # One that leaves the workspace, or has an expansion, is among the problems.
+            # A folder that leaves the workspace, or has an expansion, is among the problems.
             if act is None and len(words) == 2:
                 folder = _folder(folder, words[1].text)
         elif found := _act(command, folder):

@@ -119,8 +119,8 @@ def _keys_above(pattern: PackagePattern) -> Iterator[Hashable]:
 
 def _never(pattern: PackagePattern, _: ProtectedBy, mode: Mode) -> Remark | None:
     if mode == "deny":
-        # Where all else is denied, a rule that names an action makes even a never-allowed one
-        # asked.
+        # If everything else is denied, a rule that names an action makes it asked, even one that is
+        # never allowed.
         return None
     if pattern.is_bare:
         return Remark(
@@ -173,8 +173,8 @@ def _wide(pattern: PackagePattern) -> Remark | None:
     if is_star(pattern.item):
         return Remark("covers every package that there is", "name the packages")
     if "*" in pattern.item:
-        # `@team/*` is everything of one owner, and `left-pad@1.*` some versions; `pytest*` is
-        # anybody's.
+        # `@team/*` means all packages of one owner, and `left-pad@1.*` some versions; `pytest*`
+        # could be anybody's.
         if re.search(r"[/@:=<>~]", pattern.item.partition("*")[0][1:]):
             return None
         return Remark(

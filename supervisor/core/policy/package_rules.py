@@ -64,7 +64,7 @@ class PackagePattern(NamedTuple):
     is_bare: bool = False
 
 
-# A pattern is checked, tried on its examples and indexed: that reads it once.
+# Cached, because a pattern is read three times: checked, tried on its examples, and indexed.
 @lru_cache(maxsize=32_768)
 def compile_pattern(text: str) -> PackagePattern:
     """Return the pattern of `packages(text)`. Raise `PolicyError` if it isn't one."""
@@ -246,8 +246,8 @@ class PackageJudge(Judge[_Seen]):
             return Verdict("deny", seen.problem, remedy="name packages only")
         parts = [self._judge_item(sought, mode, context) for sought in seen.sought]
         for sought in seen.coming:
-            # What a package brings along is covered by the rule that allows it, unless a rule is
-            # about that itself.
+            # The rule that allows a package also covers its dependencies, unless another rule names
+            # them.
             closed = [one for one in self._matching(sought, context) if one.effect != "allow"]
             parts += [verdict_of(closed, (), "packages", mode)] if closed else []
         return parts[0] if len(parts) == 1 else combine(parts)

@@ -26,7 +26,7 @@ from supervisor.errors import PolicyError, UserError
 EFFECTS: tuple[Effect, ...] = ("allow", "ask", "deny")
 # From the loosest to the strictest.
 MODES: tuple[Mode, ...] = ("allow", "contained", "ask", "deny")
-# What took the place of a name that the table once had, for policies that were written then.
+# Replacements of names that the table once had, for policies from that time.
 _FORMER = {".env*": (".env", ".env.*", ".env-*", ".env_*")}
 _TOP_KEYS = ("version", "hold", "modes", "allow", "ask", "deny", "protected", "unprotected")
 _ENTRY_KEYS = (
@@ -263,7 +263,7 @@ class _Reader:
             raise self.fail(
                 "an entry without a `rule`", "add e.g. `rule: network(packages.example.org)`"
             )
-        # Only what says something else is read: most entries of a large file are short.
+        # Only keys that are given are read: most entries of a large file are short.
         details: dict[str, Any] = {}
         for key, value in item.items():
             if key != "rule" and value is not None:

@@ -18,8 +18,8 @@ from supervisor.core.text.urls import DEFAULT_PORTS, normalise_path
 
 type Likeness = tuple[str, ...]
 
-# How long a wish that was denied once, twice, three times isn't asked again; after that not in this
-# session.
+# How long a wish isn't asked again after its first, second and third denial; after a fourth, it
+# isn't asked again in this session.
 BACK_OFF_S = (60.0, 300.0, 900.0)
 _DO_WITHOUT = "do without it, or ask the operator for a rule"
 

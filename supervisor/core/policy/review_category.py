@@ -58,7 +58,7 @@ OPERATIONS: tuple[Operation, ...] = get_args(Operation)
 FLAGS = ("--approve", "--request-changes", "--fork", "--links", "--no-scope")
 _TARGET = re.compile(r"(?:(github|bitbucket):)?([A-Za-z0-9._*-]+)/([A-Za-z0-9._*-]+)\Z")
 _SECRET = "what looks like a secret would be posted"  # noqa: S105
-# Bots read it in the text as it was sent, in a block of code too.
+# Bots read commands in the raw text, even in a block of code.
 _COMMAND = re.compile(r"^[^\S\n]*/[A-Za-z]", re.MULTILINE)
 _COMMANDS = "a line that a bot may take for a command would be posted"
 
@@ -225,7 +225,7 @@ def forced(act: Act) -> tuple[Forced, ...]:
     """Return the parts of the act that no rule may allow."""
     bodies = (act.body, *(one.body for one in act.comments))
     texts = (act.title, act.branch, *(one.path for one in act.comments), *bodies)
-    # Also as a reader sees it: an escaped `_` is none in a token's shape.
+    # The text is also checked as a reader sees it: an escaped `_` doesn't match a token's shape.
     readings = (reading for text in texts for reading in (text, unescaped(text)))
     has_secret = any(without_tokens(reading) != reading for reading in readings)
     if has_secret:

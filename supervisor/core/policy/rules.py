@@ -71,7 +71,7 @@ class Policy:
         self.hold_s = hold_s
         self._judges: dict[Category, Judge[Any]] = {}
         self._verdicts = VerdictCache(self.rules)
-        # Asked for each connection that is allowed, and the same for as long as this policy is.
+        # Asked for each allowed connection; the answer never changes for one policy.
         self.passing = functools.lru_cache(maxsize=1024)(self._passing)
 
     def mode_of(self, category: Category) -> Mode:

@@ -145,7 +145,7 @@ def judge_proposal(policy: Policy, proposal: Proposal, now: float) -> Verdict:
     finding = adds_nothing(merge(policy, proposed), proposed.rules[0], now)
     if finding is None:
         return _ASKED
-    # Where a rule in force lies is the operator's affair.
+    # The place of a rule in force concerns only the operator.
     why = (
         f"{finding.by} answers all that {rule.text} is about"
         if finding.by

@@ -16,9 +16,9 @@ from supervisor.core.actions import Action, Category
 from supervisor.core.verdicts import Context, Rule, Verdict
 
 MAX_VERDICTS = 2_048
-# Longer actions are judged each time: what an agent sends must not fill the memory.
+# Longer actions are judged each time: an agent's data must not fill the memory.
 MAX_ACTION_CHARS = 4_000
-# A policy with more rules of limited use than this has too many states to remember verdicts by.
+# A policy with more rules of limited use than this has too many states for caching verdicts.
 MAX_LIMITED = 64
 
 
@@ -50,8 +50,8 @@ class VerdictCache:
         limits = self._limits_in(category)
         if len(limits.limited) > MAX_LIMITED or context.now != context.now:
             return None
-        # INVARIANT: every field of `Context` is in here, as far as some rule of the category looks
-        # at it.
+        # INVARIANT: the key contains every field of `Context` that some rule of the category looks
+        # at.
         return (
             action,
             bisect_right(limits.moments, context.now),

@@ -18,7 +18,7 @@ from supervisor.core.text.globs import check
 from supervisor.errors import PolicyError
 
 LIFE_S = 300.0
-# What an agent is asked that was given nothing to do. The rest its server of MCP tells it.
+# The prompt for an agent without a task. Its MCP server tells it the rest.
 PROMPT = (
     "Review the code that your tools glob, grep and read show you, for defects that matter: wrong"
     " behaviour, security holes, lost data. You are in quarantine, as the instructions of the"
@@ -30,7 +30,7 @@ PROMPT = (
 )
 MOST_AT_ONCE = 5
 MOST_CALLS, WINDOW_S = 100, 60.0
-# What the record says of a call that was not carried out.
+# How the record describes a call that was not carried out.
 SecurityKind = Literal[
     "denied_tool",
     "bad_reference",
@@ -45,7 +45,7 @@ SecurityKind = Literal[
 ]
 Risk = Literal["critical", "high", "medium", "low"]
 
-# Tools that agents have, by name, with what each would open here. Every other one is denied, too.
+# Tools of agents, by name, with the risk of each here. Every other tool is denied, too.
 DENIED: Mapping[str, tuple[Risk, str]] = {
     "Bash": ("critical", "it runs programs"),
     "BashOutput": ("high", "it reads what a program prints"),
@@ -111,8 +111,8 @@ CALLS: Mapping[str, type[ReadCall | GrepCall | GlobCall]] = {
     "Grep": GrepCall,
     "Glob": GlobCall,
 }
-# How Claude Code's and OpenCode's own tools call these, and what is left out of their calls: a path
-# only narrows what is searched, and the manifest is all that there is.
+# Names of these arguments in Claude Code's and OpenCode's tools, and arguments that are ignored: a
+# path only narrows the search, and only the manifest can be searched.
 _OTHER_NAMES = {
     "file_path": "reference",
     "filePath": "reference",

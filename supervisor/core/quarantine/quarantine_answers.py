@@ -23,7 +23,7 @@ from supervisor.core.text.display import visible
 
 OPENING, CLOSING = "<review>", "</review>"
 MOST_FINDINGS = 200
-# The path of a finding that is about the whole, and about no line.
+# The path of a finding about the whole change rather than a line.
 WHOLE = "."
 # Opening tags that are tried.
 MOST_BLOCKS = 50
@@ -38,7 +38,7 @@ _ELEMENT = re.compile(
     r"|script|source|style|svg|track|video)\b[^>]*>?",
     re.IGNORECASE,
 )
-# What makes an image or a link of brackets: code has them, too, so they are only parted.
+# Brackets that make an image or a link. Code has them, too, so they are only separated.
 _BRACKETS = re.compile(r"!(?=\[)|\](?=[(\[:])")
 # A scheme that a reader of Markdown knows has 32 characters at most.
 _ADDRESS = re.compile(
@@ -180,7 +180,7 @@ def checked_answer(
 def inert(text: str) -> str:
     """Return the text in a form that no reader of Markdown or HTML, and no forge, acts on."""
     text = visible(text.replace("\r\n", "\n"))
-    # What is taken out may leave something else of the kind behind.
+    # Removing one may leave another of the same kind behind.
     while (after := _without_markup(text)) != text:
         text = after
     return _COMMAND.sub(r"\1/ ", parted(text))

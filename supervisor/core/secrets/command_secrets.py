@@ -29,16 +29,16 @@ from supervisor.core.secrets.loose_words import HIDDEN, LooseCommand, LooseWord,
 from supervisor.core.secrets.url_secrets import mark_for
 from supervisor.core.text.data_tables import table
 
-# As long as a command may be; behind this only labels are looked for.
+# The maximum length of a command; beyond this only labels are looked for.
 MOST_CHARS = 64 * 1024
-# Less of a secret, found in another text, may be anything.
+# A shorter part of a secret, found in another text, may be a coincidence.
 _LEAST_CHARS = 6
 _ASSIGNED = re.compile(
     r"(?:-{0,2}|-D|-P|/p:|--?[A-Za-z-]+=)([A-Za-z_][\w.:/-]*)(?:\[[^\]]*\])?\+?:?="
 )
 _OPTION = re.compile(r"--?([A-Za-z][\w-]*)\Z")
-# A variable's value that could be a command of its own: it has words, and one looks like an option
-# or a path.
+# A variable's value that could be a command: it has several words, and one looks like an option or
+# a path.
 _ACTS = re.compile(r"\s(?:[^\s;|&<>$`/]*[;|&<>$`/]|-)|[;|&`$][^\s;|&`$]*\s|\A!")
 _HEADER_WORD = re.compile(r"[A-Za-z][A-Za-z0-9-]*:(?!=|//)")
 # Programs that may run a text that they are given.
@@ -46,7 +46,7 @@ _SHELLS = r"(?:ba|da|z|k|fi|a)?sh|eval|source"
 _INTERPRETERS = r"xargs|parallel|python[0-9.]*|perl|ruby|node|php|awk|tee|at|batch|crontab|expect"
 _RUNS_TEXT = re.compile(rf"(?<![\w.-])(?:{_SHELLS}|{_INTERPRETERS})(?![\w.-])|\$[0-9@*_]|\$\{{!")
 _SHELL = re.compile(rf"(?:{_SHELLS}|\.|exec|sudo|env|command|builtin|nohup|time|xargs)\Z")
-# Stands for a value: a rule's wildcard, an example's dots.
+# Placeholders for a value: a rule's wildcard, an example's dots.
 _PLACEHOLDER = re.compile(r"[*?]+|\.{2,}|[xX]{3,}")
 _SPECIAL = re.compile(r"[\s;&|<>$`(){}]")
 _LETTERS = re.compile(r"-[A-Za-z0-9#]{2,8}")
@@ -224,8 +224,7 @@ def _merged(
             continue
         if _PLACEHOLDER.fullmatch(text, start, end):
             continue
-        # INVARIANT: where something may run a text, nothing is hidden that is more than one plain
-        # word.
+        # INVARIANT: if a text may be run, only single plain words of it are hidden.
         if runs_text and _SPECIAL.search(text, start, end):
             continue
         if merged and start < merged[-1][1]:
@@ -260,7 +259,7 @@ def _run_by(words: tuple[LooseWord, ...]) -> Iterator[str]:
     for at, word in enumerate(words[begin:]):
         if (is_open or words[begin].text == "eval") and word.text.startswith("$"):
             yield from _EXPANDED.findall(word.text)
-        # Behind an option may be its value, and behind that the program.
+        # After an option may come its value, and after that the program.
         is_open = is_open and (
             word.text.startswith("-") or _SHELL.match(posixpath.basename(word.text)) is not None
         )
@@ -280,7 +279,7 @@ def _reads_secret(words: tuple[LooseWord, ...]) -> str:
     for kind, sets in _table().stdin.items():
         for program, *others in sets:
             if program in texts and set(texts).issuperset(others):
-                # In a sentence, or behind another program, which may run what it reads.
+                # In a sentence, or after another program, which may run its input.
                 kind = kind if texts[0] == program else "word"
                 return "" if kind == "word" and any(map(_RUNS_TEXT.search, texts)) else kind
     return ""
@@ -305,7 +304,7 @@ def _in_words(words: tuple[LooseWord, ...], run: frozenset[str]) -> Iterator[Sec
         for known in _by_program().get(posixpath.basename(word.text), ()):
             if id(known) in seen:
                 continue
-            # What doesn't hold behind one word doesn't behind a later one.
+            # If it doesn't apply after one word, it doesn't apply after a later one either.
             seen.add(id(known))
             behind = _under(known.entry, words, at + 1)
             if behind is not None:

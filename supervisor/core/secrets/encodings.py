@@ -13,13 +13,13 @@ from collections.abc import Callable, Iterator
 from html.entities import html5
 from typing import NamedTuple
 
-# So many ways of writing inside of one another are undone.
+# The maximum number of nested encodings that are undone.
 MOST_LAYERS = 3
 # The longest form of one character in some encodings.
 MOST_BYTES_EACH = 12
 
 # RFC 8259 7, with what JavaScript, Python and shells know beside it; RFC 3986 2.1; HTML 13.1.4.
-# Half a pair that the text ends with is left: the other half was cut off.
+# Half a surrogate pair at the end of the text is left alone: the other half was cut off.
 _HIGH = rb"[dD][89abAB][0-9A-Fa-f]{2}"
 _LOW = rb"[dD][c-fC-F][0-9A-Fa-f]{2}"
 _PART = rb"\\(?:u[0-9A-Fa-f]{0,3}|x[0-9A-Fa-f]?)?"
@@ -46,7 +46,7 @@ MOST_TORN_BYTES = 12
 
 _ZEROS = re.compile(rb"\0+")
 _SPACES = re.compile(rb"[ \t\r\n]+")
-# Zeros go too, for those of `0x`, in the text and in the search terms.
+# Zeros are removed too, because of `0x`, in the text and in the search terms.
 _NO_DIGITS = b"0xX \t\r\n:,;.-_\\|'\"[](){}"
 _BETWEEN_DIGITS = re.compile(rb"[%s]+" % re.escape(_NO_DIGITS))
 _TO_LOWER = bytes.maketrans(b"ABCDEF", b"abcdef")
@@ -74,7 +74,7 @@ class DecodedText:
         read: Callable[[re.Match[bytes]], bytes] = lambda found: b"",
     ) -> None:
         self.text = text
-        # Neighbouring characters may have been read as one escape with a part of a match.
+        # Neighbouring characters may have formed an escape together with a part of a match.
         self.is_unescaped: bool = pattern is _ESCAPE or (of is not None and of.is_unescaped)
         self._of = of
         self._pattern = pattern
@@ -123,7 +123,8 @@ def readings(
     reading = DecodedText(text)
     yield reading
     if b"\0" in text:
-        # UTF-16 and UTF-32, either way round, have nothing else between the characters of a token.
+        # In UTF-16 and UTF-32, in either byte order, only NULs are between the characters of a
+        # token.
         reading = DecodedText(text.replace(b"\0", b""), reading)
         yield reading
     for _ in range(layers):

@@ -14,8 +14,8 @@ from functools import lru_cache
 
 from supervisor.core.secrets.url_secrets import is_secret
 
-# Longer than any name in use. Of what is longer nothing is kept, or clients could fill memory with
-# it.
+# Longer than any name in use. Longer names aren't cached, or clients could fill the memory with
+# them.
 _MOST_KEPT_BYTES = 300
 _AUTHENTICATES = re.compile(
     rb"auth|cookie|key|token|secret|session|signature|credential|passw|csrf|xsrf|jwt", re.IGNORECASE
@@ -30,23 +30,22 @@ _DATE = re.compile(
 _OPEN = {
     b"access-control-allow-credentials": _FLAG,  # Fetch standard 3.3.3
     b"x-amz-server-side-encryption-bucket-key-enabled": _FLAG,
-    # 16 random bytes, which the origin says back: RFC 6455 4.1
+    # 16 random bytes, which the origin echoes: RFC 6455 4.1
     b"sec-websocket-key": re.compile(rb"[A-Za-z0-9+/]{22}=="),
-    # They name a request to do once, and pages of a cache to drop; neither is asked for instead of
-    # a credential.
+    # They name a request to do once, and pages to drop from a cache; neither works as a credential.
     b"idempotency-key": re.compile(rb"[!-~]{1,255}"),
     b"x-idempotency-key": re.compile(rb"[!-~]{1,255}"),
     b"surrogate-key": re.compile(rb"[ -~]*"),
-    # A browser has no other header to say a token in:
-    # `base64url.bearer.authorization.k8s.io.<token>` is one of the protocols of Kubernetes.
+    # A browser has no other header for a token: `base64url.bearer.authorization.k8s.io.<token>` is
+    # one of the protocols of Kubernetes.
     b"sec-websocket-protocol": re.compile(rb"(?!.*(?:auth|bearer|key|token|secret|passw|jwt))[!-+.-~-]{1,40}(?:, ?[!-+.-~-]{1,40})*", re.IGNORECASE),  # noqa: E501
     # Scopes and expiry of a GitHub token.
     b"x-oauth-scopes": _SCOPES,
     b"x-accepted-oauth-scopes": _SCOPES,
     b"github-authentication-token-expiration": _DATE,
 }  # fmt: skip
-# `tokens` or `token-count`, and beside it what an amount is of; `reset` alone isn't enough, or the
-# code of a `x-reset-tokens` would be one.
+# `tokens` or `token-count`, together with a word of amounts; `reset` alone isn't enough, or the
+# code in `x-reset-tokens` would count as an amount.
 _TOKENS = re.compile(rb"(?:^|[-_])(?:tokens(?=[-_]|\Z)|token-count\Z)", re.IGNORECASE)
 _OF_AMOUNTS = re.compile(
     rb"(?:^|[-_])(?:ratelimit|limit|remaining|input|output|prompt|completion|cached|total|used|usage)(?:[-_]|\Z)",

@@ -11,7 +11,7 @@ from functools import lru_cache
 
 from supervisor.core.secrets.header_secrets import authenticates
 
-# The last word of a name, whatever stands before it.
+# The last word of a name, whatever comes before it.
 _LAST = frozenset(
     {
         "accesskey", "accesstoken", "apikey", "apitoken", "authtoken", "bearer", "credential",
@@ -46,7 +46,7 @@ _WHOLE = frozenset(
         "pgpassword",
     }
 )
-# A name with one of these names what is no secret, or an amount, or a switch.
+# A name with one of these words means an amount, a switch, or something else that isn't secret.
 _NO_SECRET = frozenset(
     {
         "alias", "allow", "ask", "check", "count", "disable", "enable", "forget", "has", "is",
@@ -82,7 +82,7 @@ def is_value(value: str) -> bool:
     return len(value) > 2 and _SWITCHES.fullmatch(value) is None
 
 
-# In quotes, also where these are escaped: the value without them. What stands in quotes can't act.
+# In quotes, also escaped ones: the value without the quotes. Quoted text can't act.
 _QUOTED = r"""\\{0,3}"((?:[^"\\\n$`]|\\(?!")[^$`\n])+)\\{0,3}"|\\{0,3}'([^'\n]+)'"""
 _FIELD = re.compile(
     rf"""(?<![\w.-])([A-Za-z_][\w.-]{{1,80}})(?:\\{{0,3}}["'])?(?:[ \t]*(?::=?|=>)|[ \t]+=)[ \t]*(?:{_QUOTED}|([^\s"'\\`$(){{}}\[\]<>,;&|]+))"""  # noqa: E501
@@ -115,7 +115,7 @@ _QUERY = re.compile(r"[?&]([^?&=\s\"'#]{1,120})=([^&#\s\"'`$<>;|()]+)")
 # `-o username=a,password=b`, `//registry/:_authToken=...`
 _LISTED = re.compile(r"(?<=[,:])([A-Za-z_][\w.-]{1,80})=([^\s\"'`$(){}<>,;&|]+)")
 _SIGNED = re.compile(r"(?i)\bx-amz-(?:signature|security-token|credential)=([^&\s\"'`$]+)")
-# A value outside of quotes that no word of a language is.
+# A value outside quotes that can't be a word of a language.
 _RANDOM = re.compile(r"(?=.*[0-9])(?=.*[A-Za-z]).{6,}|(?=.*[!@#%^*+=~]).{6,}|[0-9]{4,}")
 _CODE = re.compile(r"[A-Za-z_][\w]*(?:\.[A-Za-z_]\w*)+")
 

@@ -9,7 +9,7 @@ import re
 from collections.abc import Iterator
 from typing import NamedTuple
 
-# A mark of something hidden before: it is no secret, and no white space in it ends a word.
+# A mark of something hidden before: it isn't a secret, and white space in it doesn't end a word.
 HIDDEN = re.compile(r"\[hidden(?:: [0-9,]{1,12} characters)?\]|\[redacted\]")
 MOST_DEPTH = 4
 MOST_DOCUMENTS = 50
@@ -109,7 +109,7 @@ class _Reader:
         self.redirection = ""
         self.delimiters: list[str] = []
         self.room = MOST_DOCUMENTS
-        # A text of many quotes that nothing closes is searched to its end once.
+        # A text with many unclosed quotes is searched to its end only once.
         self.last_single = text.rfind("'", start, self.end)
 
     def read(self) -> Iterator[LooseCommand]:

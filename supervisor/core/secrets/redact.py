@@ -83,11 +83,10 @@ class Redactor:
         INVARIANT: JSON encodes each character by itself, so the encoding of a text contains the
         encoding of each part of it, under one more layer.
         """
-        # JSON writes all parts as they are. A byte is one character of this text, and a text is
-        # searched in a fifth of the time of bytes.
+        # JSON writes all parts unchanged. Each byte is one character of this text, and searching
+        # text takes a fifth of the time of searching bytes.
         text = encoded.decode("latin-1")
-        # Without generators, which take three times as long: this is done several times for each
-        # verdict.
+        # No generators, which take three times as long: this runs several times for each verdict.
         for first, parts in _PARTS:
             if first in text:
                 for part in parts:
@@ -145,8 +144,8 @@ def redacted(action: Action, redactor: Redactor) -> Action:
     action = hidden(action)
     if redactor.is_clean(action):
         return action
-    # Each text by itself: in an encoded one the `n` of a line break would stand right before a
-    # token, and hide where it begins.
+    # Each text separately: in an encoded text, the `n` of a line break would directly precede a
+    # token and hide where it begins.
     fields = msgspec.to_builtins(action)
     shown = redactor.data(fields)
     return action if shown == fields else msgspec.convert(shown, Action)

@@ -30,10 +30,10 @@ from supervisor.core.secrets.encodings import (
 SHORTEST_SECRET = 8
 # Half of one that is shorter may be anything.
 _LEAST_HALVED = 20
-# A shorter part of a secret may be anything: don't hold pieces back for it.
+# A shorter part of a secret may be a coincidence: don't hold pieces back for it.
 _LEAST_BEGUN = 4
 # Text right before or after a secret may form an escape with its first or last characters (`%4`
-# before `1`): so many of them may be wrong in decoded text, and so many must be right.
+# before `1`). So this many characters may be wrong in decoded text, and this many must be right.
 _MOST_SWALLOWED = 5
 _LEAST_LEFT = 10
 
@@ -140,7 +140,8 @@ class SecretForms:
             [*(needle for one in known for needle in _in_base64(one)), *in_numbers]
         )
         self._in_digits = _Needles(_Needle(digits(one.hex().encode()), len(one)) for one in known)
-        # The longest encoded form of a secret: so much before a piece is searched again with it.
+        # The longest encoded form of a secret: this much of the data before a piece is searched
+        # again with it.
         self.reach = MOST_BYTES_EACH * max(map(len, known)) + MOST_TORN_BYTES if known else 0
 
     def __bool__(self) -> bool:

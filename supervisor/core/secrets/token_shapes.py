@@ -53,7 +53,7 @@ SHAPES = re.compile(
     re.VERBOSE,
 )
 
-# A secret key of AWS has no shape but its length: what it is called tells.
+# A secret key of AWS has no shape except its length, so its name has to identify it.
 LABELLED = re.compile(
     r"((?:secret_access_key|SECRET_ACCESS_KEY|[sS]ecretAccessKey|aws_secret_key|AWS_SECRET_KEY)"
     r"""(?:\\{0,3}["'])?[ \t]{0,40}(?::=|=>|[:=>])[ \t]{0,40}(?:\\{0,3}["'])?)"""

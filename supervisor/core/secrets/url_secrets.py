@@ -36,21 +36,22 @@ _WORDS = frozenset(
         "signature", "ticket", "token", "tokens", "totp",
     }
 )  # fmt: skip
-# Written in one, with whatever stands before it: `apitoken`, `consumersecret`. No ordinary word
-# ends so.
+# As one word, with any text before it: `apitoken`, `consumersecret`. No ordinary word ends like
+# this.
 _ENDS = re.compile(
     r"(?:token|secret|password|passwd|passphrase|signature|(?:api|app|access|secret|private|shared)key)s?\Z"
 )
 # All words of a name, in one.
 _NAMES = frozenset({"awsaccesskeyid", "session", "sessionid", "sessid"})
-# These authenticate where they look like it: `code` is also of a country, an error, or a program.
+# These authenticate only if the value looks like it: a `code` may also belong to a country, an
+# error, or a program.
 _CODES = frozenset({"authcode", "authorizationcode", "code", "devicecode", "usercode"})
 _RANDOM = re.compile(r"(?=[^0-9]*[0-9])[A-Za-z0-9._~/=-]{6,}\Z")
-# What such a value is made of before it is decoded: it ends at the next name at the latest.
+# The characters of such a value before it is decoded: it ends at the next name at the latest.
 _RANDOM_AS_WRITTEN = re.compile(r"[A-Za-z0-9._~/=%-]+")
 _WORD = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+")
-# INVARIANT: a value ends where no server reads it on. Some take `;` for the start of another name,
-# others for a part of the value: it is both here.
+# INVARIANT: a value extends as far as any server reads it. For some servers `;` starts another
+# name, for others it is part of the value: here it is both.
 _NAME_IN_QUERY = re.compile(r"(?:^|(?<=[?&;#]))([^?&;#=]+)=")
 _END_IN_QUERY = re.compile(r"[&#]|\Z")
 _NAME_IN_TEXT = re.compile(r"(?<=[?&;#])([^?&;#=\s]+)=")
@@ -84,7 +85,7 @@ def _without(text: str, names: re.Pattern[str], ends: re.Pattern[str]) -> str:
         start = found.end()
         if found.start() < done:
             continue
-        # Many names may share one end: it is looked for once.
+        # Many names may share one end, so it is looked up once.
         if end < start:
             end = next(ends.finditer(text, start)).start()
         is_random = _RANDOM_AS_WRITTEN.fullmatch(text, start, end) is not None

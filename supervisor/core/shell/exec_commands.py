@@ -19,7 +19,8 @@ from supervisor.core.shell.exec_wrappers import Unwrapped, unwrap
 from supervisor.core.shell.shell import Script, parse
 from supervisor.core.shell.shell_words import Word
 
-# Between the words of a command in the index; a word that holds it only means one comparison more.
+# Separates the words of a command in the index; a word that contains it only costs one more
+# comparison.
 SEPARATOR = "\0"
 _MAX_SHOWN_CHARS = 120
 
@@ -30,9 +31,9 @@ class ExecCommand:
     def __init__(self, words: tuple[Word, ...]) -> None:
         name = words[0].text
         self.words = words
-        # The last part of its name: what deny and ask rules know it by.
+        # The last part of its name, by which deny and ask rules know it.
         self.name = basename(name)
-        # Whether the name says where the program lies, from the folder that it is used in.
+        # Whether the name is a path relative to the folder in which it is used.
         self.has_path = "/" in name and not name.startswith("/")
 
     @cached_property

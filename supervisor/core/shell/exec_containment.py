@@ -40,7 +40,7 @@ def allow_in_allow(outer: ExecPattern, inner: ExecPattern) -> bool:
         ):
             continue
         if mine.literal is None:
-            # A glob of a command line meets only the same glob of a rule, or the last `*`.
+            # A command line's glob matches only the same glob in a rule, or the last `*`.
             if wanted is not None:
                 return False
             continue
@@ -65,8 +65,8 @@ def strict_in_strict(outer: ExecPattern, inner: ExecPattern) -> bool:
         return False
     if _is_whole_program(outer):
         return True
-    # A rule with options looks for them anywhere in the words; one without compares the words in
-    # their order.
+    # A rule with options looks for them anywhere in the words; a rule without options compares the
+    # words in order.
     if any(_may_be_an_option(word) for word in inner.words[1:]):
         return False
     return _has_room(outer, inner) and all(

@@ -30,7 +30,7 @@ from supervisor.core.shell.exec_tables import basename
 from supervisor.core.shell.shell_words import Word
 
 MAX_SCANNED_CHARS = 100_000
-# How many words of a command that is only guessed at are looked at.
+# The maximum number of words that are looked at in a guessed command.
 _WINDOW = 40
 _ROUGH_SPLIT = re.compile(r"[\s;&|()<>{}`]+|\$\(")
 _ROUGH_QUOTES = re.compile(r"['\"\\]")
@@ -40,7 +40,7 @@ _ROUGH_BREAK = re.compile(r"[;&|()<>{}`\n]+")
 class LineRules[K: Hashable]:
     """Three lists of rules, and which of them matched the commands of one line so far."""
 
-    # Above 0 inside a wrapper that one rule spells out with all that it runs.
+    # Above 0 inside a wrapper for which one rule spells out everything that it runs.
     spelled = 0
 
     def __init__(
@@ -55,7 +55,7 @@ class LineRules[K: Hashable]:
         self.roots = normal(tuple(roots))
         root = self.roots[0] if self.roots else "/"
         self.cwd = root if cwd == "." else join(root, cwd)
-        # Every folder that the command which is judged now may run in.
+        # Every folder in which the command being judged may run.
         self.here = frozenset((self.cwd,))
         self.problems: list[str] = []
         self.found: list[ExecCommand] = []
@@ -73,8 +73,8 @@ class LineRules[K: Hashable]:
         a payload."""
         seen = self.from_root(command)
         if seen is not None:
-            # The forms that an exception may match: as written, and with the name as a rule means
-            # it.
+            # The forms of the command that an exception may match: as written, and with its name as
+            # a rule means it.
             spellings = (command.words,) if seen is command else (command.words, seen.words)
             for form in self.forms(seen, inside):
                 rules = self.allow.covering(form)

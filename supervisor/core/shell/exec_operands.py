@@ -18,7 +18,7 @@ from supervisor.core.shell.shell_words import Word
 MOST_NAMES = 4_000
 _MOST_FOLDERS = 20
 _MOST_DEPTH = 4
-# A redirection that feeds a program: the parser leaves its target out of the words.
+# A redirection of a program's input: the parser leaves its target out of the words.
 _INPUT = re.compile(r"(?<!<)<\s*([^\s<>&|;()'\"`$]+)")
 _SUFFIXES = frozenset(
     ["sh", "bash", "zsh", "ksh", "fish", "py", "pyw", "js", "mjs", "cjs", "ts", "mts", "cts", "tsx",

@@ -30,7 +30,7 @@ from supervisor.core.shell.shell_words import (
 from supervisor.errors import PolicyError
 
 MAX_PATTERN_CHARS = 2_000
-# Most patterns: nothing in them is special to a shell but blanks and `*`.
+# Most patterns: only blanks and `*` in them are special to a shell.
 _PLAIN = re.compile(r"[A-Za-z0-9_@%+=:,./^* -]+\Z")
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f]")
 # The last word of a pattern: any further arguments, none outside the workspace.
@@ -234,7 +234,7 @@ def _covers_name(wanted: PatternWord, name: str) -> bool:
         return name == wanted.literal or (
             "/" not in wanted.literal and program_name(name) == wanted.literal
         )
-    # A wildcard in the name reaches into no folder that the rule doesn't name.
+    # A wildcard in the name matches only in folders that the rule names.
     program = program_name(name)
     if any("/" in part for part in wanted.parts):
         return ".." not in name.split("/") and wanted.matches(name)

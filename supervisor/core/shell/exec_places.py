@@ -37,15 +37,15 @@ def _is_inside(word: Word, roots: Sequence[str]) -> bool:
     if not word.globs or word.splits or _CLIMBS.search(word.raw) or _CLIMBS.search(word.text):
         return False
     if not word.prefix:
-        # Only a wildcard in front: it finds names of the folder it is used in. A brace could hold a
-        # path of any kind.
+        # Only a wildcard at the start, which finds names in the current folder. A brace could hold
+        # a path of any kind.
         return word.raw[:1] in ("*", "?", "[") and "{" not in word.raw
     return _lies_inside(f"{word.prefix}x", roots)
 
 
 def _lies_inside(path: str, roots: Sequence[str]) -> bool:
     if path.startswith("-"):
-        # An option may hold a path behind `=` or right behind its letter.
+        # An option may hold a path after `=` or right after its letter.
         return "/" not in path and "~" not in path
     if path.startswith("/"):
         return _below(posixpath.normpath(path), roots)

@@ -107,9 +107,9 @@ def spelled_commands(text: str) -> list[tuple[str, ...]]:
 class LineJudge[K: Hashable](LineRules[K]):
     """Judges one line under three lists of rules. Use it once."""
 
-    # The text, where the caller has parsed it already.
+    # The text, if the caller has parsed it already.
     line: ParsedLine | None = None
-    # Above 0 where every later word was already looked at as the start of a command.
+    # Above 0 if every later word was already looked at as the start of a command.
     guessed = 0
     nested_chars = nested_words = 0
 
@@ -298,8 +298,8 @@ class LineJudge[K: Hashable](LineRules[K]):
                 if covers(t[1], command.words, unwrapped.inside, opaque=command.opaque)
             ),
         ]
-        # Every word of wrapper and payload spelled out by one rule: nothing is left to judge inside
-        # but what is in force against any rule (constructs, deny and ask).
+        # One rule spells out every word of wrapper and payload: inside, only constructs and deny
+        # and ask rules remain to be judged, since these apply against any rule.
         spelled = [key for key, pattern in rules if pattern.is_exact]
         self.spelled += bool(spelled)
         self.guessed += bool(unwrapped.guesses)
@@ -319,7 +319,7 @@ class LineJudge[K: Hashable](LineRules[K]):
         if spelled:
             self.allowed.update(dict.fromkeys(spelled))
             return True
-        # `./nice x` runs whatever lies there: only a wrapper of the system is known to do no more
+        # `./nice x` runs whatever file is there: only a system's wrapper is known to do no more
         # than its payload.
         if unwrapped.harmless and unwrapped.payloads and program_name(command.words[0].text):
             return is_allowed

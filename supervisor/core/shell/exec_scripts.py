@@ -153,7 +153,7 @@ _SED = _options(
     r"(?:-[nErsuzb]*f|--file=)(.+)|-[nErsuzb]*f|--file",
     r"-[nErsuzb]*i.*|--in-place(?:=.*)?",
 )
-# Those of POSIX awk: on all others gawk, mawk and original-awk differ.
+# The options of POSIX awk: gawk, mawk and original-awk differ on all others.
 _AWK = _options("--version", _NONE, "-[Fv](.+)|-[Fv]", ".+", "-f(.+)|-f", _NONE)
 
 
@@ -172,7 +172,7 @@ def script_words(kind: _Kind, words: Sequence[Word], start: int) -> frozenset[in
             else:
                 is_opaque = not _is_plain(kind, _literal(words, i))
             found |= {i} if is_opaque else set()
-            # Behind its program awk takes no options; GNU sed takes them anywhere.
+            # awk takes no options after its program; GNU sed takes them anywhere.
             options_ended, has_script = options_ended or kind == "awk", True
         elif text == "--":
             options_ended = True

@@ -16,7 +16,7 @@ from supervisor.core.shell.shell_words import Word
 from supervisor.core.text.data_tables import table
 from supervisor.core.text.globs import GlobStep, steps_fit
 
-# A longer word is a message or a program, no name of a file.
+# A longer word is a message or a program rather than a file name.
 _MAX_NAME_CHARS = 500
 # A word whose braces stand for more names than this may hold any name.
 _MOST_SPELLINGS = 1_000
@@ -46,7 +46,7 @@ def _names() -> _Names:
 @cache
 def _secrets() -> tuple[tuple[str, re.Pattern[str]], ...]:
     names = _names()
-    # `-f.env` and `-rf.env`: an option's letters with the name right behind them.
+    # `-f.env` and `-rf.env`: an option's letters directly followed by the name.
     starts = r"\A|(?<=[/:=@,])|(?<=\A-[A-Za-z])|(?<=\A-[A-Za-z]{2})|(?<=\A-[A-Za-z]{3})"
     head = rf"(?:{starts})(?!.*[-._](?:{'|'.join(names.samples)})\Z)"
     return tuple(
@@ -114,13 +114,13 @@ def _patterns(text: str) -> Iterator[str]:
 
 
 def _finds_one(pattern: str) -> bool:
-    # A wildcard in front finds no name with a dot, and what finds any name at all is not meant to
-    # find these.
+    # A wildcard at the start finds no name with a leading dot, and a pattern for all names isn't
+    # meant for these.
     start = _WILDCARD.split(pattern, 1)[0]
     names = [name for name in _names().found if name.startswith(start)] if start else []
     if not names:
         return False
-    # One letter a step: no expression is compiled for what an agent writes.
+    # One letter per step: no regular expression is compiled from an agent's text.
     steps = [_STEPS.get(letter, letter) for letter in pattern]
     return any(steps_fit(steps, name) for name in names)
 
@@ -152,8 +152,8 @@ def secret_words(words: Sequence[Word]) -> frozenset[int]:
     return frozenset(i for i in found if i != sought)
 
 
-# Options of grep and its like behind which the first operand still is the text that is looked for,
-# or no file.
+# Options of grep and similar programs after which the first operand is still the search text, or
+# isn't a file.
 _FLAGS = re.compile(
     r"-[abchilnoqrsvwxEFHILPRSUV]+"
     r"|--(?:recursive|ignore-case|line-number|count|hidden|no-[a-z-]+|(?:files|word|line|fixed)-[a-z-]+"

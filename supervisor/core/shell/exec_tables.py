@@ -82,7 +82,7 @@ class _Names[T]:
 
     def __init__(self) -> None:
         self.exact: dict[str, T] = {}
-        # By the first letter: most names are in no table, and that must be told quickly.
+        # By the first letter: most names are in no table, and that must be found out quickly.
         self.prefixes: dict[str, list[tuple[str, T]]] = {}
 
     def add(self, name: str, value: T) -> None:
@@ -222,7 +222,7 @@ def opaque_words(words: Sequence[Word]) -> frozenset[int]:
     return _opaque(program, words, 1) | whatever
 
 
-# A part of a path that leads up, also behind an option's name; `a..b` is none.
+# A part of a path that leads up, also after an option's name; `a..b` isn't one.
 _CLIMBS = re.compile(r"(?:\A|[/=:,])\.\.(?:[/:,]|\Z)")
 
 
@@ -293,7 +293,7 @@ def _opaque(program: Program, words: Sequence[Word], start: int) -> frozenset[in
     for i in range(start, len(words)):
         word = words[i]
         if word.text == "--" and word.is_literal and i > 0 and not _may_take_value(words[i - 1]):
-            # A `--` behind an option may be that option's value: then it ends nothing.
+            # A `--` after an option may be that option's value: then it doesn't end the options.
             options_ended = not program.words
             continue
         if not options_ended or program.operands:

@@ -245,7 +245,7 @@ def _unwrap_shell(wrapper: Wrapper, words: Sequence[Word], name: str) -> Unwrapp
 
 def _shell_text(wrapper: Wrapper, words: Sequence[Word], option: int, name: str) -> Unwrapped:
     known = all(_option(wrapper, word.text) for word in words[1 : option + 1])
-    # Bash takes the first word behind its options as the text: `bash -c -x 'text'`.
+    # Bash takes the first word after its options as the text: `bash -c -x 'text'`.
     at = option + 1
     while at < len(words) and words[at].text.startswith(("-", "+")):
         at += 1

@@ -113,7 +113,7 @@ _STRUCTURE = frozenset(
 )
 
 
-# Children that are more than a frame around their own.
+# Nodes that are more than a frame around their children.
 _LOOKED_INTO = frozenset(
     [
         "command",
@@ -213,8 +213,8 @@ def _parse_clean(text: str) -> Script:
     except GiveUp as reason:
         so_far = reason.so_far
         constructs.append(str(reason))
-    # Here-documents confuse the grammar most: those that are only data are painted over, also
-    # before what isn't read here.
+    # Here-documents confuse the grammar most: those that are only data are blanked out, even before
+    # a part that isn't read here.
     masked = _mask(source, so_far) if so_far else source
     tree = _Tree(source)
     tree.walk(_parser().parse(masked.encode("latin-1")).root_node)
@@ -282,7 +282,7 @@ class _Tree:
         self.bodies: list[str] = []
         # Backquotes in an expanded here-document: the grammar finds only `$(` there.
         self.quoted: list[str] = []
-        # The first construct for which the tree may not be what bash would read.
+        # The first construct because of which the tree may differ from bash's reading.
         self.doubt = ""
 
     @property
@@ -290,7 +290,8 @@ class _Tree:
         return bool(self.doubt)
 
     def walk(self, root: "Node") -> None:
-        # MAX_CHARS bounds the tree: it has fewer parts than its text has characters, but for a few.
+        # MAX_CHARS bounds the tree: except for a few, it has fewer nodes than its text has
+        # characters.
         stack = [root]
         is_whole = not root.has_error
         while stack:

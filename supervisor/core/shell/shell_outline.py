@@ -28,7 +28,7 @@ _RUN = re.compile(r"[^ \t\n;&|()<>\\'\"$`]+")
 # Characters that end a word, and the end of the text.
 _ENDS = frozenset({"", *" \t\n;&|<>)"})
 _HEREDOC_DELIMITER = re.compile(r"'([A-Za-z0-9_.!-]+)'|\"([A-Za-z0-9_.!-]+)\"|\\([A-Za-z0-9_]+)")
-# A loop variable may not be one that a program or bash itself looks at.
+# Names that a loop variable may not have, because a program or bash itself reads them.
 _LOOP_VARIABLE = re.compile(r"[a-z][a-z0-9]*(?:_[a-z0-9]+)*\Z")
 _LOOP_VARIABLE_NOT = re.compile(r"proxy|^npm|^pip|^yarn|^histchars$|^auto_resume$|^git|^ld_")
 _OPENERS = frozenset({"if", "then", "elif", "else", "do", "while", "until", "{", "!"})
@@ -159,8 +159,8 @@ class _Reader:
         self.bodies: list[str] = []
         self.has_input = False
         self.has_literals = "$(" in source
-        # The operator before the command being read, and whether `&&` behind it would tell that it
-        # ran here and succeeded.
+        # The operator before the command being read, and whether a following `&&` would show that
+        # it ran here and succeeded.
         self.before = ""
         self.was_plain = False
         self.is_joined = False
@@ -218,7 +218,7 @@ class _Reader:
 
     def read_newline(self) -> None:
         self.i += 1
-        # A newline right behind an operator (`a &&` newline `b`) is only white space.
+        # A newline right after an operator (`a &&` newline `b`) is only white space.
         if self.words or self.closed or not self.before:
             self.end_command("\n")
         self.read_heredocs()

@@ -122,7 +122,7 @@ def ansi_c(body: str) -> str | None:
         if octal is not None:
             return chr(int(octal, 8) & 0xFF)
         if control is not None:
-            # What bash makes of the others hangs on its version.
+            # How bash reads the others depends on its version.
             return chr(ord(control[0].upper()) ^ 0x40) if _CONTROL.fullmatch(control) else "\0"
         return _ANSI_SIMPLE.get(simple) or (simple if simple in "\\'\"?" else "\\" + simple)
 
@@ -245,8 +245,8 @@ def _dollar(raw: str, i: int, *, quoted: bool) -> Generator[WordPiece, None, int
             return len(raw)
         yield WordPiece("text", "$")
         return i + 1
-    # A substitution or an expansion that does more than insert: where it ends doesn't matter,
-    # nothing behind is certain.
+    # A substitution, or an expansion that does more than insert: its end doesn't matter, because
+    # nothing after it is certain.
     yield WordPiece("many", raw[i:])
     return len(raw)
 
@@ -259,7 +259,7 @@ def resolve(raw: str) -> Word:
 
 
 def _read(raw: str) -> Word:
-    # `~` and `~/x` stay as written, for rules as for reasons: the sandbox has one home. `~+`, `~-`
+    # `~` and `~/x` stay as written, for rules and for reasons: the sandbox has one home. `~+`, `~-`
     # and `~user` are unknown folders here.
     elsewhere = _OTHER_TILDE.match(raw)
     found = list(pieces(raw[elsewhere.end() :] if elsewhere else raw))
@@ -281,5 +281,5 @@ def _read(raw: str) -> Word:
     )
 
 
-# `"$x"`, `*`, `*.py`: the same ones come again and again.
+# Cached, because `"$x"`, `*` and `*.py` occur again and again.
 _often = lru_cache(maxsize=1024)(_read)

@@ -10,8 +10,8 @@ import struct
 
 import msgspec
 
-# Beyond these an image is only named: a small file can unpack to gigabytes in the browser that
-# shows it.
+# An image beyond these limits is only named, not shown: a small file can unpack to gigabytes in the
+# browser.
 MOST_IMAGE_BYTES = 8 << 20
 MOST_PIXELS = 40_000_000
 LONGEST_SIDE_PX = 16_384

@@ -16,7 +16,7 @@ import unicodedata
 _KEPT = {"\n", "\t"}
 _CONTROLS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f]")
 _CONTROLS_OF_A_LINE = re.compile(r"[\x00-\x1f\x7f]")
-# More marks than this on one letter are no writing system's, and reach over its neighbours.
+# No writing system has more marks than this on one letter; more would reach over its neighbours.
 MOST_STACKED = 4
 _ASCII = re.compile(r"[\x00-\x1f\x7f]")
 _CATEGORIES = frozenset({"Cc", "Cf", "Zl", "Zp", "Cs", "Co", "Cn"})

@@ -19,14 +19,14 @@ from supervisor.core.text.display import MOST_STACKED, is_stacked, visible
 
 _BLANKS = re.compile(r"[ \t\n]{2,}")
 _PIECE = re.compile(r"[ \t\n]+|[^ \t\n]")
-# Only marks are between these: an agent's own are spelled out.
+# Only our marks stand between these characters: in an agent's text, the characters are spelled out.
 _OPEN, _CLOSE = "⟨", "⟩"
 # One group, so that `split` tells the marks from what is between them.
 MARK = re.compile(f"({_OPEN}[^{_OPEN}{_CLOSE}]*{_CLOSE})")
 TAB_CELLS = 8
-# The longest that a single character is spelled out.
+# The maximum length of a single character when spelled out.
 _SPELLED_CELLS = len("\\u{10ffff}")
-# Blanks that are shown as they are: within a line, and where one begins.
+# The number of blanks that are shown unchanged: within a line, and at its start.
 _MOST_WITHIN, _MOST_INDENT, _MOST_BREAKS = 8, 24, 3
 
 

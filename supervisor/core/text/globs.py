@@ -136,7 +136,7 @@ def _compiled(text: str) -> Callable[[str], object]:
         )
     plain = [_unescaped(one) for one in segments[:-1]]
     if segments[-1] == "**" and None not in plain:
-        # The commonest form costs no expression: everything below a folder, the folder included.
+        # The most common form needs no expression: everything below a folder, including the folder.
         folder = "/".join(one for one in plain if one is not None)
         return lambda path: not folder or path == folder or path.startswith(f"{folder}/")
     steps = steps_of(text)

@@ -29,8 +29,8 @@ _PLAIN = re.compile(
 )
 _NUMBER = re.compile(r"(?:0x[0-9a-f]*|[0-9]+)\Z")
 _SHARED = ipaddress.IPv4Network("100.64.0.0/10")
-# Reserved for documentation and examples: routed nowhere, so no more dangerous than any public
-# address.
+# Reserved for documentation and examples. They aren't routed, so they are no more dangerous than a
+# public address.
 _EXAMPLES = tuple(
     ipaddress.ip_network(text)
     for text in ("192.0.2.0/24", "198.51.100.0/24", "203.0.113.0/24", "2001:db8::/32")
@@ -86,8 +86,8 @@ def _mapped(text: str) -> str:
     except (idna.IDNAError, UnicodeError):
         pass
     try:
-        # Digits and dots in other scripts: idna refuses to encode what maps to an address, the
-        # mapping alone doesn't.
+        # Digits and dots in other scripts: encoding by idna refuses a name that maps to an address;
+        # the mapping alone doesn't.
         mapped = idna.uts46_remap(text, std3_rules=True)
     except (idna.IDNAError, UnicodeError):
         raise ValueError("is not a valid internationalised name") from None

@@ -3,7 +3,7 @@
 Pure. `isdigit` alone takes `²` for a number.
 """
 
-# Numbers that every reader of JSON takes alike.
+# Numbers that every JSON reader reads alike.
 MOST_DIGITS = 15
 
 

@@ -115,7 +115,8 @@ def _fold_name(name: str) -> str:
     plain = unicodedata.normalize(
         "NFKC", unicodedata.normalize("NFKC", _IGNORED.sub("", name)).casefold()
     )
-    # A compatibility form of a slash stays a character: it separates nothing on any file system.
+    # A compatibility form of a slash stays an ordinary character: no file system treats it as a
+    # separator.
     if "/" in plain:
         plain = unicodedata.normalize("NFC", name).casefold()
     return plain.rstrip(". ") or plain

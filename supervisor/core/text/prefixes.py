@@ -8,7 +8,7 @@ leaves out a rule that could match.
 from bisect import bisect_right
 from collections.abc import Iterable
 
-# Longer beginnings are cut: no more than this many lie within each other.
+# Longer prefixes are cut, so at most this many are nested.
 MAX_PREFIX_CHARS = 100
 # Fewer rules than this are looked at one by one.
 FEW = 8
@@ -25,7 +25,7 @@ class Prefixes[T]:
         for prefix, item in items:
             by_prefix.setdefault(prefix[:MAX_PREFIX_CHARS], []).append(item)
         self._every = by_prefix.pop("", [])
-        # Most texts start like no rule at all: often the first letter tells.
+        # Most texts start like no rule at all, and often the first letter shows it.
         self._by_letter: dict[str, _Sorted[T]] = {}
         for prefix in sorted(by_prefix):
             self._by_letter.setdefault(prefix[0], _Sorted()).append(prefix, by_prefix[prefix])
@@ -38,8 +38,8 @@ class Prefixes[T]:
             known = by_letter.get(text[:1])
             if known is not None:
                 prefixes, outer = known.prefixes, known.outer
-                # INVARIANT: what of the sorted prefixes a text starts with is the last one before
-                # it, or encloses that one.
+                # INVARIANT: each sorted prefix that a text starts with is the last one before the
+                # text, or a prefix of that one.
                 at = bisect_right(prefixes, text) - 1
                 while at >= 0:
                     if text.startswith(prefixes[at]):
@@ -47,7 +47,7 @@ class Prefixes[T]:
                     at = outer[at]
         if len(parts) <= 1:
             return parts[0] if parts else []
-        # A list is met twice where two texts start alike; an item is in one list only.
+        # Two texts that start alike lead to the same list; an item is in one list only.
         return [item for part in {id(part): part for part in parts}.values() for item in part]
 
 

@@ -18,7 +18,7 @@ _MOST_CHARS = 1000
 _MOST_STEPS = 5  # as git's own SYMREF_MAXDEPTH
 _OID = re.compile(r"[0-9a-f]{40}(?:[0-9a-f]{24})?\Z")
 # No ref has a character that looks blank: two names that look the same could be two branches.
-# U+2800 is Braille's blank, U+FFFD what stands for bytes that are no text.
+# U+2800 is Braille's blank; U+FFFD stands for bytes that aren't text.
 _BAD = re.compile(
     r"[\x00-\x20\x7f\s\u2800\ufffd~^:?*\[\\]|\.\.|@\{|//|^[-/.]|/\.|[/.]\Z|\.lock(?:/|\Z)|^@\Z"
 )

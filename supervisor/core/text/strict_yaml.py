@@ -110,7 +110,7 @@ def read_nodes(data: bytes) -> tuple[Node | None, list[YamlFault]]:
         return builder.build(yaml.parse(text, Loader=_Loader)), builder.faults
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None)
-        # What is missing at the end is missed after the last line.
+        # If something is missing at the end, the error is reported after the last line.
         line = min(mark.line + 1, len(text.splitlines())) if mark is not None else 1
         problem = getattr(error, "problem", None) or "a character that YAML doesn't take"
         builder.faults.append(YamlFault(line, str(problem), _SYNTAX_REMEDY))
@@ -201,7 +201,7 @@ class _Builder:
         elif (key := self.keys[-1]) is None:
             self.keys[-1] = self.key(value, inner, event)
         else:
-            # The value of a key that was refused goes with it.
+            # The value of a refused key is dropped with it.
             if isinstance(key, Text):
                 inner[key] = value
             self.keys[-1] = None

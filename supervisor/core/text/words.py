@@ -11,8 +11,8 @@ from supervisor.core.text.display import first_hidden
 from supervisor.errors import PolicyError
 
 MAX_CHARS = 10_000
-# Stands for a wildcard of a pattern that another one is compared with: a character that only a
-# wildcard of that one matches.
+# Replaces the wildcards of a pattern when another pattern is compared with it: a character that
+# only the other's wildcards match.
 ANYTHING = "\x00"
 _OPERATORS = frozenset(";&|<>(){}")
 _PLAIN = re.compile(r"[A-Za-z0-9_@%+=:,./^\[\]*?-]+\Z")
@@ -23,7 +23,8 @@ def split_command(text: str) -> list[str]:
     see more than words in it."""
     if len(text) > MAX_CHARS:
         raise ValueError("is too long")
-    # Braille's blank is left to the parsers, which refuse it in names; here it could only be asked.
+    # Braille's blank is left to the parsers, which refuse it in names; here it could only lead to a
+    # question.
     if first_hidden(text, kept="\t\u2800") is not None:
         raise ValueError("holds a line break or a hidden character")
     if _PLAIN.match(text.replace(" ", "a")) and "~" not in text:
