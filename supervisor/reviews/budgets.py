@@ -42,18 +42,18 @@ from supervisor.reviews.store import allowances, queries
 from supervisor.reviews.store.allowances import Attempt, HeldSlot
 from supervisor.reviews.targets import target_of
 
-# How often it is looked whether what waits for money may go on.
+# How often to check whether reviews that wait for money may continue.
 LOOK_EVERY_S = 60.0
 DAY_S = 86_400.0
-# What runs have reserved may come back soon: those under way, and an earlier attempt whose books
-# aren't closed yet.
+# Reserved money may be returned soon: by running reviews, and by an earlier attempt that isn't
+# settled yet.
 WAIT = "wait"
 PICO_PER_MICRO = 10**6
 
-# What a session has cost; None while it, or a call of it, isn't over. `NotFoundError` where nobody
-# knows it.
+# Returns a session's cost; None while it, or one of its calls, isn't over. Raises `NotFoundError`
+# if the session isn't known.
 type SpentBy = Callable[[str], int | None]
-# Starts a session with a budget, as `core.budget` reads it; its id.
+# Starts a session with a budget, as `core.budget` reads it; returns its id.
 type StartPaid = Callable[[str], Awaitable[str]]
 type RecordEvent = Callable[..., None]
 type AskFor = Callable[[Act, str, str], None]
@@ -152,8 +152,8 @@ class Budgets:
         with self._engine.connect() as connection:
             if allowances.said(connection, scope):
                 return
-        # Asked before it is written down: a crash between the two asks for the same comment again,
-        # which takes the place of the first.
+        # Requested before it is recorded: a crash in between requests the same comment again, which
+        # replaces the first.
         self._ask(act, repository.session_id, "nothing is left of a budget")
         with self._engine.begin() as connection:
             allowances.say(connection, scope.scope, scope.key, scope.period, percent=0, now=now)
@@ -217,7 +217,7 @@ class Budgets:
                 )
             given = [one.budget for one in allowances.sessions_of(connection, attempt)]
             amount = share(attempt.reserved, given, parts)
-            # Whole micro-dollars: a budget isn't written finer.
+            # Whole micro-dollars, the smallest unit in which a budget is written.
             amount -= amount % PICO_PER_MICRO
             if amount <= 0:
                 raise NoAllowanceError("the run's money is used up", "raise GATEHOUSE_REVIEW_COST")
@@ -268,7 +268,7 @@ class Budgets:
                 try:
                     known = self._spent(session.session_id)
                 except NotFoundError:
-                    # Its books are gone, with the database that had them.
+                    # Its records are gone with the database that held them.
                     known = session.budget
             if known is None:
                 return None

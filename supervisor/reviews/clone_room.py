@@ -14,9 +14,9 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import NamedTuple
 
-# All clones together; where they have more, the one goes first that was used longest ago.
+# The limit for all clones together; beyond it, the least recently used clone is removed first.
 MOST_BYTES = 20 * 1024**3
-# Each fetch leaves one. A clone with more is thrown away, which is less work than to tidy it.
+# Each fetch leaves one pack. A clone with more is deleted, which is less work than repacking it.
 MOST_PACKS = 100
 _GONE = "gone"
 _USED = "used"

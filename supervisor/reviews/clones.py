@@ -39,7 +39,7 @@ MOST_FETCH_BYTES = 2 * 1024**3
 FETCH_LOOK_S = 0.5
 # What git says of a branch that isn't there.
 NO_REF = "couldn't find remote ref"
-# Worktrees that no run uses: so many are kept for the next.
+# The number of unused worktrees that are kept for later runs.
 MOST_IDLE = 4
 _FETCH = ("fetch.fsckObjects=true", "fetch.unpackLimit=1", "http.followRedirects=false")
 _DIFF = (*SAFE_DIFF, "-U3")
@@ -116,7 +116,7 @@ class Clones:
             async with self._turns.setdefault(wanted.name, asyncio.Lock()):
                 is_warm = await self._fetch(clone, wanted)
                 head = wanted.head_sha
-                # First of all: a diff of a tree that unfolds without an end has none either.
+                # This check comes first: the diff of a tree that unfolds endlessly is endless, too.
                 size_bytes = await self._size_bytes(clone, head)
                 base = await self._merge_base(clone, wanted)
                 files = await self._files(clone, base, head)
@@ -162,7 +162,7 @@ class Clones:
         _check_url(branch.url)
         if not is_branch(branch.branch):
             raise CloneError("the forge names no branch that git could take", may_retry=False)
-        # Apart from the clone that checkouts are made of, whose history this would shorten.
+        # Separate from the clone for checkouts, whose history this would shorten.
         name = f"{branch.name} configuration"
         clone = self._folder(name)
         async with self._room.used(clone), self._turns.setdefault(name, asyncio.Lock()):
@@ -218,7 +218,7 @@ class Clones:
             await self._remote(clone, wanted, f"--depth={DEPTH}", *refs)
         for one in both:
             if not await self._has(clone, one):
-                # A push in between took the branch elsewhere; the commit may still be there.
+                # A push in between moved the branch; the commit may still exist.
                 await self._remote(clone, wanted, f"--depth={DEPTH}", one)
         return is_warm
 
@@ -320,7 +320,7 @@ class Clones:
 
     async def _watch(self, clone: Path, most_bytes: int, patience: asyncio.Timeout) -> None:
         """Stop a fetch that fetches too much."""
-        # A size on disk changes without telling anybody.
+        # Polling, because a size on disk changes without a notification.
         while await self._room.packs_bytes(clone) <= most_bytes:  # noqa: ASYNC110
             await asyncio.sleep(FETCH_LOOK_S)
         patience.reschedule(0)
@@ -371,7 +371,7 @@ def tree_size(listed: bytes) -> tuple[int, str]:
         if len(path) > MOST_PATH_BYTES or max(map(len, path.split(b"/"))) > MOST_NAME_BYTES:
             return 0, f"a path is longer than {MOST_PATH_BYTES:,} bytes, or a name than 255"
         size = about.split()[-1]
-        # A folder, a submodule, a small file: each takes a block.
+        # Folders, submodules and small files each take a block.
         size_bytes += _BLOCK_BYTES + (int(size) if size != b"-" else 0)
         if size_bytes > MOST_BYTES:
             return 0, f"its files have more than {MOST_BYTES >> 30} GB"

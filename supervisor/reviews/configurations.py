@@ -30,7 +30,7 @@ from supervisor.reviews.store import queries
 REVIEWERC, REFINERY = ".reviewerc", ".code-refinery.yml"
 # The repositories of an owner that may hold a `.reviewerc` for all of them, the first that has one.
 CENTRAL = (".github", ".gatehouse")
-# What of a repository's settings is configuration.
+# The fields of a repository's settings that are configuration.
 SETTINGS = tuple(RefineryFile.__struct_fields__)
 MOST_FAULTS = 3
 

@@ -29,7 +29,7 @@ from supervisor.reviews.webhooks import payload_of
 
 IGNORED, NOT_PERMITTED = "ignored", "not-permitted"
 HEARD, DONE, UNCLEAR = "eyes", "+1", "confused"
-# How long the forge's word on what a person may do is good for further comments.
+# How long the forge's answer about a person's permission is reused for further comments.
 PERMISSION_S = 60.0
 
 
@@ -53,7 +53,7 @@ class Mentions:
         self._reconcile = reconcile
         self._rounds = rounds
         self._ask = ask
-        # By repository and person, with when it was asked for.
+        # By repository and person, with the time of the answer.
         self._permissions: dict[tuple[int, str], tuple[str, float]] = {}
 
     async def handle(self, repository: queries.Repository, delivery: queries.Delivery) -> str:
@@ -62,7 +62,7 @@ class Mentions:
         number = deliveries.comment_id(payload)
         own = await self._reconcile.own_login()
         name = own.removesuffix("[bot]")
-        # What the webhook says of it is no more than a reason not to ask the forge.
+        # The webhook's content can only be a reason not to ask the forge.
         author, body = deliveries.comment_words(payload)
         if number is None or mentions.parse_mention(body, name) is None:
             return IGNORED
@@ -88,7 +88,7 @@ class Mentions:
                 arguments=found.arguments[: mentions.MOST_ARGUMENT_CHARS],
                 at=self._clock.now(),
             )
-            # At once: a run takes what nothing came of yet for the wish of somebody who may.
+            # Recorded at once: a run treats an open mention as the wish of somebody who may.
             if is_wanted and permission not in WRITERS:
                 queries.end_mention(connection, key, NOT_PERMITTED)
         if not is_wanted:
@@ -98,7 +98,7 @@ class Mentions:
         outcome = "too-long"
         is_prompt = found.command not in MENTIONS
         if is_prompt and not found.is_too_long:
-            # Whether there is such a prompt the run knows: it has the configuration.
+            # The run, which has the configuration, knows whether there is such a prompt.
             await self._reconcile.pull(repository, pull.number, again=True)
             return "waits"
         if not is_prompt:

@@ -20,7 +20,7 @@ from supervisor.reviews.forges.base import Forge, ForgeError, Posted, Repository
 FIRST_WAIT_S, LONGEST_WAIT_S = 15.0, 300.0
 # A forge that is down so long is a failure.
 PATIENCE_S = 6 * 3600.0
-# How often an act that is held looks whether it still is.
+# How often a held act checks whether its hold still applies.
 HELD_LOOK_S = 1.0
 
 UNPROCESSABLE = 422
@@ -28,7 +28,7 @@ UNPROCESSABLE = 422
 STANDING = ("approved", "changes_requested")
 
 type FindRepository = Callable[[str, str], RepositoryFacts]
-# What a failed or moved act leaves: the act, and the code of the reason.
+# Called for a failed or outdated act, with the code of the reason.
 type Failed = Callable[[Act, str, str], None]
 
 
@@ -212,7 +212,7 @@ class Poster:
         except ForgeError as error:
             if error.status != UNPROCESSABLE or not act.comments:
                 raise
-            # The forge shows less of the diff than git has: the same words, in the text.
+            # The forge shows less of the diff than git: post the same remarks in the text.
             return await self._forge.post_review(repository, posts.without_places(act))
 
     async def _resolve(self, repository: RepositoryFacts, act: Act) -> Posted:

@@ -43,7 +43,7 @@ class PromptSession(NamedTuple):
     cost: int
 
 
-# Runs a reader with an order and a model ("": the service's own), one of so many that share the
+# Runs a reader with an order and a model ("": the service's own), as one of several that share the
 # run's money, and returns once it has ended.
 type ReadPrompt = Callable[[Order, str, int], Awaitable[PromptSession]]
 
@@ -133,7 +133,7 @@ class Prompts:
             try:
                 yield going
             except Exception as error:
-                # Raised below: a task group wraps what leaves it.
+                # Raised below, because a task group wraps exceptions that leave it.
                 failed = error
                 for task in going.tasks.values():
                     task.cancel()
@@ -193,7 +193,8 @@ class Prompts:
             is_said = prompts.is_called(report.plan) or (
                 prompts.is_posted(report.plan)
                 and (
-                    # The first time also that nothing was found; prose is of each head.
+                    # The first time, even that nothing was found is posted; prose is posted for
+                    # each head.
                     told or known is None or report.plan.format == "narrative"
                 )
             )
@@ -245,7 +246,7 @@ class Prompts:
         found: dict[str, set[str]] = {}
         for one in earlier:
             for said in one.prompts if one.id != run.id else ():
-                # What waits still, this run's act takes the place of: it says it, too.
+                # This run's act replaces one that still waits, and repeats its findings.
                 if said.get("is_said") and said.get("is_settled"):
                     found.setdefault(said["id"], set()).update(said["told"])
         return found

@@ -26,13 +26,13 @@ from supervisor.reviews.signed_receipts import Receipts
 from supervisor.reviews.store import queries
 from supervisor.reviews.stored_slots import Slots
 
-# How long the bodies of deliveries that were handled are kept, and what else is known of them. A
-# forge sends none again after three days.
+# How long the bodies of handled deliveries are kept, and their other data. A forge sends none again
+# after three days.
 BODIES_S, LINES_S = 7 * 86_400.0, 90 * 86_400.0
 # A delivery that failed is tried again after 1, 2, 4 ... minutes: for half an hour.
 MOST_ATTEMPTS = 6
 BACK_OFF_S = 30.0
-# A head whose reviews failed is taken up again by the poll, so often at most.
+# How often at most the poll retries a head whose reviews failed.
 MOST_RUNS_OF_HEAD = 3
 MOST_RUNS_AN_HOUR = 50
 
@@ -285,7 +285,8 @@ class Reconcile:
                 for one in queries.receipts_of(connection, [pull_id])
                 if one.head_sha == facts.head_sha
             ]
-        # What was said of another base isn't said of this one; a run under way may be for it.
+        # A review for another base doesn't count for this one; a current run may already be for
+        # this one.
         is_moved = queries.is_for_other_base(runs, facts.head_sha, facts.base_ref)
         is_moved = is_moved and runs[-1].ended_at is not None
         if looks and of_head and not full:
@@ -308,7 +309,7 @@ class Reconcile:
             return reason
         if is_moved and receipts and receipts[-1].outcome not in ("held", "failed"):
             self._receipts.leave(pull_id, facts.head_sha, outcome="held", reason=BASE_CHANGED)
-        # Prompts may look at the draft just now, which is no review of it.
+        # Prompts may be looking at the draft now, but that isn't a review of it.
         was_draft = before is not None and before.draft and not facts.is_draft
         full = full or was_draft or is_moved
         if receipts and receipts[-1].reason == CALLED_OFF and not (full or called or again):

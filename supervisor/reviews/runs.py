@@ -47,7 +47,7 @@ from supervisor.reviews.tidying import Tidying
 
 BEAT_S = 20.0
 NOTHING_NEW = "Nothing that can be reviewed changed since the last round."
-# The least grave finding that is posted, by strictness.
+# The lowest severity that is posted, by strictness.
 FLOORS: dict[Strictness, Severity] = {"lenient": "medium", "balanced": "low", "strict": "low"}
 # What is shown of the code beside a finding.
 AROUND, MOST_CODE_CHARS = 3, 300
@@ -99,7 +99,7 @@ class _ProviderError(GatehouseError):
         self.until = trouble.until
 
 
-# Asks for an act in a repository's session, and says whether rules allow one.
+# Requests an act in a repository's session, and tells whether rules allow one.
 type AskAct = Callable[[Act, str, str], None]
 type AllowsAct = Callable[[Act, str], bool]
 
@@ -193,7 +193,7 @@ class Runs:
     ) -> None:
         failed, may_retry, outcome = "", False, "failed"
         until: float | None = None
-        # Inside of the block: a task group wraps what leaves it.
+        # Inside the block, because a task group wraps exceptions that leave it.
         async with self._beating(run):
             try:
                 outcome = await self._review(run, pull, repository, begun)
@@ -253,7 +253,7 @@ class Runs:
         )
         async with self._clones.checkout(wanted) as checkout:
             trust = trust_of(pull)
-            # Not where the change parted from its branch: that, its author chose.
+            # Not at the merge base, because its author chose that.
             revision = pull.base_sha if trust == "base" else run.head_sha
             config = await self._configurations.effective(repository, checkout, revision)
             globs = [one.value for one in config.ignore]
@@ -437,7 +437,7 @@ class Runs:
         )
         act = compose(verdict=verdict)
         if verdict != "comment" and not self._allows(act, repository.session_id):
-            # A verdict is given only where a rule spells it.
+            # A verdict is given only if a rule spells it.
             act = compose(verdict="comment")
         open_ = [*outcome.post, *outcome.carried, *outcome.back]
         review = {

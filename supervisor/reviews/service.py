@@ -44,9 +44,9 @@ from supervisor.reviews.tidying import Tidying
 from supervisor.reviews.webhooks import Intake
 from supervisor.store.engine import open_database
 
-# How long runs under way may take once the supervisor is told to end.
+# How long current runs may take once the supervisor is told to stop.
 DRAIN_S = 60.0
-# More acts than a repository ever asks for: all of them are looked at, for checks that are missing.
+# More acts than a repository ever requests: all of them are searched for missing checks.
 MOST_ACTS = 100_000
 CONCURRENCY = 2
 
@@ -65,7 +65,7 @@ class ReviewSettings(NamedTuple):
     neutral: Neutral = "neutral"
     concurrency: int = CONCURRENCY
     caps: Caps = Caps(run=2 * PICOUSD)
-    # Of one run; its dollars are those of the caps.
+    # The limits of one run; its dollars are those of the caps.
     limits: Limits = Limits(cost=2 * PICOUSD)
 
 
@@ -353,7 +353,8 @@ class ReviewService:
             return
         outcome = request.outcome or {}
         is_posted = bool(outcome.get("ok")) and not outcome.get("taken_back")
-        # One that a newer review, or a part of it, took the place of has an answer, too: nobody's.
+        # A review that a newer one, or a part of it, replaced has an answer too, but nobody gave
+        # it.
         is_denied = request.answer == "denied" and status(request) == "denied"
         if not is_denied and not is_posted:
             return

@@ -16,7 +16,8 @@ from supervisor.reviews.core import prompts, receipts
 from supervisor.reviews.core.receipts import Outcome, ReceiptFacts
 from supervisor.reviews.store import queries
 
-# Nobody on the forge is told of these: the repository's people switched us off, or it is our own.
+# These aren't reported on the forge: the repository's people switched us off, or it is our own pull
+# request.
 LOCAL = frozenset({"disabled", "own"})
 
 

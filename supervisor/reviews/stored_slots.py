@@ -140,11 +140,11 @@ class Slots:
             offered = queries.unclaimed(connection)
         for run in offered:
             if run.pull_id in held or not may_start:
-                # Nobody began it: what is newest by then is reviewed instead.
+                # Nobody began it: the head that is newest by then is reviewed instead.
                 self.give_back(run, "not-begun")
                 continue
             if run.pull_id in waiting:
-                # It waits for its turn: nobody had it who could be gone.
+                # It waits for its turn: no process had it that could be gone.
                 self.happened(run.pull_id, slots.Beat(run.id, run.attempt))
             self._queue.put(run.id)
         for pull_id in waiting:

@@ -19,7 +19,7 @@ from supervisor.reviews.store import queries
 from supervisor.reviews.targets import target_of
 
 WAIT_S = 60.0
-# All the acts of a repository that are looked through.
+# The maximum number of a repository's acts that are searched.
 MOST_ACTS = 10_000
 
 

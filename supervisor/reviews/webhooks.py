@@ -23,10 +23,10 @@ IGNORED = "ignored"
 HANDLED_EVENTS = frozenset(
     {"pull_request", "ping", *deliveries.COMMENT_EVENTS, *deliveries.INSTALLATION_EVENTS}
 )
-# How long the whole of a webhook may take to arrive.
+# How long a whole webhook may take to arrive.
 BODY_S = 20.0
-# So many may be arriving at once, and so much of them may be here. Nobody has shown who they are
-# yet.
+# How many webhooks may be arriving at once, and how many bytes of them may be held. Their senders
+# aren't authenticated yet.
 MOST_BODIES = 64
 MOST_HELD_BYTES = 32 * 1024 * 1024
 
@@ -67,7 +67,7 @@ class Intake:
             "repository": deliveries.repository_name(payload),
             "number": deliveries.pull_number(payload),
             "received_at": now,
-            # What comes to nothing is on record; nobody reads what it said.
+            # An ignored delivery is recorded, but nobody reads its body.
             "payload": self._pack.compress(body) if is_known else b"",
             "handled_at": None if is_known else now,
             "outcome": "" if is_known else IGNORED,

@@ -33,7 +33,7 @@ from supervisor.settings import DEFAULT_POLICY, ROOT, Settings
 from supervisor.workspace.quarantines import NoRoomError
 
 SERVICE_POLICY = ROOT / "policy/examples/review-service.yaml"
-# What a reader may do in its sandbox: of an author who may write, and of anybody else.
+# What a reader may do in its sandbox: for an author who may write, and for anybody else.
 READER_POLICY = ROOT / "policy/examples/reviewer.yaml"
 STRANGER_POLICY = ROOT / "policy/examples/reader.yaml"
 
@@ -144,7 +144,7 @@ class ReaderSessions:
                 order=order,
             )
         )
-        # It is reserved under the caps of reviews: nobody is asked for more.
+        # The money is reserved under the caps of reviews: nobody is asked for more.
         self._parts.spending.fix(session.id)
         return session.id
 
@@ -157,7 +157,7 @@ class ReaderSessions:
 
     async def wait(self, session_id: str) -> Session:
         session = await self._parts.sessions.wait_ended(session_id)
-        # It lies over a checkout that the next run takes to another commit.
+        # Its folder is a checkout that the next run moves to another commit.
         await self._parts.kept_copies.drop(session_id)
         return session
 

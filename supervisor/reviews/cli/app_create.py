@@ -68,7 +68,7 @@ def manifest(public_url: str, redirect_url: str) -> dict[str, Any]:
         "default_permissions": {
             "checks": "write",
             "contents": "read",
-            # The event `issue_comment` wants it: comments on pull requests are told by that one.
+            # The event `issue_comment` requires it, and reports the comments on pull requests.
             "issues": "write",
             "metadata": "read",
             "pull_requests": "write",
@@ -95,8 +95,8 @@ class _Waiting:
     """A local server that runs until GitHub has redirected the browser back."""
 
     def __init__(self, api: str, organization: str, public_url: str) -> None:
-        # Whoever has read the page knows the state that comes back: another user of this machine,
-        # or a page whose name leads here, must not.
+        # A reader of the page knows the state that comes back. So other users of this machine, and
+        # pages whose host name points here, must not read it.
         self._first, self._state = secrets.token_urlsafe(16), secrets.token_urlsafe(16)
         self._code = ""
         self._came = threading.Event()

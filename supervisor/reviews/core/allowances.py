@@ -21,12 +21,12 @@ CapScope = Literal["run", "pull", "repository", "owner", "all"]
 # Narrowest first.
 CAP_SCOPES: tuple[CapScope, ...] = ("run", "pull", "repository", "owner", "all")
 NOTICE_PERCENTS = (50, 80, 100)
-# A run with less than this part (a quarter) of what a run may cost would only say that it has no
-# money: its first call is reserved at the most that it can cost.
+# A run with less than this part (a quarter) of its cap could only report that it has no money: its
+# first call reserves its maximum cost.
 LEAST_PART = 4
-# A review whose costs creep up: so many runs are needed to say so, and by so much (3/2).
+# Costs count as creeping up from this many runs, and from this factor (3/2) on.
 CREEP_LEAST_TODAY, CREEP_LEAST_BEFORE = 5, 20
-# A cap that held reviews on so many days of a week is proposed to be raised.
+# A higher cap is proposed if the present one held reviews on this many days of a week.
 MOST_HELD_DAYS = 3
 
 
@@ -111,7 +111,7 @@ def reservable(uses: Sequence[LayerUse]) -> int | Layer:
     run_cap = uses[0].layer.cap
     assert run_cap is not None
     caps = [use.layer.cap for use in uses if use.layer.cap is not None]
-    # A cap that is smaller than that part is meant, too.
+    # This also covers a cap that is smaller than that part.
     least = max(1, min(run_cap // LEAST_PART, *caps))
     most = run_cap
     for use in uses:

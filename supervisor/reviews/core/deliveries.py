@@ -16,10 +16,11 @@ from supervisor.errors import UserError
 
 MOST_BYTES = 5 * 1024 * 1024
 MOST_DEPTH = 64
-# Brackets in a body, those in texts too: an event has some thousands, and each takes time.
+# The maximum number of brackets in a body, including those in texts: an event has some thousands,
+# and each takes time.
 MOST_BRACKETS = 400_000
 UNSIGNED = "the signature is missing or wrong"
-# Of GitHub's names: an owner is a login, a repository has no more than 100 characters.
+# GitHub's names: an owner is a login, and a repository has at most 100 characters.
 _FULL_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9-]{0,38}/[A-Za-z0-9._-]{1,100}\Z")
 _SHA = re.compile(r"(?:[0-9a-f]{40}|[0-9a-f]{64})\Z")
 _REF = re.compile(
@@ -29,7 +30,7 @@ _REF = re.compile(
 _ID = re.compile(r"[A-Za-z0-9-]{1,64}\Z")
 _EVENT = re.compile(r"[a-z_]{1,64}\Z")
 _SIGNATURE = re.compile(r"sha256=[0-9a-f]{64}\Z")
-# Possessive: what could be read back would take a hundred times the memory of the text.
+# Possessive quantifiers: backtracking would take a hundred times the memory of the text.
 _PART = re.compile(rb'"(?:[^"\\]++|\\.)*+"?|[\[{]|[\]}]', re.DOTALL)
 
 # What of a pull request wakes its slot.

@@ -9,7 +9,7 @@ from collections.abc import Collection, Iterator, Sequence
 from itertools import islice
 from typing import NamedTuple
 
-# What nobody wrote by hand: named in the receipt, and not shown to the model.
+# Generated files: named in the receipt, and not shown to the model.
 _GENERATED = re.compile(
     r"(?:^|/)(?:package-lock\.json|npm-shrinkwrap\.json|yarn\.lock|pnpm-lock\.yaml|bun\.lockb?"
     r"|poetry\.lock|uv\.lock|Pipfile\.lock|Cargo\.lock|Gemfile\.lock|composer\.lock|go\.sum"
@@ -18,7 +18,7 @@ _GENERATED = re.compile(
 )
 MOST_DIFF_BYTES = 512 * 1024
 MOST_LINE_CHARS = 5_000
-# git-lfs's specification: what a repository holds in place of the file.
+# The pointer that a repository holds in place of the file (git-lfs's specification).
 _LFS = b"\n+version https://git-lfs.github.com/spec/"
 _HUNK = re.compile(rb"\n@@ -[0-9]+(?:,[0-9]+)? \+([0-9]+)(?:,([0-9]+))? @@")
 _FILE = b"diff --git "
@@ -58,7 +58,7 @@ def changed_files(raw: bytes, patch: bytes) -> list[ChangedFile]:
     starts += [at + 1 for at in _found(b"\n" + _FILE, patch)]
     ends = [*starts[1:], len(patch)]
     parts = [patch[start:end] for start, end in zip(starts, ends, strict=False)]
-    # A file that became a link is two in the diff: one that goes, and one that comes.
+    # A file that became a link has two entries in the diff: a deleted file and an added one.
     count = len(entries) + sum(one.status == "T" for one in entries)
     if len(parts) != count:
         raise ValueError(f"{count} files in git's list, {len(parts)} in its diff")

@@ -15,7 +15,7 @@ import msgspec
 from supervisor.core.forge_acts import SEVERITIES, Confidence, ReviewVerdict, Severity
 from supervisor.reviews.core.diffs import ChangedFile
 
-# How far from where it is said to be a quote is looked for, and how many lines are compared.
+# How far from its stated place a quote is searched for, and how many lines are compared.
 NEAR_LINES = 20
 MOST_COMPARED = 500_000
 _SPACES = re.compile(r"\s+")

@@ -13,7 +13,7 @@ from supervisor.core.review_markdown import fenced, plain
 from supervisor.reviews.core.tracking import TrackedFinding
 
 MOST_ARGUMENT_CHARS = 2_000
-# `ignore ID --repository REASON`: not only here.
+# `ignore ID --repository REASON`: in the whole repository, not only in this pull request.
 EVERYWHERE = "--repository"
 _ID = re.compile(r"[a-z0-9][a-z0-9-]{0,63}\Z")
 _FINDING = re.compile(r"[0-9a-f]{6,64}\Z")

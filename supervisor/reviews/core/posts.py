@@ -33,7 +33,7 @@ MOST_COMMENT_CHARS = 1_000
 # GitHub takes 65,536 characters.
 MOST_BODY_CHARS = 60_000
 _SUMMARY_CHARS = 4_000
-# Of the findings of earlier rounds, of each kind.
+# The maximum number of findings of earlier rounds that are listed, per kind.
 MOST_LISTED = 30
 _ADDRESS = re.compile(r"\b(?:https?|ftp)://|\bwww\.", re.IGNORECASE)
 
@@ -303,7 +303,7 @@ def _counts(severities: Sequence[Severity], *, later: bool = False) -> str:
     found = [f"{severities.count(one)} {one}" for one in SEVERITIES if one in severities]
     if found:
         return f"Findings: {', '.join(found)}."
-    # What is open from earlier rounds stands below.
+    # Open findings of earlier rounds are listed below.
     return "No new findings." if later else "No findings."
 
 

@@ -24,7 +24,7 @@ from supervisor.reviews.core.findings import Finding, LinesOf, PlacedFinding, pl
 
 PromptEnd = Literal["done", "skipped", "not-wanted", "failed"]
 MOST_NOTES = 20
-# What a reader is told of a comment that called for a prompt.
+# The reader's introduction to a comment that called for a prompt.
 ARGUMENTS = "arguments of the comment"
 _FLOORS: dict[SeverityFloor, int] = {
     "low": SEVERITIES.index("low"),
@@ -193,7 +193,7 @@ def report_of(
         msgspec.structs.replace(one, skill=f"prompt:{plan.id}")
         for one in msgspec.convert(review["findings"], list[Finding])
     ]
-    # What it was not to look at is no finding of its.
+    # A finding in a file that the prompt was not to look at doesn't count.
     own = set(chosen.files or [one.path for one in files]) | {"."}
     placed = place([one for one in found if one.path in own], files, lines_of)
     floor = _FLOORS[plan.severity_floor]
@@ -263,7 +263,7 @@ def _unmet(plan: PromptPlan, subject: PromptSubject, files: Sequence[ChangedFile
     """Return the condition that fails; "" if all hold."""
     conditions = plan.conditions
     checks: list[tuple[bool, str]] = [
-        # A draft is looked at only where that is asked for.
+        # A draft is looked at only if the prompt asks for that.
         (subject.draft == bool(conditions.draft), "draft" if subject.draft else "no draft"),
         (_has(conditions.labels, subject.labels), "labels"),
         (_has(conditions.authors, [subject.author]), "author"),

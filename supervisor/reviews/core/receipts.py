@@ -13,7 +13,7 @@ from supervisor.core.review_markdown import plain
 from supervisor.reviews.core.allowances import CapScope
 
 Outcome = Literal["clean", "found", "skipped", "held", "failed"]
-# What a check is that is neither success nor failure, by a setting.
+# The conclusion of a check that is neither success nor failure, by a setting.
 type Neutral = Literal["neutral", "action_required"]
 type Conclusion = Literal["success", "failure"] | Neutral
 
@@ -29,7 +29,7 @@ CONCLUSIONS: dict[Outcome, Conclusion] = {
 _NAMED_LEFT = 50
 BASE_CHANGED = "base-changed"
 CALLED_OFF = "called-off"
-# The codes of reasons, and what they say to a person.
+# The codes of reasons, and their texts for people.
 REASONS = {
     "": "",
     "draft": "the pull request is a draft",
@@ -53,7 +53,7 @@ REASONS = {
     "ended": "Gatehouse ended; the review is wanted again",
 }
 MOST_NOTES, MOST_NOTE_CHARS = 20, 500
-# The code of the reason where nothing is left, by what it is left of.
+# The reason code for each cap that has nothing left.
 NO_BUDGET: dict[CapScope, str] = {
     "run": "no-budget-run",
     "pull": "no-budget-pull",
@@ -90,11 +90,12 @@ class ReceiptFacts(msgspec.Struct, frozen=True, kw_only=True):
     findings: dict[str, int] = {}
     files: int = 0
     skipped: Sequence[str] = ()
-    # Whose configuration held, at which commit; and which of it the change itself changes.
+    # The branch and commit whose configuration applied, and the configuration files that the change
+    # itself changes.
     trust: str = ""
     config_revision: str = ""
     configuration: Sequence[str] = ()
-    # What of the configuration was narrowed or not used; what became of each prompt.
+    # The parts of the configuration that were narrowed or not used; the outcome of each prompt.
     config_notes: Sequence[str] = ()
     prompts: Sequence[str] = ()
     cost: int = 0

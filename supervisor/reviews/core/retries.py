@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from supervisor.core.text.numbers import whole_number
 
-# Where a provider names no time: its limits are of minutes, its refusals of an account last longer.
+# If a provider gives no time: its rate limits last minutes, its refusals of an account longer.
 LIMIT_S, REFUSAL_S = 60.0, 3600.0
 # Nothing is held longer than this because of one answer.
 LONGEST_S = 86_400.0

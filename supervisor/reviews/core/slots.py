@@ -154,7 +154,7 @@ def step(
         case LeaseOver() if slot.lease_until is not None and slot.lease_until <= now:
             over = Ended(slot.run_id, slot.attempt, failed="lease over", may_retry=True)
             after, effects = _ended(slot, over, now)
-            # Whoever had it is gone: there is nothing to wait for.
+            # The process that had the run is gone: there is nothing to wait for.
             return (after if after.due_at is None else replace(after, due_at=now)), effects
         case Closed():
             return _closed(slot, event)
@@ -224,7 +224,7 @@ def _ended(slot: Slot, event: Ended, now: float) -> tuple[Slot, tuple[SlotEffect
         rounds = slot.rounds + (slot.run_sha != slot.last_reviewed_sha)
         reviewed = replace(slot, last_reviewed_sha=slot.run_sha, rounds=rounds)
     if not is_newest or (slot.full and not event.failed):
-        # A newer head, or the whole of this one, is wanted already.
+        # A newer head, or the whole change of this one, is already wanted.
         return replace(reviewed, first_wanted_at=now, due_at=now, **_FRESH), ()
     if event.failed and event.may_retry and slot.attempt < MOST_ATTEMPTS:
         due_at = now + BACK_OFF_S * 2 ** (slot.attempt - 1)

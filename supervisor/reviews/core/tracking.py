@@ -27,13 +27,14 @@ FindingState = Literal["new", "open", "fixed", "justified", "wont-fix", "stale",
 Said = Literal["", "justified", "wont-fix"]
 SaidScope = Literal["", "pull", "repository"]
 
-# How long what a person said of a whole repository holds; of a pull request: as long as it is open.
+# How long a person's decision for a whole repository holds; one for a pull request holds while it
+# is open.
 REPOSITORY_SAID_S = 180 * 86_400.0
-# A finding that was found and not posted goes to the next round unseen, so often in a row at most.
+# How many rounds in a row an unposted finding is kept without being seen again.
 MOST_UNCONFIRMED = 2
 FIRST_STRICT_ROUND, FIRST_SILENT_ROUND = 3, 6
 _WORD = re.compile(r"\w+")
-# What of a word counts: "fails" and "failure" are one. And the words that say nothing.
+# The part of a word that counts (`fails` and `failure` are equal), and the words that are ignored.
 _STEM_CHARS = 6
 _EMPTY_WORDS = frozenset(
     (
@@ -156,7 +157,7 @@ def same(one: Finding, other: Finding) -> bool:
     if short and short in long and (len(short) >= _MIN_QUOTE_CHARS or short == long):
         return one.skill == other.skill or alike >= _ALIKE
     if all(quotes):
-        # Other code is another matter, unless almost every word is the same.
+        # Findings about different code are different, unless almost every word is the same.
         return alike >= _SAME_WORDS and _is_near(one, other)
     return alike >= _SAME_TITLE or (
         alike >= _ALIKE and one.skill == other.skill and _is_near(one, other)

@@ -16,8 +16,8 @@ WRITERS = frozenset({"admin", "maintain", "write"})
 CONFIGURATION = (".reviewerc", ".code-refinery.yml")
 GUIDANCE = ("CLAUDE.md", "AGENTS.md")
 SKILLS = ".claude/skills"
-# Guidance of so many folders, and so many skills, are told at most; of so many it is looked whether
-# they are for a change, each by so many globs.
+# The maximum number of folders whose guidance is used, and of skills that are used; of skills that
+# are checked against a change, and of globs of each.
 MOST_FOLDERS, MOST_SKILLS = 10, 20
 MOST_SKILLS_READ, MOST_GLOBS = 200, 50
 
@@ -33,7 +33,7 @@ def guidance_paths(files: Iterable[str]) -> list[str]:
     them, outermost first."""
     folders = {""}
     for path in files:
-        # Each has those above it before it: deeper ones are never among the nearest.
+        # Parents come before their children: deeper folders are never among the nearest.
         parts = path.split("/", MOST_FOLDERS)[:-1]
         folders.update("/".join(parts[:count]) for count in range(1, len(parts) + 1))
     nearest = sorted(folders, key=lambda one: (one.count("/") + bool(one), one))[:MOST_FOLDERS]

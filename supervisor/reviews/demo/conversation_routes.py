@@ -166,7 +166,7 @@ def _about(call: Call, name: str, number: str, level: str) -> Any:
 
 def _react(call: Call, name: str, comment_id: str) -> tuple[int, Any]:
     _said(call, name, comment_id)
-    # Documented for issues alone, also where the comment stands on a pull request.
+    # Documented only for issues, but also applies to comments on a pull request.
     call.repository(name, "issues", level="write")
     return _reacted(call, comment_id)
 

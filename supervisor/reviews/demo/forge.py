@@ -32,7 +32,7 @@ from supervisor.reviews.demo.state import (
 __all__ = ["DemoForge", "DemoPull", "DemoRepository", "Json"]
 
 TOKEN_S = 3600.0
-# As GitHub: what takes longer to answer a webhook has not taken it.
+# As at GitHub: a webhook that isn't answered within this time counts as undelivered.
 ANSWER_S = 10.0
 PERMISSIONS = {
     "checks": "write",
@@ -55,18 +55,18 @@ class DemoForge(Conversation):
         self.installation = 77
         # What it lists, and gives no token for.
         self.lost_installations: list[int] = []
-        # What the App may do where it is installed; a token can't have more.
+        # The App's permissions where it is installed; a token can't have more.
         self.permissions = dict(PERMISSIONS)
         self.url = ""
         self.hook: tuple[str, bytes] | None = None
         self.loses_webhooks = False
         self.is_down = False
-        # Method and a part of the path, answered with a status in place of the usual.
+        # Method and part of a path, answered with this status instead of the usual response.
         self.refuses: dict[tuple[str, str], int] = {}
-        # The same, called once it is done and before it is answered: `ConnectionError` loses the
-        # answer.
+        # The same, but called after the request is done and before it is answered:
+        # `ConnectionError` loses the answer.
         self.after: dict[tuple[str, str], Callable[[], None]] = {}
-        # Apps that somebody confirmed, by the code that gives them once.
+        # Confirmed Apps, by the code that returns each once.
         self.manifests: dict[str, Json] = {}
         self.lock = threading.RLock()
         self.repositories: dict[str, DemoRepository] = {}

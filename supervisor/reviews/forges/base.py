@@ -25,7 +25,7 @@ class ForgeError(GatehouseError):
         may_retry: bool = False,
         retry_at: float | None = None,
     ) -> None:
-        # A forge may say a header or a token back: errors are stored and shown.
+        # A forge may echo a header or a token, and errors are stored and shown.
         super().__init__(without_tokens(message), remedy)
         self.status = status
         self.may_retry = may_retry

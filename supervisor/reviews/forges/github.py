@@ -209,7 +209,7 @@ class GitHub:
         for one in await self._own(repository, path):
             if mark in (one.get("body") or ""):
                 return read(posted, one)
-        # GitHub takes answers to the first of a thread alone.
+        # GitHub accepts answers only to the first comment of a thread.
         target = await self.review_comment(repository, _comment_id(act))
         top = target.in_reply_to or target.id
         return await self._post(repository, f"{path}/{top}/replies", {"body": act.body})
@@ -226,7 +226,7 @@ class GitHub:
         is_inline = act.targets[0].startswith("review:")
         kind = "pulls" if is_inline else "issues"
         path = f"{_at(repository)}/{kind}/comments/{_comment_id(act)}/reactions"
-        # What reads the comment of a pull request isn't enough to react to it.
+        # The permission to read a pull request's comment doesn't suffice for reacting to it.
         more = {} if is_inline else {"issues": "write"}
         return await self._post(repository, path, {"content": act.body}, more)
 

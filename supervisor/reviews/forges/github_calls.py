@@ -27,7 +27,7 @@ ANSWER_S = 30.0
 PAGE, MOST_PAGES = 100, 100
 LIMITED = 429
 _SECONDARY = "secondary rate limit"
-# App JWTs are good for ten minutes at most, and clocks differ.
+# App JWTs are valid for ten minutes at most, and clocks differ.
 _JWT_S = 9 * 60
 _API_VERSION = {"X-GitHub-Api-Version": "2022-11-28"}
 # GitHub's GraphQL errors come with 200.
@@ -142,7 +142,8 @@ class GitHubCalls:
 
     def jwt(self) -> str:
         """Return the JWT that proves that we are the App, for calls without a token."""
-        # PyJWT, which signs, takes the key as PEM or as it was read; gidgethub's types say PEM.
+        # PyJWT, which signs, accepts the key as PEM or as a key object; gidgethub's types allow
+        # only PEM.
         key = cast("bytes", self._private_key)
         return apps.get_jwt(app_id=self._app_id, private_key=key, expiration=_JWT_S)
 

@@ -31,7 +31,7 @@ _OF_FINDING = (
 )
 
 
-# What a page shows of stored JSON, where an earlier version stored less.
+# Defaults for stored JSON to which an earlier version wrote fewer fields.
 _FINDING = {"severity": "low", "title": "", "body": "", "path": "", "line": None}
 _STORED = {"id": "", "start_line": 0, "line": 0, "finding": {}, "code": []}
 _PROMPT = {

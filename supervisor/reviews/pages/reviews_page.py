@@ -23,7 +23,7 @@ from supervisor.server.operator.operator_api import AnyRequest, caller, parts_of
 from supervisor.server.operator.pages import page_frame
 from supervisor.server.operator.pages.request_cards import card, card_with
 
-# What the page of all reviews shows the cost of.
+# The period whose cost the page of all reviews shows.
 USAGE_S = 30 * 86_400.0
 # How a finding's state is coloured.
 _STATES = {"new": "warn", "open": "warn", "contested": "bad", "fixed": "good"}

@@ -5,7 +5,7 @@ from sqlalchemy import Connection, func, select
 
 from supervisor.reviews.store.tables import deliveries, holds, receipts, runs, slots
 
-# A webhook that nobody handled for so long is a failure that nothing else would show.
+# A webhook that isn't handled for this long is a failure that nothing else would show.
 OLDEST_S = 300.0
 
 

@@ -338,7 +338,7 @@ def unclaimed(connection: Connection) -> list[ReviewRun]:
 
 
 def newest_runs(connection: Connection, limit: int = 100) -> list[ReviewRun]:
-    # By id first: to sort whole rows takes reading every review that was ever kept.
+    # Ids first: sorting whole rows would read every stored review.
     newest = select(runs.c.id).order_by(runs.c.wanted_at.desc()).limit(limit)
     query = select(runs).where(runs.c.id.in_(newest)).order_by(runs.c.wanted_at.desc())
     return [ReviewRun(**row._mapping) for row in connection.execute(query)]

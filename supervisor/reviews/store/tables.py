@@ -38,7 +38,7 @@ repositories = Table(
     Column("may_resolve", Boolean, nullable=False, server_default="0"),
     # What the operator set for it on the page.
     Column("settings", JSON, nullable=False, server_default="{}"),
-    # The standing session that the repository's acts belong to.
+    # The standing session to which the repository's acts belong.
     Column("session_id", String(64), nullable=False),
     UniqueConstraint("forge", "full_name"),
 )
@@ -79,7 +79,7 @@ pulls = Table(
     Column("closed_at", Float),
     Column("labels", JSON, nullable=False, server_default="[]"),
     Column("body", Text, nullable=False, server_default=""),
-    # Who asked for no more reviews of it; "": nobody.
+    # Who asked to stop reviewing it; "": nobody.
     Column("paused_by", String(256), nullable=False, server_default=""),
     UniqueConstraint("repository_id", "number"),
 )
@@ -109,14 +109,14 @@ runs = Table(
     Column("pull_id", Integer, ForeignKey("pull_requests.id"), nullable=False),
     Column("kind", String(16), nullable=False),
     Column("head_sha", String(64), nullable=False),
-    # The branch that it was reviewed for, "" before a reader has it, and the commit of it.
+    # The base branch of the review, "" before a reader starts, and that branch's commit.
     Column("base_ref", Text, nullable=False, server_default=""),
     Column("base_sha", String(64), nullable=False, server_default=""),
     Column("attempt", Integer, nullable=False),
     Column("full", Boolean, nullable=False, server_default="0"),
     Column("wanted_at", Float, nullable=False),
     Column("claimed_at", Float),
-    # The attempt that was claimed last: an attempt is claimed once.
+    # The last claimed attempt: an attempt is claimed once.
     Column("claimed_attempt", Integer, nullable=False, server_default="0"),
     Column("ended_at", Float),
     Column("outcome", String(32), nullable=False, server_default=""),
@@ -129,15 +129,16 @@ runs = Table(
     Column("cost", Integer, nullable=False, server_default="0"),
     Column("setup_ms", Float),
     Column("duration_ms", Float),
-    # The head that was reviewed before it, where only what came since was shown.
+    # The previously reviewed head, if only the changes since then were shown.
     Column("since_sha", String(64), nullable=False, server_default=""),
-    # Where its configuration came from: `head` or `base`, the commit, and a digest of it all.
+    # The source of its configuration: `head` or `base`, the commit, and a digest of the
+    # configuration.
     Column("trust", String(16), nullable=False, server_default=""),
     Column("config_revision", String(64), nullable=False, server_default=""),
     Column("config_digest", String(64), nullable=False, server_default=""),
-    # What of it was narrowed, and which file wasn't used.
+    # The narrowed parts of it, and the files that weren't used.
     Column("config_notes", JSON, nullable=False, server_default="[]"),
-    # What the money ran out for, or what was told to conclude.
+    # The part for which the money ran out, or which was told to conclude.
     Column("partial", Text, nullable=False, server_default=""),
     # What became of each prompt of `.reviewerc`.
     Column("prompts", JSON, nullable=False, server_default="[]"),
@@ -178,7 +179,7 @@ findings = Table(
     Column("title", Text, nullable=False),
     Column("body", Text, nullable=False),
     Column("suggestion", Text),
-    # What a person said of it: `justified` or `wont-fix`, for this pull request or the repository.
+    # A person's decision: `justified` or `wont-fix`, for this pull request or the repository.
     Column("said", String(16), nullable=False, server_default=""),
     Column("said_by", String(256), nullable=False, server_default=""),
     Column("said_why", Text, nullable=False, server_default=""),
@@ -188,14 +189,14 @@ findings = Table(
     Column("last_run", String(64), nullable=False),
     Column("gone_run", String(64), nullable=False, server_default=""),
     Column("posted_at", Float),
-    # For how many rounds it waits to be posted without having been seen again.
+    # For how many rounds it has waited to be posted without being seen again.
     Column("unconfirmed", Integer, nullable=False, server_default="0"),
     UniqueConstraint("pull_id", "identity"),
     Index("findings_said", "identity", "said_scope"),
 )
 
-# A comment that called us, by its id, which those beside the code count apart: each is answered
-# once.
+# A comment that mentioned us, by its id; comments beside the code have separate ids. Each is
+# answered once.
 mentions = Table(
     "mentions",
     metadata,
@@ -211,7 +212,7 @@ mentions = Table(
     Column("at", Float, nullable=False),
 )
 
-# What an attempt of a run may spend of each cap that it stands under. Money is in pico-dollars.
+# The money that an attempt of a run may spend under each cap that applies to it, in pico-dollars.
 allowances = Table(
     "allowances",
     metadata,
@@ -231,8 +232,8 @@ allowances = Table(
     Index("allowances_open", "settled_at"),
 )
 
-# The sessions that spend an attempt's allowance. One is written down before it is started: of what
-# a crash left without an id, all of its budget counts.
+# The sessions that spend an attempt's allowance. A session is recorded before it is started: if a
+# crash left it without an id, its whole budget counts as spent.
 paid_sessions = Table(
     "paid_sessions",
     metadata,
@@ -245,7 +246,8 @@ paid_sessions = Table(
     Index("paid_sessions_of", "run_id", "attempt"),
 )
 
-# What was said of a cap already: 50, 80 or 100 % of it are used; 0: a comment that nothing is left.
+# Notices already given about a cap: 50, 80 or 100 % of it are used; 0: the comment that nothing is
+# left.
 budget_notices = Table(
     "budget_notices",
     metadata,
@@ -256,7 +258,7 @@ budget_notices = Table(
     Column("at", Float, nullable=False),
 )
 
-# No run starts and no act is done while one stands.
+# While a hold is in force, no run starts and no act is done.
 holds = Table(
     "holds",
     metadata,

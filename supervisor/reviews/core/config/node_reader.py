@@ -15,9 +15,9 @@ from supervisor.core.text.strict_yaml import FaultyNode, Fields, Items, Node, Te
 
 _WHOLE = re.compile(r"-?(?:0|[1-9][0-9]{0,17})\Z", re.ASCII)
 _NUMBER = re.compile(r"-?(?:0|[1-9][0-9]{0,17})(?:\.[0-9]{1,17})?\Z", re.ASCII)
-# What is said of a text that a pattern refuses: only ids have one.
+# The fault of a text that a pattern refuses: only ids have a pattern.
 _ID_REMEDY = "write small letters, digits and `-`, 64 at most"
-# Says why a text of a format can't be used, and what to do; None where it can.
+# Returns why a text isn't valid in a format, and what to do; None if it is valid.
 type CheckFormat = Callable[[str, str], tuple[str, str] | None]
 
 

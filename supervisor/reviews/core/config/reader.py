@@ -21,7 +21,7 @@ from supervisor.reviews.core.config import shapes
 from supervisor.reviews.core.config.node_reader import NodeReader
 from supervisor.reviews.core.config.shapes import RefineryFile, Reviewerc
 
-# By section, the keys that only one of the shapes has. All else is in both.
+# By section, the keys that only one of the shapes has. All other keys are in both.
 _FIRST_KEYS = {"review": ("prompts",), "schedule": ("jobs",)}
 _LATER_KEYS = {
     "": ("output",),
@@ -50,7 +50,7 @@ def read_reviewerc(data: bytes, zones: Collection[str]) -> ReadConfig:
     is_later, mixed = _later(root)
     found = reader.struct(root, _struct(shapes.LaterReviewerc if is_later else Reviewerc), "")
     _check_entries(found, reader)
-    # What is of another shape is unknown in this one, and is told as what it is.
+    # A key of the other shape is unknown in this one, and is reported as what it is.
     told = {one.line for one in mixed}
     wrong = {*mixed, *(one for one in reader.faults if one.line not in told)}
     if wrong:

@@ -13,9 +13,9 @@ from msgspec import Meta
 
 MOST_PROMPT_CHARS = 20_000
 MOST_ENTRIES = 100
-# What mentions call besides commands: no command has such an id.
+# Built-in commands of mentions: no configured command may have such an id.
 MENTIONS = frozenset({"review", "pause", "resume", "stop", "ignore", "why"})
-# What a text has to be, by the `format` in its schema.
+# The formats that a text may have, as in the `format` of its schema.
 GLOB, CRON, ZONE = "glob", "cron", "timezone"
 
 Category = Literal[
@@ -25,7 +25,7 @@ CATEGORIES: tuple[Category, ...] = (
     *("filesystem", "git.read", "git.history"),
     *("github.read", "github.write", "repo.write"),
 )
-# Other spellings, and those of the later shape; "": nothing that a reader has.
+# Other spellings, including those of the later shape; "": a tool that no reader has.
 OTHER_CATEGORIES: dict[str, Category | Literal[""]] = {
     "forge.read": "github.read",
     "forge.write": "github.write",
