@@ -107,8 +107,8 @@ class Over(NamedTuple):
 
 
 def parse_budget(text: str, name: str) -> Limits:
-    """Return limits as people write them. Raise `UserError`, which shows the forms. An empty text
-    has no limits."""
+    """Parse limits as people write them. Raise `UserError`, which shows the accepted forms, for any
+    other text. An empty text has no limits."""
     found: dict[str, int] = {}
     for part in filter(None, (piece.strip() for piece in text.split(","))):
         match = _PART.fullmatch(part)

@@ -64,7 +64,8 @@ class NoAllowanceError(GatehouseError):
 
 
 class Budgets:
-    """One per supervisor. `limits` are those of one run; its dollars are `caps.run`."""
+    """The budgets of one supervisor's reviews. `limits` are those of one run; its dollars are
+    `caps.run`."""
 
     def __init__(
         self,

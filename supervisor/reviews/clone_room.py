@@ -97,7 +97,7 @@ class CloneRoom:
         ]
 
     def _put_aside(self, path: Path) -> None:
-        """INVARIANT: no name in there is ever opened."""
+        """Rename a tree for removal. INVARIANT: no name in there is ever opened."""
         if os.path.lexists(path):
             gone = self._root / _GONE
             gone.mkdir(parents=True, mode=0o700, exist_ok=True)

@@ -45,7 +45,7 @@ _FETCH = ("fetch.fsckObjects=true", "fetch.unpackLimit=1", "http.followRedirects
 _DIFF = (*SAFE_DIFF, "-U3")
 MOST_ENTRIES = 250_000
 MOST_BYTES = 4 * 1024**3
-# Longer ones can't be opened below a folder of ours (PATH_MAX), or not at all (NAME_MAX).
+# Longer paths can't be opened below our folders (PATH_MAX), and longer names not at all (NAME_MAX).
 MOST_PATH_BYTES, MOST_NAME_BYTES = 2_000, 255
 _BLOCK_BYTES = 4096
 

@@ -25,7 +25,7 @@ MOST_WHY_CHARS = 500
 
 
 class Holds:
-    """One per supervisor. `stopped` says why everything is stopped; None if it isn't."""
+    """The holds of one supervisor. `stopped` says why everything is stopped; None if it isn't."""
 
     def __init__(
         self, engine: Engine, clock: Clock, audit: Audit, stopped: Callable[[], str | None]

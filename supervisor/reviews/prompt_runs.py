@@ -81,7 +81,7 @@ class PromptRuns:
 
 
 class Prompts:
-    """One per supervisor. `ask` requests an act in a repository's session."""
+    """The prompts of one supervisor. `ask` requests an act in a repository's session."""
 
     def __init__(
         self, engine: Engine, rounds: Rounds, ask: Callable[[Act, str, str], None]

@@ -38,9 +38,9 @@ MOST_RUNS_AN_HOUR = 50
 
 
 class Reconcile:
-    """One per supervisor. `standing` returns the id of a repository's standing session, which it
-    makes at first; `withdraw` closes the open requests about a pull request; `wants_drafts` tells
-    whether some prompt looks at drafts; `answer_comment` answers a mention."""
+    """Reads pull requests for one supervisor. `standing` returns the id of a repository's standing
+    session, which it makes at first; `withdraw` closes the open requests about a pull request;
+    `wants_drafts` tells whether some prompt looks at drafts; `answer_comment` answers a mention."""
 
     def __init__(
         self,

@@ -60,7 +60,7 @@ class ReviewRound(NamedTuple):
 
 
 class Rounds:
-    """One per supervisor."""
+    """The rounds of one supervisor."""
 
     def __init__(self, engine: Engine, clock: Clock, clones: Clones) -> None:
         self._engine = engine

@@ -105,8 +105,8 @@ type AllowsAct = Callable[[Act, str], bool]
 
 
 class Runs:
-    """One per supervisor. `under_way` has the ids of the runs in progress; `idle` is set while
-    there are none."""
+    """The runs of one supervisor. `under_way` has the ids of the runs in progress; `idle` is set
+    while there are none."""
 
     def __init__(
         self,
@@ -300,7 +300,7 @@ class Runs:
                 facts = (run, pull, checkout, config, order, read_prompt, called)
                 only_called = not is_new and not pull.draft
                 async with self._prompts.running(*facts, only_called=only_called) as going:
-                    # Of a draft nobody wants a review yet.
+                    # Nobody wants a review of a draft yet.
                     if is_new and not pull.draft:
                         order = msgspec.structs.replace(order, notes=await going.notes())
                         run, said = await self._read(
@@ -420,7 +420,7 @@ class Runs:
         with self._engine.connect() as connection:
             is_moved = queries.pull(connection, pull.id).base_ref != run.base_ref
         if verdict == "approve" and (run.partial or run.skipped or is_moved):
-            # Nobody approves what nobody read.
+            # Don't approve what wasn't fully read.
             verdict = "comment"
         if run.model == "recorded":
             notes.append("A recorded model played this review: no model looked at the code.")

@@ -22,7 +22,7 @@ LOCAL = frozenset({"disabled", "own"})
 
 
 class Receipts:
-    """One per supervisor. `ask` requests an act in the session of a repository."""
+    """The receipts of one supervisor. `ask` requests an act in the session of a repository."""
 
     def __init__(
         self,

@@ -21,8 +21,8 @@ from supervisor.reviews.store.holds import Hold
 
 
 class Slots:
-    """One per supervisor. `debounce_s` and `longest_wait_s`: how long to wait for further pushes.
-    Once `is_closing` is set, no run starts any more."""
+    """The slots of one supervisor. `debounce_s` and `longest_wait_s`: how long to wait for further
+    pushes. Once `is_closing` is set, no run starts any more."""
 
     def __init__(
         self,

@@ -24,7 +24,7 @@ MOST_ACTS = 10_000
 
 
 class TakeBack:
-    """One per supervisor."""
+    """Takes posts back for one supervisor."""
 
     def __init__(self, engine: Engine, gate: Gate, forge: Forge) -> None:
         self._engine = engine

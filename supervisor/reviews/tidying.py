@@ -15,7 +15,7 @@ from supervisor.reviews.targets import act_on
 
 
 class Tidying:
-    """One per supervisor. `ask` requests an act in the session of a repository."""
+    """Tidies for one supervisor. `ask` requests an act in the session of a repository."""
 
     def __init__(self, forge: Forge, ask: Callable[[Act, str, str], None]) -> None:
         self._forge = forge

@@ -39,7 +39,7 @@ class WebhookAnswer(NamedTuple):
 
 
 class Intake:
-    """One per supervisor. `wake` is called once there is something to handle."""
+    """Receives webhooks for one supervisor. `wake` is called once there is something to handle."""
 
     def __init__(
         self, engine: Engine, clock: Clock, secret: bytes, wake: Callable[[], None]

@@ -43,7 +43,7 @@ MODEL_CALLS: Mapping[Provider, tuple[str, ...]] = {
 
 
 class AgentProgram(NamedTuple):
-    """One agent. `title`: its name for people. `program` is looked up on the search path, then
+    """An agent. `title`: its name for people. `program` is looked up on the search path, then
     `installed`, a glob below the folder in which agent_image/cli is installed. `keys`: the
     variables of the keys that it can use, the best first. `login`: the file in the home that shows
     that somebody logged in with it; `advice`: how they get a key that lasts. `home`: the files that

@@ -32,7 +32,7 @@ class File(NamedTuple):
 
 
 def pair(gone: Iterable[File], made: Iterable[File]) -> list[tuple[str, str]]:
-    """Old and new name of each file that was renamed."""
+    """Return old and new name of each renamed file."""
     olds, news = _by_content(gone), _by_content(made)
     found: list[tuple[str, str]] = []
     for content, names in olds.items():

@@ -49,8 +49,8 @@ class Commit(msgspec.Struct, frozen=True):
 
 
 class Entry(msgspec.Struct, frozen=True):
-    """One path that differs between two trees. Modes are git's, 0 if there is nothing; ids are
-    those of blobs or, for a submodule, of commits. `old_path` differs from `path` for a rename."""
+    """A path that differs between two trees. Modes are git's, 0 if there is nothing; ids are those
+    of blobs or, for a submodule, of commits. `old_path` differs from `path` for a rename."""
 
     status: str
     old_mode: int
@@ -70,11 +70,11 @@ class NamedFile(msgspec.Struct, frozen=True):
 
 
 class RefMove(msgspec.Struct, frozen=True, kw_only=True):
-    """One ref that moves: the commits that it gains and loses (the first of each, and how many
-    there are), and the changed files against `base`: the remote's commit, or for a new ref the
-    commit that both have. `passing` are contents that a commit on the way has but the end hasn't:
-    they are pushed, too. For `more_files` and `more_passing` only names are shown. `tag` is the
-    text of a tag's own object."""
+    """A ref that moves: the commits that it gains and loses (the first of each, and how many there
+    are), and the changed files against `base`: the remote's commit, or for a new ref the commit
+    that both have. `passing` are contents that a commit on the way has but the end hasn't: they are
+    pushed, too. For `more_files` and `more_passing` only names are shown. `tag` is the text of a
+    tag's own object."""
 
     ref: str
     old: str

@@ -18,7 +18,7 @@ _CACHE = b"__pycache__"
 
 
 class TreeChange(NamedTuple):
-    """One path that differs: git's mode, 0 if it was deleted, and the id of its content."""
+    """A path that differs: git's mode, 0 if it was deleted, and the id of its content."""
 
     mode: int
     oid: str

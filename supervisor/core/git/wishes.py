@@ -1,4 +1,4 @@
-"""What a push, fetch or pull asks for: which refs go where, and where the remote is. Pure.
+"""The content of a push, fetch or pull: which refs go where, and the remote's address. Pure.
 
 It must refuse every push whose words don't name the refs one by one, and every option that would
 change the meaning of a fetch.

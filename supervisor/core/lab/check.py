@@ -134,7 +134,7 @@ def answer(
     *,
     look: LookUp | None = None,
 ) -> bytes:
-    """`answer_line` as one line of JSON, without its line break."""
+    """Return `answer_line` as one line of JSON, without its line break."""
     return msgspec.json.encode(answer_line(line, policy, workspace, now, look=look))
 
 

@@ -8,10 +8,10 @@ never make an allow rule that matches more than Claude Code's.
 Source: https://code.claude.com/docs/en/permissions ("Wildcard patterns", "Bash"), read in November
 2026:
     no `*`              the one command
-    `X *`, `X:*`        X, and X with anything behind a space, where it is the rule's only wildcard
+    `X *`, `X:*`        X, and X with anything after a space, if it is the rule's only wildcard
     `X*`                whatever begins with X: `ls*` is `lsof` too
     any other `*`       any text, spaces included
-Wrappers (`timeout`, `nice`, ...) are taken off before that; each part of a compound command is
+Wrappers (`timeout`, `nice`, ...) are stripped before that; each part of a compound command is
 compared by itself.
 """
 

@@ -21,7 +21,7 @@ _IN_PATHS = (
     re.compile(r"^(?>.*?/model/)(.+)/(?:converse|invoke)", re.IGNORECASE | re.MULTILINE),
     re.compile(r"^(?>.*?/model/)(.+?)/(?:converse|invoke)", re.IGNORECASE | re.MULTILINE),
     re.compile(r"/models/([^/:]+)(?=:)", re.IGNORECASE),  # Vertex
-    # Azure's deployment, where the body's model means nothing; at LiteLLM either is a model.
+    # Azure's deployment, with which the body's model means nothing; at LiteLLM either is a model.
     re.compile(r"/(?:deployments|engines)/([^/]+)(?=/)", re.IGNORECASE),
 )
 _IN_QUERIES = "model"

@@ -155,7 +155,7 @@ PRESETS: dict[str, Preset] = {
 
 
 class Binding(msgspec.Struct, frozen=True, kw_only=True):
-    """One named secret: the source of its value, where it may go, and where the sandbox finds its
+    """A named secret: the source of its value, where it may go, and where the sandbox finds its
     placeholder."""
 
     name: str

@@ -28,7 +28,7 @@ class CallOfModel(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Exchange(msgspec.Struct, frozen=True, kw_only=True):
-    """One connection or request. `at` is when it was asked about, in seconds since the epoch;
+    """A connection or request. `at` is when it was asked about, in seconds since the epoch;
     `held_s` is how long it was then held for a person; `duration_s` is the time from then on.
     `is_upgrade`: it continues as a WebSocket. Bytes are those of its client connection so far.
 

@@ -85,7 +85,7 @@ RECIPES: dict[str, Recipe] = {
     "poetry": Recipe("pypi", _PIP_INDEX),
     "cargo": Recipe(
         "crates",
-        # Cargo prints no URL of its index but where it can't be reached.
+        # Cargo prints its index's URL only if it can't reach the index.
         "cargo init -q --vcs none --name x . && echo 'itoa = \"*\"' >> Cargo.toml"
         "; env -u HTTPS_PROXY -u https_proxy -u HTTP_PROXY -u http_proxy"
         " CARGO_NET_RETRY=0 cargo generate-lockfile 2>&1 | grep -o 'https*://[^ `]*'"
@@ -340,8 +340,9 @@ def run_script(action: Packages, own: str, *, scripts: bool, is_pinned: bool) ->
     return f"set -e\n{own}\nexport {names} {_QUIET}\n{line}{after}"
 
 
-# pip means the environment of the project, where there is one; the system's pip installs into one
-# that has none of its own. It is isolated, or a `pip.py` of the folder would be taken for it.
+# pip means the project's environment, if there is one; the system's pip installs into an
+# environment without its own pip. It runs isolated, or a `pip.py` in the folder would be run
+# instead.
 ENVIRONMENTS = (".venv", "venv")
 _IN_ENVIRONMENT = (
     f'python=python3; for d in {" ".join(ENVIRONMENTS)}; do if [ -x "$PWD/$d/bin/python" ]; then'

@@ -163,7 +163,7 @@ type AnyRule = CompiledRule[Any]
 
 
 class RuleCategory(NamedTuple):
-    """What a category's rules mean. A `pattern` is what `compile` returns."""
+    """The meaning of a category's rules. A `pattern` is what `compile` returns."""
 
     # Raises `PolicyError` for a text that isn't valid in the list of an effect; returns a warning,
     # or nothing. Cheap: it needn't compile.

@@ -224,7 +224,7 @@ def exec_options(words: tuple[Word, ...]) -> tuple[Option, ...]:
 
 
 def _rule(words: Sequence[Word], *tail: str) -> str:
-    # `{}` needs no quotes, and is never written with them.
+    # `{}` needs no quotes, and is always written without them.
     shown = (word.text if word.text == "{}" else quote(word.text) for word in words)
     return f"exec({' '.join([*shown, *tail])})"
 

@@ -165,7 +165,7 @@ class Trace[K: Hashable](LineJudge[K]):
 
     @contextmanager
     def _inside(self, label: str, text: str | None) -> Iterator[None]:
-        """Within a payload, record how its commands are reached, and in which text they stand."""
+        """Record, within a payload, how its commands are reached, and in which text they stand."""
         kept = self._at, self._via, self._contexts
         self._via = (*(self.steps[self._at].via if self._at >= 0 else ()), label)
         self._contexts = contexts(text) if text is not None else {}

@@ -145,7 +145,7 @@ class _Reader:
         return PolicyError(f"{where}{message}", remedy)
 
     def at(self, value: Any) -> Any:
-        """Note where a value stands, for messages."""
+        """Record the line of a value, for messages."""
         self.line = line_of(value) or self.line
         return value
 

@@ -1,4 +1,4 @@
-"""What an agent in quarantine may do: read what it is shown, and nothing else.
+"""Permissions of an agent in quarantine: it reads what it is shown, and does nothing else.
 
     Read        a typed reference (`references`)
     Grep, Glob  answer from the manifest, with references

@@ -1,4 +1,4 @@
-"""What an agent in quarantine answers: strict JSON, checked against the manifest, made inert.
+"""Answers of an agent in quarantine: strict JSON, checked against the manifest, made inert.
 
     answer      `{verdict, summary, findings[], notes[]}`, nothing else, between `<review>` tags
                 where there is more around it
@@ -242,7 +242,7 @@ def _folded(text: str) -> str:
 
 
 def dropped_words(dropped: Mapping[DropReason, Any]) -> str:
-    """Return what was dropped, in words; empty where nothing was."""
+    """Return what was dropped, in words; empty if nothing was."""
     said: dict[DropReason, str] = {
         "shape": "not shaped as a finding",
         "path": "of a file that the manifest hasn't",

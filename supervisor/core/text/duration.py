@@ -1,6 +1,6 @@
 """Parse durations as users write them: `7d`, `4h`, `30m`, `1h30m`, `2h15m30s`, `500ms`.
 
-Nothing else is accepted; a bare number, which is milliseconds, only where a caller says so.
+Nothing else is accepted, except a bare number of milliseconds if the caller allows it.
 """
 
 import re

@@ -34,8 +34,8 @@ class ShownLines(NamedTuple):
 
 
 class ChangedFile(NamedTuple):
-    """One file of a change. `status` is git's letter (`A`, `M`, `D`, `R` ...). `skipped` says why
-    the model isn't shown it, empty if it is."""
+    """A file of a change. `status` is git's letter (`A`, `M`, `D`, `R` ...). `skipped` says why the
+    model isn't shown it, empty if it is."""
 
     path: str
     old_path: str

@@ -22,7 +22,7 @@ _SPACES = re.compile(r"\s+")
 
 
 class Finding(msgspec.Struct, frozen=True, kw_only=True):
-    """One remark, as a reader reports it. `line` counts from 1 in the new file."""
+    """A remark, as a reader reports it. `line` counts from 1 in the new file."""
 
     path: Annotated[str, msgspec.Meta(min_length=1, max_length=1000)]
     line: Annotated[int, msgspec.Meta(ge=1, le=10_000_000)] | None = None
@@ -46,7 +46,7 @@ class PlacedFinding(NamedTuple):
     line: int
 
 
-# The lines of a file at the head; None where there is none.
+# Returns the lines of a file at the head; None if there is no such file.
 type LinesOf = Callable[[str], Sequence[str] | None]
 
 

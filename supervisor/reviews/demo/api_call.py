@@ -27,7 +27,7 @@ def refuse(status: int, message: str, *errors: Any) -> NoReturn:
 
 
 class Call:
-    """One request to the API, with the repository of its path."""
+    """A request to the API, with the repository of its path."""
 
     def __init__(
         self, forge: DemoForge, headers: Mapping[str, str], body: bytes, query: str

@@ -137,7 +137,7 @@ class FailedDelivery(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Forge(Protocol):
-    """One forge, with the App's credentials."""
+    """A forge, with the App's credentials."""
 
     async def own_login(self) -> str:
         """Return the App's login on the forge."""

@@ -1,6 +1,6 @@
 """Routes of the review service: repositories, reviews, deliveries. The operator's alone.
 
-What reads is in `review_views`; what changes something is the service's own.
+Routes that only read use `review_views`; the others call the service.
 """
 
 from typing import Annotated, Any, Literal
@@ -55,8 +55,8 @@ class UndoWanted(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
 
 
 class HoldWanted(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What is held: `key` is a forge, `OWNER/REPO`, or a pull request as `PullWanted` has it; ""
-    for all."""
+    """The scope of a hold: `key` is a forge, `OWNER/REPO`, or a pull request as `PullWanted` has
+    it; "" for all."""
 
     scope: HoldScope
     key: Annotated[str, msgspec.Meta(max_length=500)] = ""
@@ -64,14 +64,14 @@ class HoldWanted(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
 
 
 class HoldReleased(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Which hold is released, named as it was in `HoldWanted`."""
+    """The hold to release, named as in `HoldWanted`."""
 
     scope: HoldScope
     key: Annotated[str, msgspec.Meta(max_length=500)] = ""
 
 
 class WishOutcome(msgspec.Struct, frozen=True, kw_only=True):
-    """What became of a wish, in a word."""
+    """The outcome of a wish, in a word."""
 
     outcome: str
 
@@ -204,7 +204,7 @@ async def release_reviews(request: AnyRequest, data: JSONBody[HoldReleased]) -> 
 
 
 def handlers() -> list[ControllerRouterHandler]:
-    """Every route of the review service's API."""
+    """Return every route of the review service's API."""
     return [
         list_repositories,
         change_repository,

@@ -330,7 +330,7 @@ def change_run(connection: Connection, run_id: str, **facts: object) -> None:
 
 
 def unclaimed(connection: Connection) -> list[ReviewRun]:
-    """Return the wanted runs that nobody has taken."""
+    """Return the wanted runs that aren't claimed yet."""
     query = select(runs).where(runs.c.ended_at.is_(None), runs.c.claimed_attempt < runs.c.attempt)
     return [
         ReviewRun(**row._mapping) for row in connection.execute(query.order_by(runs.c.wanted_at))

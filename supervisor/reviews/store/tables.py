@@ -138,7 +138,7 @@ runs = Table(
     Column("config_digest", String(64), nullable=False, server_default=""),
     # The narrowed parts of it, and the files that weren't used.
     Column("config_notes", JSON, nullable=False, server_default="[]"),
-    # The part for which the money ran out, or which was told to conclude.
+    # Why the review is partial: the money ran out, or the reader was told to conclude.
     Column("partial", Text, nullable=False, server_default=""),
     # What became of each prompt of `.reviewerc`.
     Column("prompts", JSON, nullable=False, server_default="[]"),

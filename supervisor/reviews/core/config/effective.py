@@ -180,7 +180,7 @@ def config_digest(config: EffectiveConfig) -> str:
 
 
 class ConfigRow(msgspec.Struct, frozen=True, kw_only=True):
-    """One value as a person sees it."""
+    """A value as a person sees it."""
 
     key: str
     value: str

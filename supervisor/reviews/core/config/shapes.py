@@ -123,7 +123,7 @@ class GlobSet(_Shape, frozen=True, kw_only=True):
 
 
 class NameSet(_Shape, frozen=True, kw_only=True):
-    """Names. One of `include`, if given, and none of `exclude`."""
+    """Names. A value must be in `include`, if given, and not in `exclude`."""
 
     include: _Names | None = None
     exclude: _Names | None = None
