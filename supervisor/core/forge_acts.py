@@ -99,7 +99,7 @@ class Act(
         return self.title if self.operation == "undo" else ""
 
 
-# What each one does, of many.
+# The verb phrase of each operation, for several acts.
 OPERATION_WORDS: dict[Operation, str] = {
     "post": "post reviews",
     "comment": "comment on pull requests",

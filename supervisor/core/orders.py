@@ -8,7 +8,7 @@ import msgspec
 
 MOST_KNOWN = 50
 MOST_TEXT_CHARS = 20_000
-# Of all texts together.
+# The limit for all texts together.
 MOST_CHARS = 200_000
 MOST_FILES = 2_000
 

@@ -28,16 +28,16 @@ from supervisor.reviews.core.diffs import ChangedFile, changed_files
 DEPTH, DEEPEN_BY, MOST_DEPTH = 50, 500, 5_000
 FETCH_S, GIT_S = 600.0, 120.0
 MOST_DIFF_BYTES = 64 * 1024 * 1024
-# Of the changed files' names, kinds and ids, since the names are kept with each run: room for some
-# 12,000 files.
+# The limit for the changed files' names, kinds and ids, since the names are kept with each run:
+# room for some 12,000 files.
 MOST_NAMES_BYTES = 2 * 1024 * 1024
 MOST_TEXT_BYTES = 4 * 1024 * 1024
 # The list of a tree's files, and how long it may take: trees in trees name more than there is.
 MOST_LIST_BYTES, LIST_S = 64 * 1024 * 1024, 30.0
-# What one fetch may bring.
+# The most that one fetch may bring.
 MOST_FETCH_BYTES = 2 * 1024**3
 FETCH_LOOK_S = 0.5
-# What git says of a branch that isn't there.
+# Git's message for a branch that doesn't exist.
 NO_REF = "couldn't find remote ref"
 # The number of unused worktrees that are kept for later runs.
 MOST_IDLE = 4

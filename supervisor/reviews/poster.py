@@ -18,13 +18,13 @@ from supervisor.reviews.core import posts, prompt_posts
 from supervisor.reviews.forges.base import Forge, ForgeError, Posted, RepositoryFacts, ReviewFacts
 
 FIRST_WAIT_S, LONGEST_WAIT_S = 15.0, 300.0
-# A forge that is down so long is a failure.
+# A forge that is down for this long counts as a failure.
 PATIENCE_S = 6 * 3600.0
 # How often a held act checks whether its hold still applies.
 HELD_LOOK_S = 1.0
 
 UNPROCESSABLE = 422
-# What can be dismissed.
+# The states of a review that can be dismissed.
 STANDING = ("approved", "changes_requested")
 
 type FindRepository = Callable[[str, str], RepositoryFacts]

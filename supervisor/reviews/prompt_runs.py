@@ -126,7 +126,7 @@ class Prompts:
         turns = asyncio.Semaphore(MOST_AT_ONCE)
         failed: Exception | None = None
         async with asyncio.TaskGroup() as tasks:
-            # Those that the review waits for go first.
+            # Prompts that the review waits for start first.
             for one in sorted(chosen, key=lambda each: not prompts.is_fed(each.plan)):
                 doing = self._do(going, one, checkout, order, read, turns)
                 going.tasks[one.plan.id] = tasks.create_task(doing, name=f"prompt-{one.plan.id}")

@@ -49,7 +49,7 @@ BEAT_S = 20.0
 NOTHING_NEW = "Nothing that can be reviewed changed since the last round."
 # The lowest severity that is posted, by strictness.
 FLOORS: dict[Strictness, Severity] = {"lenient": "medium", "balanced": "low", "strict": "low"}
-# What is shown of the code beside a finding.
+# How many lines around a finding, and characters of each, are shown.
 AROUND, MOST_CODE_CHARS = 3, 300
 
 

@@ -20,7 +20,7 @@ from supervisor.core.text.folding import LINE, is_folded
 
 # If a session has more changed files than this, they are shown as one card.
 FEW_CHANGES = 10
-# Of one folder, what is listed at once.
+# The number of entries of a folder that are listed at once.
 MOST_LISTED = 200
 
 # The findings of `content_flags` in new content, and the note that it couldn't be searched.

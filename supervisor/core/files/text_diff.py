@@ -31,7 +31,7 @@ MOST_WORDS_PER_LINE = 120
 # If more words than this were removed and added, the lines have little in common, so none is
 # marked.
 MOST_WORD_DIFFERENCES = 72
-# And in longer lines no words are looked for.
+# Lines longer than this aren't compared word by word.
 MOST_WORDED_CHARS = 2000
 ID_CHARS = 32
 

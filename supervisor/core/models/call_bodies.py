@@ -211,7 +211,7 @@ def read_call(
     if asks_elsewhere(root, models, headers):
         return ModelCall(api="unmetered", body_bytes=len(body))
     is_whole = not is_kept(root, models)
-    # The name of a kept item is no model's.
+    # The id of a stored item isn't a model's name.
     others = others if is_whole or "" in others else (*others, "")
     return ModelCall(
         api=api,

@@ -254,7 +254,7 @@ def readings(path: str) -> set[str]:
     """Return a path as servers may read it: decoded once or twice, with or without a resulting
     query as part of it (gateways build new addresses from it)."""
     once = unquote(path.partition("?")[0].partition("#")[0])
-    # Of nearly every path there is one.
+    # Nearly every path has only one reading.
     parts = {
         part
         for decoded in {once, unquote(once)}

@@ -30,7 +30,7 @@ from supervisor.core.models.model_calls import (
 from supervisor.core.money import PICOUSD
 
 MOST_BODY_BYTES = 8 * 1024 * 1024
-# No call uses more; what says so says nothing.
+# No call uses more; a higher count is ignored.
 MOST_COUNT = 10**9
 MOST_COST_USD = 10**6
 MOST_ITERATIONS = 100

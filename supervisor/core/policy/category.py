@@ -79,7 +79,7 @@ OUTCOMES: tuple[RuleOutcome, ...] = (
 # How far a rule is from matching: up to NEAR it is worth a look.
 NEAR = 4
 FAR = 9
-# Of an action with more parts than this, only the first ones are treated separately.
+# If an action has more parts than this, only the first ones are treated separately.
 MOST_PARTS = 200
 
 

@@ -49,7 +49,7 @@ class CommandJudge(Judge[_Seen]):
     def __init__(self, rules: Sequence[Rule]) -> None:
         # Sorted, so that not even the wording of a verdict depends on the order of the file.
         self._rules = tuple(sorted(rules, key=lambda rule: (rule.text, rule.id)))
-        # Those that aren't always in force.
+        # The rules that aren't always in force.
         self._limited = tuple(index for index, rule in enumerate(self._rules) if rule.is_limited)
         self._compiled: tuple[frozenset[int], dict[Effect, Rules[int]]] | None = None
 

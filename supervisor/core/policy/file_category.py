@@ -40,7 +40,7 @@ from supervisor.core.text.globs import Glob, longest_segment, path_in_path, spel
 from supervisor.core.text.paths import WorkspacePath, canonical, fold
 from supervisor.core.verdicts import Context, Mode, Rule
 
-# Of a swap there may be thousands.
+# A swap may have thousands of paths.
 MOST_PATHS = 20
 
 

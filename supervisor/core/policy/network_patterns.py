@@ -42,7 +42,7 @@ _DOTS = re.compile(r"/\.{1,2}(?:/|\Z)")
 _QUERY = re.compile(r"\?[^/?=]*=")
 _ENCODED_WILDCARD = re.compile(r"%(?:2A|3F|5B)", re.IGNORECASE)
 _METHOD = re.compile(r"[A-Z][A-Z-]{0,31}\Z")
-# As a client may write it.
+# A method as a client may write it.
 _SENT_METHOD = re.compile(r"[A-Za-z][A-Za-z-]{0,31}\Z")
 _KNOWN_METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS")
 _HOST_PORT = re.compile(r"(?P<host>\[[^\]]*\](?:/[0-9]+)?|[^:\[\]]*)(?::(?P<port>[0-9]{1,5}))?\Z")

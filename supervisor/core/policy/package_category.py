@@ -281,7 +281,7 @@ def _read(judge: PackageJudge, _: Sequence[Rule], action: Packages, __: Context)
         found = look_at(one, cases[at], f"`{rule.pattern}` covers `{topics[at].text}`", _miss)
         if found.fits or rule.effect != "deny":
             return found
-        # What an unreadable command might hold.
+        # Packages that an unreadable command might name.
         rough = next((case for case in seen.rough if one.matches(case)), None)
         return found if rough is None else RuleLook(True, f"the text may hold `{_name(rough)}`")
 
@@ -309,7 +309,7 @@ def _facts(action: Packages) -> list[tuple[str, str]]:
     facts = [("manager", action.manager), ("operation", action.operation)]
     risky = risky_flags(action) if action.manager in managers() else []
     files = managers()[action.manager].files if action.manager in managers() else frozenset[str]()
-    # A file of requirements is a part of its own.
+    # A file of requirements is a separate part.
     harmless = [
         flag for flag in action.flags if flag not in risky and flag.partition("=")[0] not in files
     ]

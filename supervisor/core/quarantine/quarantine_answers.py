@@ -25,7 +25,7 @@ OPENING, CLOSING = "<review>", "</review>"
 MOST_FINDINGS = 200
 # The path of a finding about the whole change rather than a line.
 WHOLE = "."
-# Opening tags that are tried.
+# The number of opening tags that are tried.
 MOST_BLOCKS = 50
 DropReason = Literal["shape", "path", "quote"]
 _SPACES = re.compile(r"\s+")

@@ -24,7 +24,7 @@ _LAST = frozenset(
 _ENDS = re.compile(
     r"(?:[^t]oken|token|secret|password|passwd|passphrase|(?:ssh|db|user|root|admin|my|store|key)pass)\Z"
 )
-# `key` alone is anything: what it is of tells.
+# `key` alone may mean anything: the other words of the name decide.
 _KEYS = frozenset(
     {
         "access", "account", "admin", "api", "app", "application", "auth", "client", "consumer",

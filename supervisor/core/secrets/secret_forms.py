@@ -28,7 +28,7 @@ from supervisor.core.secrets.encodings import (
 )
 
 SHORTEST_SECRET = 8
-# Half of one that is shorter may be anything.
+# Half of a shorter secret may be a coincidence.
 _LEAST_HALVED = 20
 # A shorter part of a secret may be a coincidence: don't hold pieces back for it.
 _LEAST_BEGUN = 4

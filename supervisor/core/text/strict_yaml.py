@@ -14,7 +14,7 @@ import yaml
 from supervisor.errors import PolicyError
 
 MAX_CHARS = 64 * 1024 * 1024
-# What `read_nodes` takes.
+# The limits of `read_nodes`.
 MOST_BYTES = 64 * 1024
 MAX_DEPTH = 20
 _Loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)

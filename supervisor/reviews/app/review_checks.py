@@ -20,7 +20,7 @@ from supervisor.sandbox.check_result import CheckResult, bad
 from supervisor.settings import Settings
 from supervisor.store.engine import open_read_only
 
-# Above it a secret is no word that is guessed.
+# A longer secret isn't a word that can be guessed.
 GOOD_SECRET_BYTES = 20
 _OTHERS_MAY = 0o077
 

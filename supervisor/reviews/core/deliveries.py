@@ -33,11 +33,11 @@ _SIGNATURE = re.compile(r"sha256=[0-9a-f]{64}\Z")
 # Possessive quantifiers: backtracking would take a hundred times the memory of the text.
 _PART = re.compile(rb'"(?:[^"\\]++|\\.)*+"?|[\[{]|[\]}]', re.DOTALL)
 
-# What of a pull request wakes its slot.
+# Actions on a pull request that trigger its slot.
 PULL_ACTIONS = frozenset(
     {"opened", "reopened", "synchronize", "ready_for_review", "closed", "labeled", "edited"}
 )
-# Somebody said something on a pull request, or beside its code.
+# Events of comments on a pull request, or beside its code.
 COMMENT_EVENTS = frozenset({"issue_comment", "pull_request_review_comment"})
 INSTALLATION_EVENTS = frozenset({"installation", "installation_repositories"})
 

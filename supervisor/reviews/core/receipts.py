@@ -99,7 +99,7 @@ class ReceiptFacts(msgspec.Struct, frozen=True, kw_only=True):
     config_notes: Sequence[str] = ()
     prompts: Sequence[str] = ()
     cost: int = 0
-    # Why not all of it was looked at, in words.
+    # Why the review is partial, in words.
     partial: str = ""
     at: float
 

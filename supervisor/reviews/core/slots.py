@@ -20,7 +20,7 @@ LEASE_S = 60.0
 MOST_ATTEMPTS = 3
 BACK_OFF_S = 30.0
 DEAD_WAIT_S, LONGEST_DEAD_WAIT_S = 300.0, 3600.0
-# What a slot has of a run before it has one.
+# A slot's run fields while it has no run.
 _FRESH: dict[str, Any] = {"run_id": "", "run_sha": "", "attempt": 0, "lease_until": None}
 
 
@@ -234,7 +234,7 @@ def _ended(slot: Slot, event: Ended, now: float) -> tuple[Slot, tuple[SlotEffect
 
 
 def _closed(slot: Slot, event: Closed) -> tuple[Slot, tuple[SlotEffect, ...]]:
-    # What waited for money was wanted, too.
+    # A review that waited for money also counts as wanted.
     was_wanted = bool(slot.wanted_sha)
     receipt = (LeaveReceipt(slot.wanted_sha, "skipped", event.reason),) if was_wanted else ()
     abort = (AbortRun(slot.run_id),) if slot.lease_until is not None else ()

@@ -53,7 +53,7 @@ class DemoForge(Conversation):
         self.app_id = "4242"
         self.app_key: bytes = b""
         self.installation = 77
-        # What it lists, and gives no token for.
+        # Installations that it lists, but for which it mints no token.
         self.lost_installations: list[int] = []
         # The App's permissions where it is installed; a token can't have more.
         self.permissions = dict(PERMISSIONS)

@@ -33,7 +33,7 @@ _API_VERSION = {"X-GitHub-Api-Version": "2022-11-28"}
 # GitHub's GraphQL errors come with 200.
 _STATUS_OF = {"FORBIDDEN": 403, "NOT_FOUND": 404, "RATE_LIMITED": 429}
 AT_ONCE = 20
-# So many in so many seconds.
+# The maximum number of posts in this many seconds.
 POSTS = ((80, 60.0), (500, 3600.0))
 
 
@@ -55,7 +55,7 @@ class Throttle:
     async def turn(self, *, posts: bool) -> AsyncIterator[None]:
         """Wait until another call may be made; it counts as running until the block ends."""
         if posts:
-            # In the order in which they come.
+            # Calls take their turn in the order of arrival.
             async with self._one:
                 while (wait_s := self._wait_s()) > 0:
                     await self._sleep(wait_s)

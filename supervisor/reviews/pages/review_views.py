@@ -284,7 +284,7 @@ def rounds(service: ReviewService, run: queries.ReviewRun) -> RoundsView:
     def view(one: queries.ReviewRun) -> RoundView:
         said = one.review or {}
         post = set(said.get("post", ()))
-        # What a person left out of it is open no more.
+        # A finding that a person left out is no longer open.
         left_out = (post & unwanted) - posted
         return RoundView(
             id=one.id,

@@ -36,7 +36,7 @@ repositories = Table(
     Column("removed_at", Float),
     # Whether the App's permissions there suffice to resolve threads.
     Column("may_resolve", Boolean, nullable=False, server_default="0"),
-    # What the operator set for it on the page.
+    # The operator's settings for it, made on the page.
     Column("settings", JSON, nullable=False, server_default="{}"),
     # The standing session to which the repository's acts belong.
     Column("session_id", String(64), nullable=False),
@@ -140,7 +140,7 @@ runs = Table(
     Column("config_notes", JSON, nullable=False, server_default="[]"),
     # Why the review is partial: the money ran out, or the reader was told to conclude.
     Column("partial", Text, nullable=False, server_default=""),
-    # What became of each prompt of `.reviewerc`.
+    # The outcome of each prompt of `.reviewerc`.
     Column("prompts", JSON, nullable=False, server_default="[]"),
     Index("runs_of_pull", "pull_id", "wanted_at"),
 )
@@ -202,7 +202,7 @@ mentions = Table(
     metadata,
     Column("forge", String(16), primary_key=True),
     Column("comment_id", Integer, primary_key=True),
-    # It stands beside the code.
+    # Whether it is beside the code.
     Column("is_inline", Boolean, primary_key=True),
     Column("pull_id", Integer, ForeignKey("pull_requests.id"), nullable=False),
     Column("author", String(256), nullable=False),

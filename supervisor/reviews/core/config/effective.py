@@ -32,7 +32,7 @@ _NO_PROVIDER = (
     "provider {0.value} ({0.source}): there is only anthropic, so the review asks the model of the"
     " service, and prompts that want that provider are skipped"
 )
-# What a run has no use for, and why.
+# Categories that a run has no use for, and why.
 _NOT_ON_PULLS: dict[str, str] = {"repo.write": "a review changes nothing"}
 _NOT_IN_JOBS: dict[str, str] = {
     "git.read": "a job has no pull request",
