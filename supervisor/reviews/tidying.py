@@ -29,7 +29,7 @@ class Tidying:
         *,
         is_moved: bool,
     ) -> None:
-        """Ask for our approvals of other heads to be dismissed; if the pull request `is_moved` to
+        """Request to dismiss our approvals of other heads; if the pull request `is_moved` to
         another base, those of this head too: they say nothing about what would be merged now."""
         for one in await self._forge.own_reviews(facts_of(repository), pull.number):
             if one.state == "approved" and (is_moved or one.commit != head):
@@ -50,7 +50,7 @@ class Tidying:
         head: str,
         gone: Sequence[TrackedFinding],
     ) -> None:
-        """Ask for the threads of findings that are gone to be resolved, if the App may."""
+        """Request to resolve the threads of fixed findings, if the App may."""
         if not gone or not repository.may_resolve:
             return
         facts, names = facts_of(repository), {one.id[:8] for one in gone}

@@ -1,4 +1,4 @@
-"""Card of a file change: operation, bound bytes and difference.
+"""Card of a file change: the operation, the bytes it is bound to, and the difference.
 
 Pure. A card also shows what a diff can't: sizes, hashes, modes, hazards, and that the host has
 changed since. INVARIANT: the new side of a card is the content that an approval would apply. The

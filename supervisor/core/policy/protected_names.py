@@ -29,7 +29,7 @@ class ProtectedEntry(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Protected(NamedTuple):
-    """A protected name: its reason, its effect on a change that no rule spells out, and its remedy
+    """A protected name: its reason; its effect, unless a rule spells the path out; and its remedy
     (the alternative, if it denies)."""
 
     pattern: str
