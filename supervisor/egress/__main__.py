@@ -1,6 +1,6 @@
 """`python -m supervisor.egress --channel-fd N`: the egress process.
 
-Only `network` starts it, with the other end of its channel. First it gives up what it doesn't need:
+Only `network` starts it, with the other end of its channel. It first gives up what it doesn't need:
 no core dumps, no tracing by processes of the same user (it holds a CA key and credentials), no new
 privileges.
 """
@@ -23,14 +23,14 @@ from supervisor.egress.loop.failures import OthersLog
 _PR_SET_DUMPABLE = 4
 _PR_SET_NO_NEW_PRIVS = 38
 MOST_FILES = 16384
-# A connection takes three (`egress_sessions`), egress itself some forty. With few it says so, with
-# fewer it doesn't start.
+# A connection takes three descriptors (`egress_sessions`), egress itself about forty. Below the
+# first limit it warns, below the second it doesn't start.
 FEW_FILES, LEAST_FILES = 2048, 256
 
 
 def harden() -> int:
-    """Give up what egress doesn't need. Return how many files it may open. `OSError` where the
-    kernel refuses: egress doesn't run weaker than meant."""
+    """Give up privileges that egress doesn't need. Return how many files it may open. Raise
+    `OSError` where the kernel refuses: egress doesn't run with less protection than intended."""
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = MOST_FILES if most == resource.RLIM_INFINITY else min(MOST_FILES, most)
@@ -43,7 +43,7 @@ def harden() -> int:
 
 
 def configure_logging() -> None:
-    """Log only errors of libraries, and where."""
+    """Log only errors of libraries, and where they occurred."""
     logging.getLogger().handlers = [OthersLog(logging.ERROR)]
     logging.getLogger().setLevel(logging.ERROR)
 

@@ -1,7 +1,7 @@
 """Put egress together and carry out the supervisor's messages.
 
 It decides nothing about connections. It serves nothing until it is configured. When the supervisor
-is gone it refuses what waits, ends every connection and exits.
+is gone, it refuses waiting questions, ends every connection and exits.
 """
 
 import asyncio
@@ -50,12 +50,12 @@ if TYPE_CHECKING:
     from supervisor.egress.name_server import NameServer
 
 
-# How long clients that waited get to read their refusal when the supervisor is gone, at most.
+# When the supervisor is gone: how long waiting clients get, at most, to read their refusal.
 FAREWELL_S = 0.5
 
 
 class _Work(NamedTuple):
-    """What the process works with, once the supervisor has said how."""
+    """The parts of the process, once the supervisor has configured it."""
 
     configured: Configure
     questions: Questions
@@ -65,7 +65,7 @@ class _Work(NamedTuple):
 
 
 class Egress:
-    """The process, from the descriptor of its channel to its end."""
+    """The process, from opening its channel to its exit."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
@@ -107,8 +107,7 @@ class Egress:
                 self._sessions.close(message.session_id)
                 if self._work is not None:
                     self._work.questions.closed(session.id)
-                    # The last there is to say of it: the supervisor, as it stops, waits for nothing
-                    # else.
+                    # Its last report: the stopping supervisor waits only for this.
                     self._work.allowances.close(session)
             case CloseConnection():
                 self._sessions.cut(
@@ -127,7 +126,7 @@ class Egress:
                 log.error("message out of place", message=type(message).__name__)
 
     def _on_end(self) -> None:
-        # INVARIANT: at once. This is also how a person stops everything
+        # INVARIANT: this happens at once, also because a person's stop of everything arrives here
         # (`NetworkBroker.end_connections`).
         self._sessions.cut_what_goes_on()
         if self._work is not None:
@@ -160,8 +159,7 @@ class Egress:
             self._ended.set()
 
     async def _look_inside(self) -> "Inspector":
-        """Return what looks into connections, started by the first that needs it; the others
-        wait."""
+        """Return the inspector. The first connection that needs it starts it; others wait."""
         async with self._starting:
             if self._inspector is None:
                 assert self._work is not None
@@ -193,7 +191,7 @@ class Egress:
         except OSError:
             log.error("not a socket of this kind", session=session.id, kind=message.kind)
             return
-        # From now on, since it may be closed again before its task begins.
+        # Registered at once: it may be closed before its task begins.
         starting = session.servers[message.listener_id] = Starting()
         listen = self._listen(self._work, self._tasks, session, message, sock, starting)
         self._tasks.create_task(listen, name=f"listen-{session.id}")
@@ -207,8 +205,7 @@ class Egress:
         sock: socket.socket,
         starting: Starting,
     ) -> None:
-        """Serve one socket. What goes wrong with it ends nothing else: no other is served by
-        this task."""
+        """Serve one socket. Its failures don't end any other."""
 
         def serve(client: ClientEnd) -> None:
             served = work.front.serve(session, client, is_redirected=message.kind == "door")
@@ -236,7 +233,7 @@ class Egress:
 
 
 class _Listener(NamedTuple):
-    """A listening socket of a session's."""
+    """A session's listening socket."""
 
     server: asyncio.Server
 
@@ -245,7 +242,7 @@ class _Listener(NamedTuple):
 
 
 def _serves(session: EgressSession, listener_id: int, starting: Starting, server: Server) -> None:
-    """It is this session's from now on, unless it was closed while it was started."""
+    """Register the server as the session's, unless it was closed while starting."""
     if starting.is_closed:
         server.close()
     else:

@@ -1,17 +1,17 @@
 """The front of egress: read the head of each connection and choose its way.
 
-    refused       the head is no request, contradicts itself, or the supervisor says no
-    tunnelled     a CONNECT to a host that needs no look inside (`tunnels`)
-    looked into   everything else, by mitmproxy (`inspector`), started by the first connection that
+    refused       the head is no request, contradicts itself, or the supervisor denies it
+    tunnelled     a CONNECT to a host that needs no inspection (`tunnels`)
+    inspected     everything else, by mitmproxy (`inspector`), started by the first connection that
                   needs it
 
-A client that knows no proxy is redirected here, and the kernel tells its destination: a client's
-claim like a CONNECT. Its TLS is treated as a CONNECT, its HTTP as a request through the proxy, a
-DNS query goes to the name server, and anything else is refused before anybody is asked.
+A client that knows no proxy is redirected here, and the kernel tells its destination; that is a
+client's claim, like a CONNECT. Its TLS is treated as a CONNECT, its HTTP as a request through the
+proxy, a DNS query goes to the name server, and anything else is refused before anybody is asked.
 
-It knows nothing of mitmproxy: a tunnel costs no more than its
-bytes. Both judge by the same `checks` and the same `admission`. It must never pass a byte on before
-an explicit allow, and whatever is raised in it is a refusal (law 3).
+It knows nothing of mitmproxy: a tunnel costs no more than its bytes. Tunnels and the inspector
+judge by the same `checks` and the same `admission`. It must never pass a byte on before an explicit
+allow, and any exception in it is a refusal (law 3).
 """
 
 import asyncio
@@ -75,8 +75,8 @@ _HTTP_PERHAPS = re.compile(rb"[A-Z][A-Z-]{0,31}|")
 
 
 class Front:
-    """One per process. `inspector` gives what looks into connections, started where it isn't
-    yet; `model_hosts` serve models."""
+    """One per process. `inspector` returns the inspector, started where it isn't yet; `model_hosts`
+    serve models."""
 
     def __init__(
         self,
@@ -98,7 +98,7 @@ class Front:
     async def serve(
         self, session: EgressSession, client: HeldEnd, *, is_redirected: bool = False
     ) -> None:
-        """Serve one client to its end. Never raises but when it is cancelled."""
+        """Serve one client to its end. Raise only if cancelled."""
         try:
             is_busy = self._admission.is_busy
             began = self._clock.monotonic()
@@ -106,8 +106,7 @@ class Front:
                 None if is_busy else self._sessions.connect(session, client.transport, began)
             )
             if connection is None:
-                # In one breath: who is too many gets none of our time, and nothing of what it says
-                # is read.
+                # A surplus client is answered in one step: nothing it sends is read.
                 client.send(
                     b"" if is_redirected or session.closed else _BUSY if is_busy else _TOO_MANY
                 )
@@ -134,7 +133,7 @@ class Front:
         connection: ClientConnection,
         find_way: Callable[[HeldEnd, ClientConnection], Awaitable[None]],
     ) -> None:
-        """Choose the way and take it, or send the refusal."""
+        """Choose the connection's way and take it, or send the refusal."""
         try:
             await find_way(client, connection)
         except GoneError:
@@ -193,14 +192,14 @@ class Front:
         self, client: HeldEnd, connection: ClientConnection, action: Network, established: bytes
     ) -> None:
         """Ask for a connection that the client wants for itself, and serve it. `established` is
-        what it is told then."""
+        sent to the client then."""
         client.can_wait = False
         if client.is_gone or len(client.data) > MOST_HELD_BYTES:
             raise GoneError
         is_told = established != b"" and self._likely.is_allowed(connection.session, action)
         if is_told:
-            # INVARIANT: nothing else happens before the verdict: what the client says now is only
-            # held.
+            # INVARIANT: nothing else happens before the verdict; whatever the client sends
+            # meanwhile is held.
             client.send(established)
         try:
             await self._serve_connect(client, connection, action, b"" if is_told else established)
@@ -237,7 +236,7 @@ class Front:
             raise
 
     def _judge_head(self, connection: ClientConnection, head: checks.Head) -> Network:
-        """Return the action that a CONNECT asks for. `RefusedConnectionError` where its head
+        """Return the action that a CONNECT asks for. Raise `RefusedConnectionError` where its head
         contradicts itself."""
         action, why = head.asked
         if action is None:
@@ -253,7 +252,8 @@ class Front:
         return action
 
     def _looks_inside(self, connection: ClientConnection, action: Network) -> bool:
-        """Return whether egress itself has something to do inside, whatever the rules say."""
+        """Return whether egress must inspect the connection for a reason of its own, whatever the
+        rules say."""
         return (
             action.port
             # spoken in the clear: there is nothing to decrypt, and each request is judged
@@ -269,7 +269,7 @@ class Front:
 
 
 def _why(error: BaseException) -> str:
-    """Return what the record says of an allowed connection that failed."""
+    """Return the recorded reason why an allowed connection failed."""
     match error:
         case RefusedConnectionError():
             return error.refusal.why
@@ -279,8 +279,8 @@ def _why(error: BaseException) -> str:
 
 
 async def _first_head(client: HeldEnd, share: Share) -> checks.Head:
-    """Read the head of the first request. What follows a CONNECT stays in `client.data`; for other
-    requests all that came does."""
+    """Read the head of the first request. After a CONNECT, the following bytes stay in
+    `client.data`; for other requests all bytes stay."""
     by = in_s(HEAD_TIMEOUT_S)
     try:
         if not client.data:
@@ -321,8 +321,8 @@ async def _any_head(client: HeldEnd, share: Share, by: float) -> checks.Head:
 
 
 class Destination(NamedTuple):
-    """Where a connection was for: a name where its address stands for one, else the address.
-    `is_stale`: it stood for one, once."""
+    """A connection's destination: the name that its address stands for, else the address.
+    `is_stale`: the address stood for a name earlier."""
 
     host: str
     port: int
@@ -330,18 +330,18 @@ class Destination(NamedTuple):
 
 
 class SpeechError(Exception):
-    """A protocol that is never passed on. The text is a whole why."""
+    """A protocol that is never passed on. Its text is a complete why."""
 
 
 def destination(transport: asyncio.Transport, names: Names) -> Destination:
-    """Return where an accepted connection was for. `OSError` where the kernel doesn't know,
-    `GoneError` where it was reset before."""
+    """Return an accepted connection's destination. Raise `OSError` where the kernel doesn't know
+    it, `GoneError` where the connection was reset before."""
     from_where = transport.get_extra_info("peername")
     if from_where is None:
         raise GoneError
     peer = ipaddress.ip_address(from_where[0])
     with socket.socket(fileno=socket.dup(transport.get_extra_info("socket").fileno())) as sock:
-        # A door for both families shows what came by IPv4 as an address mapped into IPv6.
+        # A dual-stack listener shows IPv4 peers as IPv6-mapped addresses.
         if isinstance(peer, ipaddress.IPv4Address) or peer.ipv4_mapped is not None:
             raw = sock.getsockopt(socket.SOL_IP, _SO_ORIGINAL_DST, _SOCKADDR_IN.size)
             port, packed = _SOCKADDR_IN.unpack(raw)
@@ -359,8 +359,8 @@ def _meant(address: hosts.Address, port: int, names: Names) -> Destination:
 
 
 async def protocol_of(client: HeldEnd) -> Speech:
-    """Return the protocol of the client's first bytes, which stay where they are. `SpeechError`
-    where that is neither TLS nor HTTP."""
+    """Return the protocol of the client's first bytes, which stay in place. Raise `SpeechError`
+    where they are neither TLS nor HTTP."""
     by = in_s(FIRST_WORD_S)
     try:
         while not client.data or _HTTP_PERHAPS.fullmatch(client.data):

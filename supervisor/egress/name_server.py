@@ -4,18 +4,18 @@
     anything else  no such record: no TXT that could carry data, no HTTPS or SVCB that would lead to
                    HTTP/3 or hide the server name
 
-It decides what a query is: one question of class IN, short, well-formed. Anything else gets an
-error, or no answer where not even an error can be formed. A session that asks faster than
-`Names.queries` allows has as many queries waiting as programs look up at once; no more are read.
+It decides which messages are queries: one question of class IN, short, well-formed. Anything else
+gets an error, or no answer where not even an error can be formed. When a session asks faster than
+`Names.queries` allows, as many queries wait as programs look up at once; no more are read.
 
-INVARIANT: the work of an answer grows no faster than the message.
-INVARIANT: however many sockets and connections a session asks by, it gets one answer in a turn of
+INVARIANT: the work for an answer grows at most linearly with the message.
+INVARIANT: however many sockets and connections a session asks by, it gets one answer per turn of
 the loop, and within its share.
 INVARIANT: answers go only to the asker. The socket belongs to the sandbox's network, which has no
 way out.
 
 dnspython reads the question; it is imported with the first session that has a name server. The
-answer, the question and at most one record, is written here: to compress a name of 126 labels,
+answer (the question and at most one record) is written here: to compress a name of 126 labels,
 dnspython would make 126 names.
 """
 
@@ -40,23 +40,24 @@ from supervisor.egress.loop.failures import where
 from supervisor.egress.loop.fair_turns import Share
 from supervisor.egress.loop.relay import GoneError, HeldEnd, in_s
 
-# What a query with one question and EDNS needs is less than half of it.
+# A query with one question and EDNS needs less than half of this.
 MOST_QUERY_BYTES = 1024
-# RFC 1035, 4.1: a head, of which the third byte begins the flags and the next pair counts the
-# questions; a name that is where the first question has it, type, class, time to live and length.
+# RFC 1035, 4.1. The third byte of the head begins the flags; the next pair of bytes counts the
+# questions. A record has a pointer to the first question's name, its type and class, the time to
+# live and the data's length.
 _HEAD_BYTES = 12
 _ONE_QUESTION = b"\0\1"
 _RESPONSE, _RECURSION_DESIRED, _RECURSION_AVAILABLE = 0x80, 0x01, 0x80
 _COUNTS, _QUESTION, _RECORD = struct.Struct("!4H"), struct.Struct("!2H"), struct.Struct("!3HIH")
 _SAME_NAME = 0xC000 | _HEAD_BYTES
 _TTL_S = 60
-# Datagrams that are read before connections get their turn again, and that wait for an answer: in
-# the kernel there is room for a hundred or two.
+# Datagrams that are read before connections get their turn again, and that may wait for an answer.
+# The kernel has room for a hundred or two.
 _MOST_READ = 256
 MOST_WAITING = 1024
-# A connection over which nothing is asked for so long is over.
+# A connection without a query for this long is closed.
 _IDLE_S = 10.0
-# So many bytes of answers may wait for one who doesn't read them.
+# Most answer bytes that may wait for a slow reader.
 _MOST_UNREAD_BYTES = 64 * 1024
 NONE_LEFT = "this session has looked up more names than there are addresses that stand for one"
 _OWN = Given(ipaddress.IPv4Address("127.0.0.1"), ipaddress.IPv6Address("::1"))
@@ -67,7 +68,7 @@ type Refuse = Callable[[str, str], None]
 
 
 class NameServer:
-    """Answers on a datagram socket, which is its own, until it is closed."""
+    """Answers on a datagram socket, which it owns, until it is closed."""
 
     def __init__(self, sock: socket.socket, names: Names, share: Share, refuse: Refuse) -> None:
         self._sock = sock
@@ -80,14 +81,14 @@ class NameServer:
         self._read_on()
 
     def close(self) -> None:
-        """Answer no more."""
+        """Stop answering."""
         if self._is_open():
             self._loop.remove_reader(self._sock)
             self._sock.close()
             self._asked.shutdown(immediate=True)
 
     async def serve(self) -> None:
-        """Answer one after the other, until it is closed."""
+        """Answer queries in turn until it is closed."""
         with contextlib.suppress(asyncio.QueueShutDown):
             while True:
                 query, asker = await self._asked.get()
@@ -109,8 +110,7 @@ class NameServer:
         with contextlib.suppress(OSError):  # nothing more to read
             for _ in range(_MOST_READ):
                 if self._asked.full():
-                    # What comes meanwhile waits in the kernel, or is dropped there: whoever needs
-                    # an answer asks again.
+                    # Further queries wait in the kernel or are dropped there; clients ask again.
                     self._reads = False
                     self._loop.remove_reader(self._sock)
                     return
@@ -118,8 +118,8 @@ class NameServer:
 
 
 async def serve_stream(client: HeldEnd, names: Names, share: Share, refuse: Refuse) -> None:
-    """Answer one client's queries over TCP (RFC 7766) until it goes, or says something that
-    isn't one. `GoneError` when it goes."""
+    """Answer one client's queries over TCP (RFC 7766) until it leaves or sends something that is no
+    query. Raise `GoneError` when it leaves."""
 
     def is_there() -> bool:
         return not (client.is_lost or client.transport.is_closing())
@@ -143,11 +143,11 @@ async def serve_stream(client: HeldEnd, names: Names, share: Share, refuse: Refu
 async def _in_turn(
     query: bytes, names: Names, share: Share, refuse: Refuse, is_wanted: Callable[[], bool]
 ) -> bytes:
-    """The answer to one message, once the session may ask another; who waits for that has it in
-    order. Empty where it isn't wanted any more."""
+    """Return the answer to one message, once the session may ask again; waiting queries keep their
+    order. Return an empty answer where it isn't wanted any more."""
     async with names.turn:
         if is_wanted():
-            # A turn of the loop in any case, which is the other sessions'.
+            # Always yields one turn of the loop to the other sessions.
             await asyncio.sleep(names.queries.wait_s(asyncio.get_running_loop().time()))
         if not is_wanted():
             return b""
@@ -157,7 +157,8 @@ async def _in_turn(
 
 
 def _length(data: bytearray) -> int:
-    """Return how long the query is that begins here. `GoneError` where it is longer than any."""
+    """Return the length of the query that begins here. Raise `GoneError` where it is longer than
+    any may be."""
     length = int.from_bytes(data[:2])
     if length > MOST_QUERY_BYTES:
         raise GoneError
@@ -165,17 +166,16 @@ def _length(data: bytearray) -> int:
 
 
 def answer(query: bytes, names: Names, refuse: Refuse) -> bytes:
-    """The answer to one message; empty where there is none. Never raises."""
-    # A response is no query, and an update or a notification asks for nothing that is answered
-    # here.
+    """Return the answer to one message; empty where there is none. Never raises."""
+    # A response is no query; updates and notifications aren't answered here.
     if not _HEAD_BYTES < len(query) <= MOST_QUERY_BYTES or query[2] & 0xF8:
         return b""
-    # Before any is read: of many, with names that point to the first one's, a message holds 20 ms
-    # of work.
+    # Checked before any question is read: a message of many, whose names point to the first one's,
+    # holds 20 ms of work.
     if query[4:6] != _ONE_QUESTION:
         return _message(query, dns.rcode.FORMERR)
     try:
-        # What follows the question (EDNS, signatures) changes nothing of the answer, and is not
+        # The records after the question (EDNS, signatures) don't affect the answer, and aren't
         # read.
         (asked,) = dns.message.from_wire(query, question_only=True).question
         return _answer(query, asked, names, refuse)
@@ -209,14 +209,14 @@ def _answer(query: bytes, asked: dns.rrset.RRset, names: Names, refuse: Refuse) 
 def _message(
     query: bytes, code: dns.rcode.Rcode, question: bytes = b"", record: bytes = b""
 ) -> bytes:
-    """Return what is said to a query."""
+    """Return the reply to a query."""
     flags = bytes([_RESPONSE | query[2] & _RECURSION_DESIRED, _RECURSION_AVAILABLE | code])
     return query[:2] + flags + _COUNTS.pack(bool(question), bool(record), 0, 0) + question + record
 
 
 def _host(text: str) -> str | None:
-    """The canonical name; None for what no rule could name, such as an address written as a
-    name."""
+    """Return the canonical name. Return None for a name that no rule could hold, such as an address
+    written as a name."""
     try:
         host = hosts.canonical_host(text)
     except ValueError:

@@ -35,8 +35,8 @@ from supervisor.egress.protocols.client_hello import (
 )
 
 ESTABLISHED = b"HTTP/1.1 200 Connection established\r\n\r\n"
-# How long a client may take for its first TLS message once it has its tunnel, and an origin for its
-# answer.
+# How long a client may take for its first TLS message once its tunnel is open, and an origin for
+# its answer.
 HELLO_TIMEOUT_S = 30.0
 ANSWER_TIMEOUT_S = 60.0
 # Fatal alerts `unrecognized_name` and `decode_error`: RFC 8446 6.2.
@@ -60,9 +60,12 @@ class Tunnels:
         allowed: Answer,
         established: bytes,
     ) -> str:
-        """Serve an admitted CONNECT to its end. Return why it ended. `RefusedConnectionError` where
-        it never became a tunnel. `established` is sent once the client has its tunnel; empty where
-        it knows of none, or was told before."""
+        """Serve an admitted CONNECT to its end. Return why it ended. Raise `RefusedConnectionError`
+        where it never became a tunnel.
+
+        `established` is sent once the tunnel is open. It is empty where the client knows of no
+        tunnel, or was told before.
+        """
         await self._take(connection, "requests", 1)
         sock = await self._dial(client, connection, action)
         try:
@@ -73,9 +76,9 @@ class Tunnels:
             client.send(established)
             hello = await self._hello(client, connection, action, HelloReader())
             if client.transport.is_closing():
-                # cut in this very turn of the loop, which its callbacks hear of in the next
+                # cut in this very turn of the loop; its callbacks run in the next
                 raise GoneError
-            # At once: the origin is at work while the transport is made.
+            # Sent at once, so that the origin works while the transport is made.
             left = _send_at_once(sock, hello)
         except BaseException:
             sock.close()
@@ -86,7 +89,7 @@ class Tunnels:
             if client.is_gone:
                 raise GoneError
             origin.send(left)
-            # Made while the origin is at work, so that its answer waits for nothing.
+            # Made while the origin works, so that its answer waits for nothing.
             tunnel = Tunnel(
                 client,
                 origin,
@@ -105,15 +108,15 @@ class Tunnels:
     async def _dial(
         self, client: HeldEnd, connection: ClientConnection, action: Network
     ) -> socket.socket:
-        """Connect to a checked address. `GoneError` where the connection is over before that: it
-        is dialled no further then."""
+        """Connect to a checked address. Raise `GoneError` where the client's connection ends first;
+        dialling then stops."""
         if client.is_gone or client.transport.is_closing():
             raise GoneError
 
         def waits(give_up: Callable[[], None]) -> None:
             connection.cut_origin = client.on_gone = give_up
 
-        # Seen by `PinnedLoop.dial` in this task and by nothing else.
+        # Only `PinnedLoop.dial` in this task sees it.
         PIN.set(connection.pins.get((action.host, action.port)))
         try:
             return await _loop().dial(action.host, action.port, waits)
@@ -129,8 +132,8 @@ class Tunnels:
     async def _greet(
         self, client: HeldEnd, origin: HeldEnd, connection: ClientConnection, action: Network
     ) -> None:
-        """Wait for the origin's answer to the hello; where that asks for another, let that pass,
-        and nothing else."""
+        """Wait for the origin's answer to the hello. If it asks for another hello, pass that, and
+        nothing else."""
         by = in_s(ANSWER_TIMEOUT_S)
         try:
             while (again := asks_again(bytes(origin.data[:RETRY_BYTES]))) is None:
@@ -156,8 +159,8 @@ class Tunnels:
     async def _hello(
         self, client: HeldEnd, connection: ClientConnection, action: Network, reader: HelloReader
     ) -> bytes:
-        """Return a ClientHello whose server name is checked and that the allowance covers: it may
-        be sent on."""
+        """Return a ClientHello that may be sent on: its server name is checked, and the allowance
+        covers it."""
         by = in_s(HELLO_TIMEOUT_S)
         try:
             while (hello := reader.read(client.data)) is None:
@@ -177,8 +180,8 @@ class Tunnels:
         return client.take(hello.length)
 
     async def _take(self, connection: ClientConnection, kind: Kind, count: int) -> None:
-        """Use so much of the session's allowance up. `RefusedConnectionError` where it isn't
-        covered."""
+        """Use up this much of the session's allowance. Raise `RefusedConnectionError` where it
+        isn't covered."""
         denied = await self._admission.allowances.take(connection.session, kind, count)
         if denied is not None:
             raise RefusedConnectionError(refusals.of_answer(denied))
@@ -186,12 +189,12 @@ class Tunnels:
     def _not_tls(
         self, client: HeldEnd, connection: ClientConnection, action: Network, why: str
     ) -> RefusedConnectionError:
-        """Return what is no TLS is told so in its own words, as far as they are known."""
+        """Return the refusal for a client that doesn't speak TLS, in its own protocol if that is
+        known."""
         if client.data[:1] == bytes([_TLS_HANDSHAKE]):
             return self._refused(connection, action, why, _NOT_READABLE)
         why = f"{why}: only TLS is tunnelled"
-        # Text is answered in text: for a client that speaks HTTP in the clear this is the response
-        # to its request.
+        # Text is answered with text: an HTTP client reads it as the response to its request.
         is_text = client.data[:1].isalpha()
         return self._refused(connection, action, why, None if is_text else b"")
 
@@ -210,7 +213,7 @@ def _loop() -> PinnedLoop:
 
 
 def _send_at_once(sock: socket.socket, data: bytes) -> bytes:
-    """Send what goes out without waiting. Return the rest: all of it where the other side is
+    """Send as much as possible without waiting. Return the rest: all of it where the other side is
     gone."""
     try:
         return data[sock.send(data) :]
@@ -219,6 +222,6 @@ def _send_at_once(sock: socket.socket, data: bytes) -> bytes:
 
 
 def _shut_down(sock: socket.socket) -> None:
-    """End a connection whose socket its owner still has to close."""
+    """Shut a connection down. The socket's owner still has to close it."""
     with contextlib.suppress(OSError):
         sock.shutdown(socket.SHUT_RDWR)

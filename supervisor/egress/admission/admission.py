@@ -1,8 +1,8 @@
 """Take an action to an allow with checked addresses, or to a denial.
 
 It knows nothing of mitmproxy. The order matters. The name is judged first and looked up only once
-it is allowed (a look-up already tells its owner something). The rules judge the addresses, which
-are then checked here and pinned.
+it is allowed, since a look-up already tells the name's owner something. The rules then judge the
+addresses, which are checked here once more and pinned.
 """
 
 import msgspec
@@ -18,18 +18,20 @@ from supervisor.egress.loop import addresses
 from supervisor.egress.loop.dialler import Pin
 from supervisor.egress.loop.refusals import BROKEN
 
-# How long the addresses of plain HTTP on one connection go without being judged again. In a CONNECT
-# each request is.
+# How long the addresses of a plain-HTTP connection stay valid before they are judged again. Inside
+# a CONNECT, each request is judged.
 PIN_S = 30.0
 NAMES_PORT = 53
-# What is no host name can't be confused with one.
+# Contains spaces, so it can't be confused with a host name.
 _NAMELESS = Network(operation="connect", host="(no host)", port=0)
 UNJUDGED = "what can't be read, or names no host, can't be judged, so it is refused"
 
 
 class Admission:
-    """Admits the process's connections. `forbidden` are Gatehouse's own listeners; `forbid`
-    replaces them. `allowances` cover the traffic that goes out.
+    """Admits the process's connections.
+
+    `forbidden` are Gatehouse's own listeners; `forbid` replaces them. `allowances` cover outgoing
+    traffic.
     """
 
     def __init__(
@@ -43,7 +45,7 @@ class Admission:
 
     @property
     def is_busy(self) -> bool:
-        """Return whether new connections can't be admitted now."""
+        """Return whether new connections can't be admitted at the moment."""
         return self._questions.is_busy
 
     def forbid(self, endpoints: frozenset[tuple[str, int]]) -> None:
@@ -60,11 +62,11 @@ class Admission:
         headers: tuple[tuple[str, str], ...] = (),
         body_bytes: int = 0,
     ) -> Answer:
-        """Return the answer. After an allow the connection has a pinned address for the action's
+        """Return the answer. After an allow, the connection has a pinned address for the action's
         host and port, and the budget covers the request.
 
-        `headers` are for the person to see (`checks.shown_headers`); `body_bytes` is as much of
-        the body as is known before it comes.
+        `headers` are shown to the operator (`checks.shown_headers`). `body_bytes` is the body's
+        length as far as it is known beforehand.
         """
         why = self._never(action)
         if why is not None:
@@ -74,7 +76,7 @@ class Admission:
         is_pinned = in_tunnel or (
             pin is not None and pin.judged_at > self._clock.monotonic() - PIN_S
         )
-        # What this session was allowed to look up before is judged in one go.
+        # Addresses that this session already looked up are judged together with the name.
         known = () if is_pinned else self._resolver.known(connection.session.id, action.host)
         asked = msgspec.structs.replace(action, resolved=known) if known else action
         answer = await self._questions.ask(
@@ -92,7 +94,7 @@ class Admission:
             else:
                 refused = await self._look_up(connection, action, answer)
             if refused is None and action.operation == "request":
-                # The tunnel counts a connection that nothing looks into.
+                # A connection without inspection is counted by its tunnel.
                 refused = await self._cover(connection, body_bytes)
         except BaseException:
             self._questions.settle(answer, "failed", {"error": BROKEN.why})
@@ -104,12 +106,12 @@ class Admission:
         return answer
 
     def refused(self, connection: ClientConnection, action: Network, why: str) -> None:
-        """Report a refusal of our own, for the audit."""
+        """Report to the audit a refusal that egress made itself."""
         self._questions.refused(connection.session.id, action, why)
 
     def refused_nameless(self, connection: ClientConnection) -> None:
-        """Report unreadable input or a request without a host, all of a session's as one; nobody
-        could be asked about it."""
+        """Report unreadable input or a request without a host. All reports of a session are counted
+        as one host's; no rule could be asked about them."""
         self._questions.refused(connection.session.id, _NAMELESS, UNJUDGED)
 
     def refused_name(self, session_id: str, host: str, why: str) -> None:
@@ -126,9 +128,8 @@ class Admission:
         detail: dict[str, str | int | float | None],
         headers: tuple[tuple[str, str], ...] = (),
     ) -> None:
-        """Report, once, the outcome of an allowed question of this connection; `headers` are the
-        response's, to be shown.
-        """
+        """Report, once, the outcome of an allowed question of this connection. `headers` are the
+        response headers to show."""
         found = connection.unsettled.pop(question_id, None)
         if found is None:
             return
@@ -144,23 +145,25 @@ class Admission:
         self._questions.settle(found.answer, outcome, facts, headers)
 
     def ended_all(self, connection: ClientConnection) -> None:
-        """Report the outcomes that are left: the connection is over."""
+        """Report the remaining outcomes when the connection is over."""
         for question_id in list(connection.unsettled):
             self.ended(connection, question_id, "done", {})
 
     def unreachable(self, connection: ClientConnection, host: str) -> None:
-        """Look a host up again next time: none of its addresses answered."""
+        """Look the host up again next time, since none of its addresses answered."""
         self._resolver.forget(connection.session.id, host)
 
     def _never(self, action: Network) -> str | None:
-        """Return why a literal address is never reached, whatever the rules say; None for names."""
+        """Return why a literal address is never reached, whatever the rules say. Return None for
+        names."""
         why = addresses.refusal(
             action.host, action.port, private_ok=True, forbidden=self._forbidden
         )
         return None if why == addresses.NOT_AN_ADDRESS else why
 
     async def _cover(self, connection: ClientConnection, body_bytes: int) -> Answer | None:
-        """Use up what a request needs. Return the denial where it isn't covered."""
+        """Use up the budget that a request needs. Return the denial where the budget doesn't cover
+        it."""
         refused = await self.allowances.take(connection.session, "requests", 1)
         refused = refused or await self.allowances.cover(
             connection.session, "bytes_out", body_bytes
@@ -171,8 +174,8 @@ class Admission:
     async def _look_up(
         self, connection: ClientConnection, action: Network, allowed: Answer
     ) -> Answer | None:
-        """Look up, judge and pin the addresses of an allowed action. Return the denial where one is
-        refused."""
+        """Look up, judge and pin the addresses of an allowed action. Return the denial if any
+        address is refused."""
         found = await self._resolver.addresses(connection.session.id, action.host)
         if not found:
             return denied(f"the name `{action.host}` has no address", "check the name")
@@ -187,7 +190,7 @@ class Admission:
     def _pin(
         self, connection: ClientConnection, judged: Network, *, private_ok: bool
     ) -> Answer | None:
-        """Check and pin judged addresses. Return the denial where one is refused."""
+        """Check and pin judged addresses. Return the denial if any address is refused."""
         host, port = judged.host, judged.port
         for address in judged.resolved:
             why = addresses.refusal(address, port, private_ok=private_ok, forbidden=self._forbidden)
@@ -201,8 +204,8 @@ class Admission:
 
 
 def _over(connection: ClientConnection, allowed: Answer) -> Answer | None:
-    """Deny what was allowed where it may no longer begin, or nobody would report its end because
-    its client has gone."""
+    """Deny an allowed action that may no longer begin, because it was withdrawn or its client has
+    gone and nobody would report its end."""
     if connection not in connection.session.connections:
         return denied("the client went away", "try again")
     why = connection.withdrawn.pop(allowed.question_id, None)

@@ -1,6 +1,6 @@
-"""Sessions in the egress process, and the connections of their clients.
+"""Sessions in the egress process, and their clients' connections.
 
-A connection belongs to the session of the listening socket that accepted it; nothing that a client
+A connection belongs to the session of the listening socket that accepted it. Nothing that a client
 sends can change that.
 """
 
@@ -25,35 +25,35 @@ from supervisor.egress.loop.relay import Moved
 from supervisor.egress.protocols.codings import Decoder
 
 MOST_CONNECTIONS_PER_SESSION = 512
-# From so many on each has a part of the windows and buffers that the first ones have.
+# Beyond this many connections, each new one gets only a part of the usual windows and buffers.
 MANY_CONNECTIONS = 64
 PART_OF_MANY = 16
-# The client's descriptor, and those of two origins, or of one and what is on its way; a tenth of
-# all is kept for what isn't a connection.
+# Descriptors of one connection: the client's, and two for origins (or one origin and a connection
+# attempt). A tenth of all descriptors is kept for other uses.
 ORIGINS_EACH = 2
 _FILES_EACH = 1 + ORIGINS_EACH
 TOO_MANY = "this session has as many connections already as it may"
 _KEPT_PART = 10
-# What a connection waits for is answered so when its client goes away.
+# Answers a connection's open questions when its client goes away.
 _GONE = Answer(question_id=0, decision="deny", why="the client went away", remedy="try again")
-# Of so many lengths, each longer than what is known of a credential anyway, one could learn a dozen
-# letters in a million requests.
+# Guessing a credential needs one new length per letter. With four lengths beyond the known prefix,
+# an agent learns a dozen letters in a million requests.
 MOST_BEGINNINGS = 4
-# A program that tries again has some; a letter takes a hundred who measures what passed before each
-# of them.
+# A retrying program causes a few echoes. Measuring what passed before each echo takes about a
+# hundred per letter.
 MOST_ECHOES = 12
 _MOST_FORMS = 64
 # Each may take 16 MB.
 _MOST_WIDE = 8
-# Over HTTP/2 a client takes of each stream as much as it says. It is more than one of them may
-# want, so that who lets one lie can read the others.
+# An HTTP/2 client chooses each stream's window. This is more than one stream may fill, so a client
+# that leaves one stream unread can still read the others.
 MOST_UNREAD_BYTES = 8 * 1024 * 1024
-# What a piece of a body takes besides its bytes: it may have none, and there may be any number of
-# them.
+# Memory of one body piece besides its bytes. Pieces may be empty, and their number isn't bounded.
 PIECE_BYTES = 64
-# Who closes with it says nothing more, and that it wasn't all: socket(7), SO_LINGER.
+# Closing with this option resets the connection, so the peer knows it is incomplete: socket(7),
+# SO_LINGER.
 _RESETS = struct.pack("ii", 1, 0)
-# What of traffic is counted (`portions`).
+# The kinds of traffic that are counted (`portions`).
 Kind = Literal["requests", "bytes_out"]
 
 
@@ -61,11 +61,11 @@ class Server(Protocol):
     """A server of one socket."""
 
     def close(self) -> None:
-        """Serve no more."""
+        """Stop serving."""
 
 
 class Starting:
-    """A server that is being started. If it is closed meanwhile, it never serves."""
+    """A server that is still starting. If it is closed meanwhile, it never serves."""
 
     is_closed = False
 
@@ -74,32 +74,33 @@ class Starting:
 
 
 class Beginnings:
-    """How long the beginnings of credentials were that answers to a session ended a piece in, and
-    that didn't become one; and how many answers had a whole one.
+    """Partial and whole credentials seen at the end of pieces of a session's answers.
 
-    By chance there is one now and then, in a text that speaks of such credentials, as long as
-    what all of them begin with. An agent that has an origin repeat its guesses sees of each
-    whether it was right, since that piece waits, and goes on with a longer one.
+    By chance, a text about such credentials contains their common prefix, always of the same
+    length. An agent that makes an origin repeat its guesses can tell a right guess, because that
+    piece is held back, and continues with a longer one.
     """
 
     def __init__(self) -> None:
+        # Lengths of partial credentials that didn't become whole ones.
         self.lengths_bytes: set[int] = set()
+        # Answers with a whole credential.
         self.echoes = 0
 
     @property
     def are_guesses(self) -> bool:
-        """Return whether there are more than would occur by chance."""
+        """Return whether there are more lengths than would occur by chance."""
         return len(self.lengths_bytes) > MOST_BEGINNINGS
 
     @property
     def are_echoes(self) -> bool:
-        """Return whether so many answers had one that somebody may want to learn something from how
-        they end."""
+        """Return whether there were so many echoes that an agent may be learning from where answers
+        stop."""
         return self.echoes >= MOST_ECHOES
 
 
 class Wait:
-    """One answer, whose pieces wait where they end so."""
+    """One answer, whose pieces are held back while they end in part of a credential."""
 
     def __init__(self, beginnings: Beginnings) -> None:
         self._lengths = beginnings.lengths_bytes
@@ -107,11 +108,11 @@ class Wait:
         self._new: set[int] = set()
 
     def goes_on(self, begun: tuple[Begun, ...], *, is_whole: bool) -> None:
-        """A piece came that ends in these. One that goes on as the credential does tells nothing
-        yet: only as far as it went in the end.
+        """Count a piece that ends in these partial credentials. While a piece continues the
+        credential, only its final length counts.
 
-        INVARIANT: counted before the piece waits, or hanging up would be a way to look without
-        being seen.
+        INVARIANT: it is counted before the piece is held back. Otherwise a client could look and
+        hang up uncounted.
         """
         places = tuple(one.at for one in begun)
         if is_whole or places == self._places:
@@ -123,55 +124,55 @@ class Wait:
 
 @dataclass(eq=False)
 class EgressSession:
-    """One session and the servers of its sockets: its sandbox's, and those of tool sandboxes of its
-    own.
-
-    `names` are what addresses mean to programs that know no proxy. `left` is what it may still
-    send of what was drawn for it; `used` what it sent since that was reported. `likely` is until
-    when a connection to a host and port is likely to be allowed (`early_connect`). `hides` knows
-    the secrets of its credentials, and what stands for them. `message_bytes` of WebSockets'
-    messages wait to be whole. `more_origins` are open beyond those that are counted with their
-    clients. `wide` are the bodies on their way of which much is kept to decode them. Whoever
-    looks at one of its bodies holds `turn` (`body_inspection`); whoever reads what came over one
-    of its connections works in its `share`. `waiting` is what all of them keep in memory.
-    """
+    """One session, with the servers of its sandbox's and its own tool sandboxes' sockets."""
 
     id: str
     servers: dict[int, Server] = field(default_factory=dict)
+    # Which address stands for which name, for programs that know no proxy.
     names: Names = field(default_factory=Names)
     credentials: tuple[Credential, ...] = ()
+    # Finds the secrets of its credentials, and their placeholders.
     hides: SecretForms = field(default_factory=lambda: SecretForms(()))
     keep_bodies: bool = False
     connections: set["ClientConnection"] = field(default_factory=set)
     closed: bool = False
+    # By host and port: until when a connection is likely to be allowed (`early_connect`).
     likely: dict[tuple[str, int], float] = field(default_factory=dict)
+    # What it may still send of its drawn portions.
     left: dict[Kind, int] = field(default_factory=lambda: {"requests": 0, "bytes_out": 0})
+    # Bytes of incomplete WebSocket messages.
     message_bytes: int = 0
+    # What it has sent since the last report.
     used: dict[Kind, int] = field(default_factory=lambda: {"requests": 0, "bytes_out": 0})
+    # Bodies in transit whose decoders keep much.
     wide: weakref.WeakSet[Decoder] = field(default_factory=weakref.WeakSet)
+    # Open origin connections beyond those counted with their clients.
     more_origins: int = 0
+    # Held while one of its bodies is inspected (`body_inspection`).
     turn: asyncio.Lock = field(default_factory=asyncio.Lock)
     beginnings: Beginnings = field(default_factory=Beginnings)
+    # Held while input of one of its connections is processed.
     share: Share = field(default_factory=Share)
+    # What all its connections keep in memory.
     waiting: HeldBySession = field(default_factory=HeldBySession)
     _forms: dict[frozenset[str], SecretForms] = field(default_factory=dict)
     _real: set[str] = field(default_factory=set)
     _placeholders: set[str] = field(default_factory=set)
 
     def put(self, credentials: tuple[Credential, ...]) -> None:
-        """These are its credentials from now on."""
+        """Replace its credentials."""
         self.credentials = credentials
         self._forms.clear()
-        # A secret may be one key of a pair, or a pair itself (`sigv4`). In halves and in any case,
-        # too, as answers are looked through: one that is cut off for them was kept until then. And
-        # those from before: an origin may still give one back.
+        # A secret may be one key of a pair, or a pair itself (`sigv4`). Halves and any case are
+        # searched for, as in answers, since a held-back answer may end in them. Earlier credentials
+        # stay: an origin may still echo one.
         self._real |= {text for one in credentials for text in (one.secret, *one.secret.split(":"))}
         self._placeholders |= {one.placeholder for one in credentials}
         self.hides = SecretForms(self._placeholders | with_halves(in_any_case(self._real)))
 
     def forms_of(self, texts: frozenset[str]) -> SecretForms:
-        """Return what finds these of its placeholders and secrets; kept, since its requests are
-        much alike."""
+        """Return a finder for these placeholders and secrets. It is cached, since a session's
+        requests are similar."""
         if len(self._forms) > _MOST_FORMS:
             self._forms.clear()
         if texts not in self._forms:
@@ -179,7 +180,7 @@ class EgressSession:
         return self._forms[texts]
 
     def may_unpack(self, decoder: Decoder) -> bool:
-        """Return whether one more body may be on its way that much is kept of."""
+        """Return whether another body whose decoder keeps much may be in transit."""
         if not decoder.is_wide:
             return True
         if sum(one.is_wide for one in self.wide) >= _MOST_WIDE:
@@ -188,7 +189,7 @@ class EgressSession:
         return True
 
     def use(self, kind: Kind, count: int) -> bool:
-        """Use so much up where it is covered. Return whether it is."""
+        """Use up this much where it is covered. Return whether it was."""
         if self.left[kind] < count:
             return False
         self.left[kind] -= count
@@ -196,13 +197,13 @@ class EgressSession:
         return True
 
     def each_may_hold(self, most_bytes: int) -> int:
-        """Return how much a new connection may hold that would hold this much alone: a part of it
-        where there are many."""
+        """Return how much a new connection may hold that could hold `most_bytes` alone: only a part
+        of it where there are many connections."""
         is_one_of_many = len(self.connections) > MANY_CONNECTIONS
         return most_bytes // PART_OF_MANY if is_one_of_many else most_bytes
 
     def announced_bytes(self) -> int:
-        """Return how long the bodies are, by their heads, of the requests that are under way."""
+        """Return the total length that the heads of its open requests announce for their bodies."""
         return sum(
             one.body_bytes
             for connection in self.connections
@@ -210,7 +211,7 @@ class EgressSession:
         )
 
     def stop_listening(self) -> None:
-        """Take no more clients."""
+        """Accept no more clients."""
         self.closed = True
         for server in self.servers.values():
             server.close()
@@ -218,65 +219,68 @@ class EgressSession:
 
 
 class OpenQuestion(NamedTuple):
-    """An allowed question whose outcome wasn't reported yet. `is_all`: it is about the whole
-    connection, all whose bytes are its own; those of a request are what moved since the last one
-    ended, so that those of a connection that is kept add up. `flow_id` is that of a request
-    beside others on its connection; `body_bytes` as much as its head announced; `ended_for` why
-    the supervisor ended it."""
+    """An allowed question whose outcome hasn't been reported yet."""
 
     answer: Answer
     started_at: float
+    # Whether it covers the whole connection, and so all its bytes. A request gets only the bytes
+    # since the last one ended, so that requests on a kept connection add up.
     is_all: bool = False
+    # The request, where several share the connection.
     flow_id: str = ""
+    # Why the supervisor ended it.
     ended_for: str = ""
+    # The body length that its head announced.
     body_bytes: int = 0
 
 
 @dataclass(eq=False)
 class ClientConnection:
-    """One client connection. `pins` are the checked addresses that it may dial, by host and port.
-
-    `target` is the host and port of the CONNECT that it is inside of, once that was allowed;
-    `server_name_ok` that the TLS client then named the same. `is_plain`: it was redirected to
-    the door and speaks HTTP in the clear, so that nobody has judged it yet when its first
-    request comes. `waiting` are open questions, each with the task that waits for its answer.
-    `unsettled` are allowed questions whose outcome wasn't reported yet, and `quiet` those among
-    them of which nothing goes on by itself: the CONNECT that is looked into, a request whose
-    model call waits for the budget. `cut_for` is why the supervisor ended it, if it did;
-    `cut_origin` ends the other end of a tunnel, `end_request` one of several requests.
-    `withdrawn` says why of allowed questions that are allowed no longer, and that nothing began
-    with when that was said. `over` is the denial of what its client sent last, where a budget
-    doesn't cover that, and `uncovered_bytes` how much of that came; `sending` are the flows of
-    it whose request may still go on. `up` is how much of its client's bodies waits in memory,
-    and `down` of its origins'; `unread` is what its client, over HTTP/2, doesn't take yet.
-    `up_bytes` and `down_bytes` went through here, `in_tunnel` tells what went over it besides;
-    `ended` is what had when its last request ended.
-    """
+    """One client connection."""
 
     id: str
     session: EgressSession
     transport: asyncio.Transport
     started_at: float
+    # The checked addresses that it may dial, by host and port.
     pins: dict[tuple[str, int], Pin] = field(default_factory=dict)
+    # Open questions, each with the task that waits for its answer.
     waiting: dict[asyncio.Future[Answer], asyncio.Task[object] | None] = field(default_factory=dict)
+    # Host and port of the allowed CONNECT that it is inside of.
     target: tuple[str, int] | None = None
+    # Whether the client then named the same host in TLS.
     server_name_ok: bool = False
+    # Whether it was redirected here and speaks plain HTTP: nothing was judged before its first
+    # request.
     is_plain: bool = False
+    # Allowed questions whose outcome hasn't been reported yet.
     unsettled: dict[int, OpenQuestion] = field(default_factory=dict)
+    # Those of them without activity of their own: an inspected CONNECT, or a request whose model
+    # call waits for the budget.
     quiet: set[int] = field(default_factory=set)
+    # What went through here. `in_tunnel` gives what a tunnel moved besides.
     up_bytes: int = 0
     down_bytes: int = 0
     in_tunnel: Callable[[], Moved] = Moved
+    # The total when its last request ended.
     ended: Moved = field(default_factory=Moved)
+    # Why the supervisor ended it, if it did.
     cut_for: str = ""
+    # Ends the other end of a tunnel.
     cut_origin: Callable[[], None] | None = None
+    # Ends one of several requests.
     end_request: Callable[[str], None] | None = None
+    # Why allowed questions were withdrawn before anything began with them.
     withdrawn: dict[int, str] = field(default_factory=dict)
+    # The denial where a budget doesn't cover what the client sent last, and how much of that came.
     over: Answer | None = None
     uncovered_bytes: int = 0
+    # Its flows whose request may still continue.
     sending: set[str] = field(default_factory=set)
+    # How much waits in memory of its client's bodies, and of its origins' bodies.
     up: Room = field(init=False)
     down: Room = field(init=False)
+    # What its HTTP/2 client doesn't accept yet.
     unread: Room = field(init=False)
 
     def __post_init__(self) -> None:
@@ -285,26 +289,25 @@ class ClientConnection:
         self.unread = Room(MOST_UNREAD_BYTES, waiting)
 
     def moved(self) -> Moved:
-        """Return the bytes that went over it so far, each way."""
+        """Return how many bytes went over it so far, each way."""
         in_tunnel = self.in_tunnel()
         return Moved(self.up_bytes + in_tunnel.up_bytes, self.down_bytes + in_tunnel.down_bytes)
 
     def moved_for(self, unsettled: OpenQuestion) -> Moved:
-        """Return what of that is said to be of one of its questions."""
+        """Return how many of those bytes are reported for one of its questions."""
         moved, before = self.moved(), Moved() if unsettled.is_all else self.ended
         return Moved(moved.up_bytes - before.up_bytes, moved.down_bytes - before.down_bytes)
 
     def cut(self) -> None:
-        """End it at once, what waits to be sent included.
+        """End it at once, and drop what still waits to be sent.
 
-        By a reset, since an answer without a length would seem whole where its connection just
-        ends.
+        It is reset: an answer without a length would seem complete if its connection just closed.
         """
         self.leave()
         sock = self.transport.get_extra_info("socket")
         if sock is not None:
-            # Closed already, it may be there without a descriptor: then uvloop's says ValueError,
-            # and asyncio's OSError.
+            # A closed socket may have no descriptor any more: uvloop's then raises ValueError, and
+            # asyncio's OSError.
             with contextlib.suppress(OSError, ValueError):
                 sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESETS)
         self.transport.abort()
@@ -312,8 +315,8 @@ class ClientConnection:
             self.cut_origin()
 
     def withdraw(self, question_id: int, why: str) -> None:
-        """Stop what was allowed as this question. A question that is over belongs to no connection
-        any more."""
+        """Stop what this question allowed. A question that is over no longer belongs to any
+        connection."""
         found = self.unsettled.get(question_id)
         if found is None:
             self.withdrawn[question_id] = why
@@ -325,17 +328,18 @@ class ClientConnection:
                 self.cut()
 
     def leave(self, waiter: asyncio.Task[object] | None = None) -> None:
-        """End what a client waits for, since it went away; with `waiter` only what this task, a
-        stream's, waits for.
-        """
+        """End the client's waits, since it went away; with `waiter`, only those of this stream's
+        task."""
         for future, task in list(self.waiting.items()):
             if (waiter is None or task is waiter) and not future.done():
                 future.set_result(_GONE)
 
 
 class Sessions:
-    """All sessions of this process, and the connections by the id that mitmproxy gives their
-    client. `start` is as of `Configure`."""
+    """All sessions of this process, and the connections by mitmproxy's client id.
+
+    `start` is the one in `Configure`.
+    """
 
     start = 0
 
@@ -349,14 +353,14 @@ class Sessions:
         self._ids = itertools.count(1)
 
     def close_listener(self, session_id: str, listener_id: int) -> None:
-        """Take no more clients from one of a session's sockets."""
+        """Accept no more clients from one of a session's sockets."""
         session = self._sessions.get(session_id)
         server = session.servers.pop(listener_id, None) if session is not None else None
         if server is not None:
             server.close()
 
     def get(self, session_id: str) -> EgressSession:
-        """Return the session with this id; a new one is made."""
+        """Return the session with this id, created if it is new."""
         session = self._sessions.get(session_id)
         if session is None:
             session = self._sessions[session_id] = EgressSession(
@@ -366,17 +370,17 @@ class Sessions:
         return session
 
     def all(self) -> list[EgressSession]:
-        """Every session."""
+        """Return all sessions."""
         return list(self._sessions.values())
 
     def connect(
         self, session: EgressSession, transport: asyncio.Transport, started_at: float
     ) -> ClientConnection | None:
-        """Register a client; None where the session is closed or has too many.
+        """Register a client. Return None where the session is closed or has too many.
 
-        INVARIANT: no session takes the descriptors that are another's share, and all together
-        never more than there are: none has more connections than are left, so that whoever comes
-        later finds some.
+        INVARIANT: no session takes descriptors from another's share, and all sessions together stay
+        below the limit. No session may have more connections than are still free, so newcomers
+        always find some.
         """
         if session.closed or not self._has_room(session):
             return None
@@ -388,8 +392,8 @@ class Sessions:
         return connection
 
     def reach_another(self, session: EgressSession) -> bool:
-        """Return whether a client may reach one origin more than are counted with it;
-        `leave_another` follows. It counts as a connection."""
+        """Return whether a client may reach one origin more than is counted with it. That origin
+        counts as a connection; call `leave_another` afterwards."""
         if not self._has_room(session):
             return False
         self._open_connections += 1
@@ -397,7 +401,7 @@ class Sessions:
         return True
 
     def leave_another(self, session: EgressSession) -> None:
-        """That origin is left."""
+        """Release an origin that `reach_another` counted."""
         self._open_connections -= 1
         session.more_origins -= 1
 
@@ -423,17 +427,18 @@ class Sessions:
         self._by_client[client_id] = connection
 
     def forget_client(self, client_id: str) -> None:
-        """Forget mitmproxy's id of a client: its later events belong to no connection."""
+        """Forget mitmproxy's id of a client, so that its later events belong to no connection."""
         self._by_client.pop(client_id, None)
 
     def of_client(self, client_id: str) -> ClientConnection | None:
-        """Return the connection of mitmproxy's client; None where it is unknown or ended."""
+        """Return the connection of mitmproxy's client, or None where it is unknown or ended."""
         return self._by_client.get(client_id)
 
     def cut(
         self, session_id: str, connection_id: str, why: str, question_id: int | None = None
     ) -> None:
-        """End a connection, or what this question on it allowed, with the supervisor's reason."""
+        """End a connection, or only what this question allowed on it, for the supervisor's
+        reason."""
         session = self._sessions.get(session_id)
         for connection in list(session.connections) if session is not None else ():
             if connection.id != connection_id:
@@ -454,13 +459,13 @@ class Sessions:
             connection.cut()
 
     def stop_listening(self) -> None:
-        """Take no more clients, of any session."""
+        """Accept no more clients in any session."""
         for session in self._sessions.values():
             session.stop_listening()
 
     def cut_what_goes_on(self) -> None:
-        """End every connection on which what was allowed goes on; who only waits for an answer
-        may still read it."""
+        """End every connection with allowed activity. Clients that only wait for an answer may
+        still read it."""
         for session in self._sessions.values():
             for connection in list(session.connections):
                 if connection.unsettled and (
@@ -469,7 +474,7 @@ class Sessions:
                     connection.cut()
 
     async def until_left(self) -> None:
-        """Wait until no connection of any session is left."""
+        """Wait until no session has a connection left."""
         while any(session.connections for session in self._sessions.values()):
             self._left.clear()
             await self._left.wait()
@@ -481,8 +486,8 @@ class Sessions:
 
 
 def own_socket(fd: int, kind: Listener) -> socket.socket:
-    """Return our own copy of a socket that the supervisor passed. `OSError` where it isn't of this
-    kind."""
+    """Return our own copy of a socket that the supervisor passed. Raise `OSError` where it isn't of
+    this kind."""
     sock = socket.socket(fileno=socket.dup(fd))
     listens = sock.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN)
     expected = (socket.SOCK_DGRAM, 0) if kind == "names" else (socket.SOCK_STREAM, 1)

@@ -1,10 +1,11 @@
 """The egress end of the control channel: packets and descriptors in, packets out.
 
-It decides only that the channel ends with the supervisor (`on_end` is called once, then nothing is
-sent), and that a supervisor that doesn't read is asked nothing more. INVARIANT: reports of what
-went out (`always`) are never dropped while there is a supervisor. They are bounded all the same:
-while the queue is full nothing new is let through (`questions`), so only what is under way is
-reported. It must never block the event loop.
+It decides only two things. The channel ends with the supervisor: `on_end` is called once, then
+nothing is sent. And a supervisor that doesn't read is asked no more questions.
+
+INVARIANT: reports of outgoing traffic (`always`) are never dropped while there is a supervisor.
+They are bounded all the same: while the queue is full, `questions` lets nothing new through, so
+only running traffic is reported. The channel must never block the event loop.
 """
 
 import array
@@ -28,7 +29,7 @@ MOST_QUEUED = 4096
 MOST_FDS = 4
 # Packets handled before connections get their turn again.
 PACKETS_PER_TURN = 64
-# As plain numbers: arithmetic with the flags themselves takes as long as the look at a packet.
+# As plain numbers: arithmetic on the flag enums takes as long as handling the packet.
 _CUT_OFF = int(socket.MSG_TRUNC | socket.MSG_CTRUNC)
 _CLOSE_ON_EXEC = int(socket.MSG_CMSG_CLOEXEC)
 _FDS_BYTES = socket.CMSG_SPACE(MOST_FDS * array.array("i").itemsize)
@@ -63,8 +64,8 @@ class Link:
         return len(self._queue) >= MOST_QUEUED
 
     def send(self, message: FromEgress, *, always: bool = False) -> None:
-        """Send or queue a message; `LinkDownError` where the supervisor is gone or, but for what
-        is `always` told, its queue is full."""
+        """Send or queue a message. Raise `LinkDownError` where the supervisor is gone, or where its
+        queue is full and the message isn't `always` to be sent."""
         if not self._up:
             raise LinkDownError
         packet = encode(message)

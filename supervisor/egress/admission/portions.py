@@ -1,10 +1,10 @@
 """Portions of each session's budget of requests and bytes, drawn from the ledger.
 
-It decides only whether outgoing traffic is covered. If it isn't, more is drawn, and all who need
-more of the same kind wait for that one answer. INVARIANT: what isn't covered doesn't go out; no
-answer and a lost supervisor are denials (law 3). What went out is reported now and then, out of the
-way of traffic, and what is drawn and not needed is given back with it: a client may announce a body
-of any length and go away.
+It decides only whether outgoing traffic is covered. If it isn't, a portion is drawn, and everybody
+who needs the same kind waits for that one answer. INVARIANT: uncovered traffic doesn't go out; a
+missing answer and a lost supervisor are denials (law 3). Usage is reported in the background. Each
+report gives back what was drawn and isn't needed, since a client may announce a long body and go
+away.
 """
 
 import asyncio
@@ -21,25 +21,26 @@ from supervisor.egress.admission.egress_sessions import EgressSession, Kind, Ses
 from supervisor.egress.admission.questions import GONE, Questions, denied, given_back
 
 REPORT_S = 2.0
-# After a denial the next draw waits so long: who goes on trying asks the supervisor once in that
-# time.
+# After a denial, the next draw waits this long: a client that keeps trying asks the supervisor once
+# in that time.
 DENIED_S = 1.0
 _ENDED = denied("the session has ended", "start a new session")
-# No more is asked for at once, whatever a request says of its own length.
+# Most that one draw asks for, whatever body length a request announces.
 MOST_AT_ONCE = 2**40
 
 
 class _Drawing(NamedTuple):
-    """A draw of so much that isn't answered yet."""
+    """A draw that isn't answered yet."""
 
     found: asyncio.Future[Answer]
     wanted: int
 
 
 def _is_as_much(count: int, denied: int) -> bool:
-    """Return whether who needs so much may take the denial of the other for one's own.
+    """Return whether a draw of this size may share the denial of the other.
 
-    By powers of two: of those who ask for a little less each time only so many ask the supervisor.
+    Sizes are compared by powers of two, so that a series of ever smaller requests asks the
+    supervisor only a few times.
     """
     return count.bit_length() >= denied.bit_length()
 
@@ -56,7 +57,7 @@ class Allowances:
         self._timer = asyncio.get_running_loop().call_later(REPORT_S, self._report_all)
 
     async def cover(self, session: EgressSession, kind: Kind, count: int) -> Answer | None:
-        """Wait until the session has this much left. Return the denial if it can't get it."""
+        """Wait until the session has this much left. Return the denial where it can't get it."""
         count = min(count, MOST_AT_ONCE)
         while session.left[kind] < count:
             answer = await asyncio.shield(self.draw(session, kind, count))
@@ -72,8 +73,8 @@ class Allowances:
         return denied
 
     def draw(self, session: EgressSession, kind: Kind, count: int) -> asyncio.Future[Answer]:
-        """Ask for more, for all who need it; the answer, once what it grants is the session's.
-        One who asks for much is denied alone."""
+        """Draw more for everybody who waits. Return the future answer; it is set once the session
+        has its grant. A large draw is denied alone."""
         key = (session, kind)
         if session.closed:
             return _now(GONE if self._questions.is_alone else _ENDED)
@@ -90,7 +91,7 @@ class Allowances:
             return _now(denial)
         found: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
         self._draws[key] = _Drawing(found, count)
-        # Before: so that the ledger knows what went out of the last portion.
+        # Reported first, so that the ledger knows what was sent of the last portion.
         self._report(session)
 
         def answered(answer: Answer) -> None:
@@ -111,8 +112,8 @@ class Allowances:
     def _draw_after(
         self, running: "_Drawing", session: EgressSession, kind: Kind, count: int
     ) -> asyncio.Future[Answer]:
-        """The answer that others wait for, where it is an allow; else one of our own, since they
-        asked for so much more."""
+        """Return the answer of the running draw where it is an allow; otherwise draw this larger
+        amount separately."""
         found: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
 
         def answered(drawn: asyncio.Future[Answer]) -> None:
@@ -153,9 +154,9 @@ class Allowances:
         self._timer = asyncio.get_running_loop().call_later(REPORT_S, self._report_all)
 
     def _idle(self, session: EgressSession, kind: Kind) -> int:
-        """Return how much of what is left to a session nobody needs soon: all but what was
-        announced, where it sent nothing lately, else what no next portion would have. Without a
-        limit nobody else waits for it."""
+        """Return how much of a session's remaining portion isn't needed soon: all but the announced
+        bytes if it sent nothing lately, otherwise what exceeds the next portion. Without a limit
+        nothing is given back."""
         if session.left[kind] > UNLIMITED // 2:
             return 0
         needed = PORTIONS[kind] if session.used[kind] else 0
@@ -171,7 +172,7 @@ def _now(answer: Answer) -> asyncio.Future[Answer]:
 
 
 class BytesOut:
-    """The bytes of one session, as a tunnel uses them (`relay.Allowance`)."""
+    """A session's byte budget as tunnels use it (`relay.Allowance`)."""
 
     def __init__(self, allowances: Allowances, session: EgressSession) -> None:
         self._allowances = allowances
@@ -182,7 +183,7 @@ class BytesOut:
         return self._session.use("bytes_out", count)
 
     def draw(self, count: int) -> asyncio.Future[str]:
-        """Draw more. Return why there is none; empty if there is."""
+        """Draw more. Return why there is none; empty if there is some."""
         found: asyncio.Future[str] = asyncio.get_running_loop().create_future()
 
         def answered(drawn: asyncio.Future[Answer]) -> None:

@@ -1,8 +1,8 @@
 """Questions that wait for the supervisor's answer.
 
-It decides only that no answer is a denial: a full queue, a lost channel, a time-out, an answer that
-comes too late. What egress refuses by itself is reported, too: the first of a kind at once, then
-counts.
+It decides only that a missing answer is a denial: a full queue, a lost channel, a time-out, an
+answer that comes too late. Refusals of egress itself are reported, too: the first of each kind at
+once, then as counts.
 """
 
 import asyncio
@@ -38,39 +38,39 @@ from supervisor.egress.admission.link import Link, LinkDownError
 from supervisor.egress.loop.coarse_timeouts import wait
 from supervisor.egress.loop.refusals import BUSY
 
-# Beyond these the answer is no: an agent that floods the gate must not exhaust it for the others.
+# Beyond this number the answer is no: an agent that floods the gate must not exhaust it for the
+# others.
 MOST_OPEN = 2048
 MOST_OPEN_PER_SESSION = 256
-# How much longer than the supervisor holds a question egress waits for its answer.
+# How much longer egress waits for an answer than the supervisor holds a question.
 GRACE_S = 10.0
-# How long outcomes are gathered, and how many: the supervisor, which often has the same processor,
-# is woken once for all of them.
+# How long, and how many, outcomes are gathered: the supervisor, often on the same processor, is
+# woken once for all of them.
 GATHER_S = 0.05
 MOST_GATHERED = 64
 # How often counted refusals are reported.
 EVERY_S = 30.0
-# Hosts of one session that are told apart within that time; of those beyond only the kind of
-# refusal is, and of too many kinds not even that.
+# Hosts of one session that are counted separately in that time. Beyond that, refusals are counted
+# by kind, and beyond as many kinds all together.
 MOST_APART = 32
 MOST_KINDS = 96
-# What a client says stands in backticks in a why, and so do the numbers of ports: the rest is the
-# kind.
+# Clients' words stand in backticks in a why. Without them and without port numbers, the kind
+# remains.
 _SAID = re.compile(r"`[^`]*`|[0-9]+")
 PROGRESS_EVERY_S = 1.0
-# In one packet of progress: each takes at most 30 bytes.
+# Entries in one progress packet, of at most 30 bytes each.
 MOST_AT_ONCE = 1000
 
 type _Key = tuple[str, str, str]
 
 
 class Tally:
-    """What egress refuses by itself, put together: an agent may be refused thousands of times a
-    second, and each line of the audit log stays on disk for good.
+    """Aggregates the refusals of egress itself: an agent may be refused thousands of times a
+    second, and every audit line stays on disk.
 
-    INVARIANT: the reported numbers add up to what was refused. What can't be sent now (a full
-    channel) is sent later, and the reports of one session are bounded, whatever it sends. Only an
-    egress that is killed loses its last numbers; its end is on record. `tell` gives whether the
-    supervisor was told.
+    INVARIANT: the reported numbers add up to all refusals. Reports that a full channel rejects are
+    sent later, and one session's reports are bounded whatever it sends. Only a killed egress loses
+    its last numbers, and its end is recorded. `tell` returns whether the supervisor was told.
     """
 
     def __init__(self, tell: Callable[[EgressRefused], bool]) -> None:
@@ -80,7 +80,7 @@ class Tally:
         self._timer: asyncio.TimerHandle | None = None
 
     def refused(self, session_id: str, action: Network, why: str) -> None:
-        """One more."""
+        """Count one more refusal."""
         key = self._key(session_id, action.host, why)
         before = self._untold.get(key)
         refused = EgressRefused(session_id=session_id, action=action, why=why)
@@ -108,7 +108,8 @@ class Tally:
         )
 
     def _tell_one(self, key: _Key) -> None:
-        """Of a kind that goes on the number, of one that ended nothing any more."""
+        """Report the count of a kind that continues; a kind that stopped has nothing left to
+        report."""
         refused = self._untold[key]
         if not refused.count:
             del self._untold[key]
@@ -130,12 +131,12 @@ class Tally:
 
 
 def denied(why: str, remedy: str = "") -> Answer:
-    """Return a denial that egress gives itself."""
+    """Return a denial that egress makes itself."""
     return Answer(question_id=0, decision="deny", why=why, remedy=remedy)
 
 
 def given_back(session_id: str, back: Mapping[Kind, int]) -> Used:
-    """Return the report that so much of what a session drew isn't sent any more."""
+    """Return the report that a session won't send this much of what it drew."""
     return Used(
         session_id=session_id,
         requests_back=back.get("requests", 0),
@@ -151,7 +152,7 @@ class Questions:
         self._hold_s = hold_s
         self._ids = itertools.count(1)
         self._open: dict[int, asyncio.Future[Answer]] = {}
-        # Draws that the supervisor didn't answer in time: whose they were, and of what.
+        # Draws that weren't answered in time, with their session and kind.
         self._late: dict[int, tuple[str, Kind]] = {}
         self._per_session: Counter[str] = Counter()
         self._outcomes: list[Settled] = []
@@ -164,7 +165,7 @@ class Questions:
 
     @property
     def is_alone(self) -> bool:
-        """Return whether the supervisor is gone: nothing is let through any more."""
+        """Return whether the supervisor is gone: nothing passes any more."""
         return self._link is None
 
     async def ask(
@@ -177,8 +178,7 @@ class Questions:
         after: int | None = None,
         headers: tuple[tuple[str, str], ...] = (),
     ) -> Answer:
-        """Return the supervisor's answer, or a denial of our own. Never raises but when it is
-        cancelled."""
+        """Return the supervisor's answer, or a denial of egress itself. Raise only if cancelled."""
         return await self._ask(
             connection,
             lambda question_id: Question(
@@ -196,8 +196,8 @@ class Questions:
     async def reserve(
         self, connection: ClientConnection, host: str, call: ModelCall, of: int
     ) -> Answer:
-        """Return whether a model call may go out, whose request was allowed as the question `of`;
-        `spent` must follow an allow. Never raises but when it is cancelled."""
+        """Return whether a model call may go out whose request was allowed as the question `of`.
+        After an allow, call `spent`. Raise only if cancelled."""
         session_id = connection.session.id
         connection.quiet.add(of)
         try:
@@ -217,8 +217,8 @@ class Questions:
     def draw(
         self, session_id: str, kind: Kind, wanted: int, answered: Callable[[Answer], None]
     ) -> None:
-        """Ask for more of what a session may send. `answered` is called once, whatever happens; an
-        answer that comes too late is given back. No connection waits for it by itself."""
+        """Ask for more of a session's budget. `answered` is called exactly once; a grant that comes
+        too late is given back. No connection waits for it directly."""
         if self.is_busy:
             answered(BUSY)
             return
@@ -247,11 +247,11 @@ class Questions:
             future.set_result(denied("the supervisor can't be asked", "try again"))
 
     def used(self, used: Used) -> None:
-        """Report what a session sent, and gives back."""
+        """Report what a session sent and what it gives back."""
         self._tell(used)
 
     def tell(self, message: Body | Moving) -> None:
-        """Report what nothing depends on: the beginning of a body, how much has moved."""
+        """Report something that nothing depends on: the beginning of a body, or progress."""
         self._send(message)
 
     async def _ask(
@@ -271,8 +271,7 @@ class Questions:
         try:
             self._link.send(message(question_id))
             answer = await self._first(future, connection, question_id)
-            # INVARIANT: an allow that came together with the end of the channel, and was there
-            # before that was known, lets nothing out.
+            # INVARIANT: an allow that arrived just before the channel ended lets nothing out.
             return GONE if self.is_alone and answer.decision == "allow" else answer
         except (LinkDownError, ValueError):
             return denied("the supervisor can't be asked", "try again")
@@ -295,14 +294,13 @@ class Questions:
         return answer
 
     def answered(self, answer: Answer) -> None:
-        """Take an answer in. One that nobody waits for gives its grant back unused."""
+        """Take an answer in. If nobody waits for it any more, give its grant back unused."""
         future = self._open.get(answer.question_id)
         if future is not None and not future.done():
             future.set_result(answer)
         elif answer.settle:
             self.settle(answer, "failed", {"error": "nobody waited for the answer any more"})
-            # Where it was a reservation: the call never went out. Of anything else the supervisor
-            # knows no such reservation.
+            # If it was a reservation, the call never went out. The supervisor ignores other ids.
             self.spent(answer, Usage(has_input=True, has_output=True, failed=True))
         elif late := self._late.pop(answer.question_id, None):
             self.used(given_back(late[0], {late[1]: answer.granted}))
@@ -314,7 +312,7 @@ class Questions:
         detail: dict[str, str | int | float | None],
         headers: tuple[tuple[str, str], ...] = (),
     ) -> None:
-        """Report what came of an allowed question."""
+        """Report the outcome of an allowed question."""
         if not answer.settle:
             return
         settled = Settled(
@@ -327,7 +325,7 @@ class Questions:
             self._send_outcomes()
 
     def refused(self, session_id: str, action: Network, why: str) -> None:
-        """Report what egress refused by itself, for the audit."""
+        """Report to the audit what egress refused by itself."""
         self._refusals.refused(session_id, action, why)
 
     def closed(self, session_id: str) -> None:
@@ -335,7 +333,7 @@ class Questions:
         self._refusals.close(session_id)
 
     def deny_all(self) -> None:
-        """Deny everything that waits: the supervisor is gone."""
+        """Deny everything that waits, since the supervisor is gone."""
         self._link = None
         for future in self._open.values():
             if not future.done():
@@ -345,13 +343,14 @@ class Questions:
         outcomes, self._outcomes = self._outcomes, []
         if len(outcomes) > 1 and self._tell(Outcomes(settled=tuple(outcomes))):
             return
-        # INVARIANT: what is too long together, with the headers that are shown, isn't dropped.
+        # INVARIANT: outcomes that are too long for one packet together with their headers are sent
+        # singly, not dropped.
         for one in outcomes:
             self._tell(one)
 
     def _tell(self, message: Abandoned | Settled | Outcomes | Spent | Used) -> bool:
-        """Send what the record and the budget need, however much waits; without a supervisor
-        there is nobody to tell."""
+        """Send what the record and the budget need, whatever is queued already. Without a
+        supervisor nothing is sent."""
         return self._send(message, always=True)
 
     def _send(
@@ -375,9 +374,11 @@ GONE = denied("the supervisor is gone", "try again when Gatehouse runs")
 
 
 class Progress:
-    """Reports now and then how much has moved, so that a person sees an upload early. These reports
-    may be dropped: an exchange's outcome has its totals. One per process, from `start` until its
-    loop ends. `tell` takes a message."""
+    """Reports now and then how much has moved, so that a person sees an upload early.
+
+    These reports may be dropped: an exchange's outcome has its totals. There is one per process,
+    from `start` until its loop ends. `tell` sends a message.
+    """
 
     def __init__(self, sessions: Sessions, tell: Callable[[Moving], object]) -> None:
         self._sessions = sessions

@@ -1,9 +1,9 @@
 """Resolve names once for a session; verdict and dialling use the same addresses.
 
-A second look-up could answer differently (DNS rebinding), so the answer is kept for the session:
-what was judged is what is dialled, and a retry of a request that waited for approval is the same
-action. It decides only how many look-ups one session has under way: each takes a thread for as long
-as the name's server likes. INVARIANT: one session's unanswered names keep no other session waiting.
+A second look-up could answer differently (DNS rebinding), so the answer is kept for the session.
+The judged addresses are the dialled ones, and a retry after an approval is the same action. It
+decides only how many look-ups a session may have running: each occupies a thread for as long as the
+name's server likes. INVARIANT: one session's unanswered names keep no other session waiting.
 """
 
 import asyncio
@@ -21,26 +21,26 @@ LOOKUP_TIMEOUT_S = 10.0
 KEEP_S = 600.0
 MOST_KEPT = 4096
 MOST_ADDRESSES = 16
-# Look-ups under way, and those of one session. One that takes too long is given up, but its thread
-# is its own until the C library gives up, too.
+# Running look-ups of all sessions, and of one. After a time-out the thread stays occupied until the
+# C library gives up, too.
 MOST_AT_ONCE = 64
 MOST_OF_SESSION = 8
 
 
 class Resolver:
-    """`names` is a table that stands in for DNS; where it is given, nothing else is looked up."""
+    """Resolves names. `names` is a table that replaces DNS where it is given."""
 
     def __init__(self, clock: Clock, names: dict[str, tuple[str, ...]] | None) -> None:
         self._clock = clock
         self._names = names
         self._kept: OrderedDict[tuple[str, str], tuple[float, tuple[str, ...]]] = OrderedDict()
-        # Not the loop's own threads, which start what looks inside.
+        # Not the loop's default threads, which import the inspector.
         self._threads = ThreadPoolExecutor(MOST_AT_ONCE, "names")
         self._places: WeakValueDictionary[str, asyncio.Semaphore] = WeakValueDictionary()
 
     async def addresses(self, session_id: str, host: str) -> tuple[str, ...]:
         """Return the addresses of a canonical host as literals, sorted within each family, IPv4
-        first; () where there are none."""
+        first. Return () where there are none."""
         known = self.known(session_id, host)
         if known:
             return known
@@ -52,8 +52,8 @@ class Resolver:
         return found
 
     def known(self, session_id: str, host: str) -> tuple[str, ...]:
-        """Return the addresses where no look-up is needed: a literal is its own, and a name may be
-        known."""
+        """Return the addresses that need no look-up: a literal's own, or those of a name looked up
+        before."""
         literal = _literal(host)
         if literal is not None:
             return (literal,)
@@ -61,7 +61,7 @@ class Resolver:
         return kept[1] if kept is not None and kept[0] > self._clock.monotonic() else ()
 
     def forget(self, session_id: str, host: str) -> None:
-        """Look the name up anew next time: its addresses don't answer."""
+        """Look the name up again next time, since its addresses don't answer."""
         self._kept.pop((session_id, host), None)
 
     async def _look_up(self, session_id: str, host: str) -> tuple[str, ...]:
@@ -71,7 +71,7 @@ class Resolver:
         try:
             async with asyncio.timeout(LOOKUP_TIMEOUT_S):
                 await places.acquire()
-                # By the C library: the loop's own look-up is switched off (`dialler`).
+                # The C library looks it up: the loop's own look-up is switched off (`dialler`).
                 asked = self._threads.submit(socket.getaddrinfo, host, None, 0, socket.SOCK_STREAM)
                 asked.add_done_callback(
                     functools.partial(_leave, asyncio.get_running_loop(), places)
@@ -91,14 +91,14 @@ class Resolver:
 def _leave(
     loop: asyncio.AbstractEventLoop, places: asyncio.Semaphore, asked: Future[object]
 ) -> None:
-    """Its thread is free again, or it never had one."""
+    """Release a look-up's place once its thread is free, or if it never had one."""
     with contextlib.suppress(RuntimeError):  # the loop is closed
         loop.call_soon_threadsafe(places.release)
 
 
 @functools.lru_cache(maxsize=1024)
 def _literal(host: str) -> str | None:
-    """An address as it is written; None for a name."""
+    """Return an address literal; None for a name."""
     try:
         return str(ipaddress.ip_address(host))
     except ValueError:

@@ -1,22 +1,23 @@
-"""How much of what comes over a session's connections waits in memory.
+"""How much data of a session's connections waits in memory.
 
-Each connection has a room for each way: for an answer, for an origin, to be looked at, to be read.
-All rooms of a session together have one bound, `HeldBySession`, beyond which each has little: so
-512 connections fill no more memory than a few. It decides only when a sender is read no further.
+Each connection has a room for each direction: data waits there for an answer, an origin, an
+inspection or a reader. All rooms of a session share one bound, `HeldBySession`; beyond it each room
+has little, so 512 connections fill no more memory than a few. It decides only when reading from a
+sender pauses.
 """
 
 import asyncio
 
 from supervisor.egress.loop.relay import MOST_HELD_BYTES
 
-# What may wait of all connections of a session. Beyond it each room still has so much, or one
-# connection that nobody reads would stop the others.
+# Most that may wait in all rooms of a session. Beyond it, each room still has a minimum, or one
+# unread connection would stop the others.
 MOST_OF_SESSION_BYTES = 64 * 1024 * 1024
 LEAST_BYTES = 32 * 1024
 
 
 class HeldBySession:
-    """What waits in all rooms of one session."""
+    """Counts what waits in all rooms of one session."""
 
     def __init__(self) -> None:
         self._bytes = 0
@@ -27,7 +28,7 @@ class HeldBySession:
         return self._bytes > MOST_OF_SESSION_BYTES
 
     def add(self, count: int) -> None:
-        """Count so much more; less where it is negative."""
+        """Add to the count; a negative number reduces it."""
         was_much = self.is_much
         self._bytes += count
         if was_much and not self.is_much:
@@ -36,7 +37,7 @@ class HeldBySession:
 
 
 class Room:
-    """One of them."""
+    """One direction's waiting bytes."""
 
     def __init__(
         self, most_bytes: int = MOST_HELD_BYTES, waiting: HeldBySession | None = None
@@ -55,21 +56,21 @@ class Room:
         )
 
     def hold(self, count: int) -> None:
-        """Count so much more as waiting; a negative number waits no more."""
+        """Count this many more bytes as waiting; a negative number releases them."""
         self._held_bytes += count
         if not self._is_left:
             self._of_all.add(count)
         self.go_on()
 
     def leave(self) -> None:
-        """Its connection is over: nothing of it counts any more for the others."""
+        """Release everything, since its connection is over."""
         if not self._is_left:
             self._is_left = True
             self._of_all.add(-self._held_bytes)
             self.go_on()
 
     def go_on(self) -> None:
-        """Wake whoever waits, unless it is full."""
+        """Wake the waiting readers, unless it is full."""
         if not self.is_full:
             self._of_all.stopped.discard(self)
             for one in self._waiting:
@@ -78,8 +79,8 @@ class Room:
             self._waiting.clear()
 
     async def wait(self) -> None:
-        """Wait until the sender may be read on. INVARIANT: what is sent for something that waits
-        fills nobody's memory."""
+        """Wait until reading may continue. INVARIANT: data sent to a paused reader doesn't
+        accumulate in memory."""
         while self.is_full:
             self._of_all.stopped.add(self)
             self._waiting.append(asyncio.get_running_loop().create_future())
@@ -87,14 +88,14 @@ class Room:
 
 
 class RoomShare:
-    """The share of a room that one of its users holds."""
+    """One user's share of a room."""
 
     def __init__(self, room: Room) -> None:
         self._room = room
         self._held_bytes = 0
 
     def set(self, held_bytes: int) -> None:
-        """So much it is now."""
+        """Set how much it holds now."""
         if held_bytes != self._held_bytes:
             self._room.hold(held_bytes - self._held_bytes)
             self._held_bytes = held_bytes

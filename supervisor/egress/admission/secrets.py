@@ -1,10 +1,10 @@
 """Credentials in place of placeholders.
 
 It decides where a placeholder may appear: in its own header, to its own hosts, and nowhere else (a
-key that clients send in either of two headers has a credential for each). At its own hosts nothing
-else may stand in that header: with a key of the attacker's, the agent would hand what it read to
-the attacker's account, at a host that the rules allow. The secret exists in this process only; it
-must never reach a log, an exception or a message to the supervisor.
+key that clients send in either of two headers has a credential for each). At those hosts the header
+may hold nothing else. With an attacker's key, the agent would hand what it read to the attacker's
+account, at a host that the rules allow. The secret exists in this process only; it must never reach
+a log, an exception or a message to the supervisor.
 """
 
 import base64
@@ -62,27 +62,27 @@ PRESIGNED = (
     " anew, so make the request itself instead"
 )
 _READS = ("GET", "HEAD")
-# What such an address has in its query: of Signature Version 4, of 4A, and of 2.
+# Query parameters of presigned addresses: Signature Version 4, 4A, and 2.
 _IN_PRESIGNED = (b"x-amz-signature=", b"x-amz-credential=", b"awsaccesskeyid=")
-# Between what is searched together; in no name, value or path of a request.
+# Separates texts that are searched together; it occurs in no name, value or path of a request.
 _APART = b"\0\xff\0"
-# RFC 1866 8.2.1 has `;` there, too, and there are servers that read it so.
+# RFC 1866 8.2.1 allows `;` as a separator, too, and some servers accept it.
 _APART_IN_QUERY = re.compile(rb"[&;]")
-# Rack, by which GitLab and GitHub read it, takes `[token]` and `token]` for `token`, too (its
+# Rack, which GitLab and GitHub use, also reads `[token]` and `token]` as `token` (its
 # `normalize_params`).
 _BRACKET = re.compile(r"[\[\]]")
-# GitHub's tokens, as they were before they began with `ghp_`.
+# GitHub's tokens before the `ghp_` prefix.
 _OLD_KEY = re.compile(r"[0-9a-f]{40}", re.IGNORECASE)
-# Without secrets it knows the shapes of keys.
+# Without secrets it recognises keys by their shape.
 _redactor = Redactor()
-# What may stand before it in its header.
+# Schemes that may precede the secret in its header.
 _SCHEMES = ("basic", "bearer", "token")
 
 
 @dataclass(frozen=True, slots=True)
 class HeaderSwap:
-    """Set one header of the request to a value; `value` holds a secret. With `signs` that is the
-    keys to sign the request anew with."""
+    """Sets one header of the request to a value that holds a secret. With `signs`, the request is
+    signed anew with these keys."""
 
     header: str
     value: str
@@ -95,7 +95,7 @@ class HeaderSwap:
 def swaps(
     credentials: tuple[Credential, ...], request: Head, host: str, port: int
 ) -> tuple[list[HeaderSwap], str | None]:
-    """Return what to put into the request's headers, and why the request must be refused, if so."""
+    """Return the headers to set in the request, and why it must be refused, if so."""
     found: list[HeaderSwap] = []
     why = _other_key(credentials, request, host, port)
     if why is not None:
@@ -135,7 +135,7 @@ def swaps(
 
 
 def _why_not(credential: Credential, request: Head, host: str, port: int) -> str | None:
-    """Return why a credential isn't for this request."""
+    """Return why a credential doesn't fit this request."""
     if not _bound(credential, request.scheme, host, port):
         place = host if port == DEFAULT_PORTS["https"] else f"{host}:{port}"
         return f"the credential for `{credential.header}` doesn't belong to `{place}`"
@@ -149,16 +149,15 @@ def _why_not(credential: Credential, request: Head, host: str, port: int) -> str
 
 
 def has_any(credentials: tuple[Credential, ...], host: str, port: int) -> bool:
-    """Return whether a credential belongs to this host and port, so that its connections are looked
-    into."""
+    """Return whether a credential belongs to this host and port, so that its connections are
+    inspected."""
     return any(_bound(credential, credential.scheme, host, port) for credential in credentials)
 
 
 def _other_key(
     credentials: tuple[Credential, ...], request: Head, host: str, port: int
 ) -> str | None:
-    """Return why the request must be refused, where it brings a key of its own to a credential's
-    host."""
+    """Return why the request must be refused if it brings its own key to a credential's host."""
     own = [
         credential
         for credential in credentials
@@ -180,7 +179,8 @@ def _other_key(
                 f"{place} says a key, and that of `{host}` is set by Gatehouse; no other key is"
                 " sent there"
             )
-        # What somebody else signed to be read may be: nothing but its own address goes out with it.
+        # An address that somebody else presigned for reading is fine: nothing else goes out with
+        # it.
         if (
             credential.signs
             and request.method not in _READS
@@ -194,7 +194,8 @@ def _other_key(
 
 
 def _values(request: Head, header: str) -> list[bytes]:
-    """The values of a header, also as a CGI reads its name: `_` as `-` (RFC 3875 4.1.18)."""
+    """Return the values of a header, also under the names that a CGI reads as the same: `_` as `-`
+    (RFC 3875 4.1.18)."""
     name = header.lower().encode()
     return [
         value for written, value in request.headers if written.lower().replace(b"_", b"-") == name
@@ -202,7 +203,7 @@ def _values(request: Head, header: str) -> list[bytes]:
 
 
 def _other_place(credential: Credential, request: Head) -> str | None:
-    """Return where else the service takes a key."""
+    """Return where else the service accepts a key."""
     for known in credential.other_headers:
         header, _, part = known.partition(": ")
         if any(value.strip() and part.encode() in value for value in _values(request, header)):
@@ -218,9 +219,12 @@ def _other_place(credential: Credential, request: Head) -> str | None:
 
 
 def _signs_for_it(credential: Credential, request: Head, host: str, port: int) -> bool:
-    """Return whether a request is signed for the service that a host belongs to, where that may
-    be a stranger's: a function of anybody's gets the signature that its caller sent. What is
-    signed for S3 is of use at its own bucket only."""
+    """Return whether a request is signed for the host's own service, where the host may be a
+    stranger's.
+
+    Anybody can own a function that receives its caller's signature. A signature for S3 is of use at
+    its own bucket only.
+    """
     signed = sigv4.parse(request.values(credential.header.lower().encode())[0])
     names = [
         text.removeprefix(EVERY).partition(":")[0] for text in _binding(credential, host, port)
@@ -238,7 +242,7 @@ def _bound(credential: Credential, scheme: str, host: str, port: int) -> bool:
 
 
 def _binding(credential: Credential, host: str, port: int) -> Iterator[str]:
-    """Those of a credential's hosts that this one is, or is one of."""
+    """Yield the credential's hosts that cover this one."""
     for text in credential.hosts:
         name = text.removeprefix(EVERY)
         parts = split_authority(name)
@@ -249,8 +253,8 @@ def _binding(credential: Credential, host: str, port: int) -> Iterator[str]:
 
 
 def _is_presigned(request: Head, placeholders: tuple[str, ...]) -> bool | None:
-    """Return whether the address itself is signed with one of these, which AWS's libraries call
-    presigned; None where it isn't signed at all."""
+    """Return whether the address itself is signed with one of these placeholders (AWS calls it
+    presigned). Return None where it isn't signed at all."""
     query = request.path.partition(b"?")[2]
     read = unquote_to_bytes(query).lower()
     if not any(name in read for name in _IN_PRESIGNED):
@@ -259,8 +263,8 @@ def _is_presigned(request: Head, placeholders: tuple[str, ...]) -> bool | None:
 
 
 def _swapped(request: Head, credential: Credential) -> str | None:
-    """Return the header's new value; None unless there is one such header, and the placeholder is
-    all of it."""
+    """Return the header's new value. Return None unless there is exactly one such header and the
+    placeholder is all of it."""
     values = request.values(credential.header.lower().encode())
     if len(values) != 1:
         return None
@@ -280,7 +284,7 @@ def _swapped(request: Head, credential: Credential) -> str | None:
 
 
 def _why_not_swapped(request: Head, credential: Credential, where: str) -> str:
-    """Return why a header's value can't be made one with the secret."""
+    """Return why the secret can't be put into a header's value."""
     values = request.values(credential.header.lower().encode())
     if not any(value.strip().lower().startswith("basic ") for value in values):
         return f"a placeholder is only replaced where it is all of the header {where}"
@@ -307,14 +311,14 @@ def _swapped_basic(encoded: str, credential: Credential) -> str | None:
 
 
 def _is_key(user: str) -> bool:
-    """Return whether the user of Basic credentials is a key by itself: GitHub takes one there, too,
-    with `x-oauth-basic` as its password."""
+    """Return whether the user of Basic credentials is itself a key: GitHub accepts one there, with
+    `x-oauth-basic` as the password."""
     return _OLD_KEY.fullmatch(user) is not None or _redactor.text(user) != user
 
 
 def _covers(credential: Credential, request: Head) -> bool:
-    """Return whether a credential is for this method and path of its host. A path that can be
-    read in two ways is none of its."""
+    """Return whether a credential is for this method and path of its host. An ambiguous path is
+    never covered."""
     if credential.methods and request.method not in credential.methods:
         return False
     if not credential.paths:
@@ -326,8 +330,8 @@ def _covers(credential: Credential, request: Head) -> bool:
 
 
 class BodyScan:
-    """Looks for secrets in a body, piece by piece: in what it says, and in what it is, whatever
-    it is said to be."""
+    """Looks for secrets in a body, piece by piece: in its decoded text, and in its raw bytes
+    whatever its coding is said to be."""
 
     def __init__(self, forms: SecretForms) -> None:
         self._says, self._is = SecretSearch(forms), SecretSearch(forms)
@@ -335,27 +339,30 @@ class BodyScan:
 
     @property
     def begun(self) -> tuple[Begun, ...]:
-        """The beginnings of one that the body so far ends in."""
+        """Return the partial secrets that the body so far ends in."""
         return tuple(one for one in (self._says.begun, self._is.begun) if one is not None)
 
     def see(self, part: bytes) -> None:
-        """A part of what the body says."""
+        """Scan a decoded part."""
         self.found = self.found or self._says.finds(part)
 
     def see_raw(self, part: bytes) -> None:
-        """A part of a coded body as it is."""
+        """Scan a raw part of a coded body."""
         self.found = self.found or self._is.finds(part)
 
 
 def hold(fields: Iterable[tuple[bytes, bytes]], forms: SecretForms) -> bool:
-    """Return whether a name or a value of headers has a secret in it."""
+    """Return whether a header's name or value contains a secret."""
     return bool(forms) and forms.is_in(_APART.join(part for field in fields for part in field))
 
 
 def foreign(credentials: tuple[Credential, ...], host: str, port: int) -> frozenset[str]:
-    """The placeholders that must not go to a host in a body: all, but for a host that any
-    credential belongs to. What an agent prints of its environment is part of what it tells its
-    model, and a placeholder opens nothing."""
+    """Return the placeholders that must not go to a host in a body: all of them, or none where any
+    credential belongs to the host.
+
+    An agent that prints its environment tells its model the placeholders, and a placeholder opens
+    nothing.
+    """
     if any(_bound(one, one.scheme, host, port) for one in credentials):
         return frozenset()
     return frozenset(one.placeholder for one in credentials)
@@ -365,8 +372,7 @@ def back(
     credentials: tuple[Credential, ...], swaps: list[HeaderSwap], host: str, port: int
 ) -> frozenset[str]:
     """Return the real credentials that an origin may echo: those sent with this request, and those
-    sent to this host with another. A key that only signs is never sent, except its session token.
-    """
+    sent to this host with others. A signing key is never sent, only its session token."""
     found: set[str] = set()
     for one in swaps:
         if one.signs:
@@ -383,16 +389,18 @@ def back(
 def is_for_s3(
     credentials: tuple[Credential, ...], authorization: str, host: str, port: int
 ) -> bool:
-    """Return whether a request is signed for S3, and nothing else is ever sent to its host: no
-    object has in it what was sent with the request for it, and AWS's programs load long ones in
-    parts."""
+    """Return whether a request is signed for S3 and its host is never sent anything else.
+
+    No S3 object contains what was sent with its request, and AWS's programs load long objects in
+    parts.
+    """
     signed = sigv4.parse(authorization)
     own = [one for one in credentials if _bound(one, one.scheme, host, port)]
     return signed is not None and signed.service in sigv4.OF_S3 and all(one.signs for one in own)
 
 
 def _secret_in(value: str) -> str:
-    """The secret in a header's value. It may have a space in it, too."""
+    """Return the secret in a header's value. It may contain a space."""
     scheme, _, token = value.partition(" ")
     if scheme.lower() == "basic":
         token = _password(token) or token
@@ -400,7 +408,7 @@ def _secret_in(value: str) -> str:
 
 
 def _password(encoded: str) -> str:
-    """The password of Basic credentials; empty where there is none."""
+    """Return the password of Basic credentials; empty where there is none."""
     try:
         return base64.b64decode(encoded, validate=True).decode("utf-8").partition(":")[2]
     except ValueError:
@@ -415,6 +423,6 @@ def _mentions(request: Head, placeholders: tuple[str, ...]) -> bool:
 
 @functools.lru_cache(maxsize=256)
 def _forms(placeholders: tuple[str, ...]) -> SecretForms:
-    """Kept, since heads come one after another with the same ones. INVARIANT: no secret is kept
-    here, only what stands for it."""
+    """Return the finder of these placeholders, cached since consecutive heads have the same ones.
+    INVARIANT: no secret is cached here, only placeholders."""
     return SecretForms(placeholders)

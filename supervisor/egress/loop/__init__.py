@@ -1,4 +1,4 @@
 """The event loop of egress: dials checked addresses only, relays bytes, shares time fairly.
 
-Knows nothing of rules or sessions. Start with `dialler` and `relay`.
+It knows nothing of rules or sessions. Start with `dialler` and `relay`.
 """

@@ -1,8 +1,8 @@
-"""Which addresses are never dialled, and which only where a rule names them.
+"""Addresses that are never dialled, or only where a rule names them.
 
-The supervisor's rules judge addresses too. This is a second check, right before the socket, of the
-literal that is dialled (law 3). No verdict overrides it for what nothing may reach: unspecified,
-multicast and reserved addresses, cloud metadata, and Gatehouse's own listeners.
+The supervisor's rules judge addresses too. This is a second check of the dialled literal, right
+before the socket (law 3). No verdict overrides it for addresses that nothing may reach:
+unspecified, multicast and reserved addresses, cloud metadata, and Gatehouse's own listeners.
 """
 
 import functools
@@ -17,7 +17,7 @@ _EVERYWHERE = ("0.0.0.0", "::")
 
 
 class _Literal(NamedTuple):
-    """An address, its class, all addresses that it stands for, itself first, and their
+    """An address with its class, all addresses that it stands for (itself first), and their
     spellings."""
 
     address: hosts.Address
@@ -43,8 +43,8 @@ def refusal(
     for form in forms:
         if (form, port) in forbidden:
             return f"`{parsed}` port {port} is Gatehouse itself"
-    # What is this machine's own changes at any time, so it is asked anew each time, but only where
-    # the answer counts.
+    # This machine's own addresses change at any time, so they are asked anew, but only where the
+    # answer matters.
     for everywhere in _EVERYWHERE:
         if (everywhere, port) in forbidden and _is_any_own(every):
             return f"`{parsed}` port {port} is Gatehouse itself"
@@ -59,7 +59,7 @@ def refusal(
 
 @functools.lru_cache(maxsize=1024)
 def _read(address: str) -> _Literal | None:
-    """Return a literal's properties; None where it is none."""
+    """Return a literal's properties, or None where the text is no literal."""
     try:
         parsed = ipaddress.ip_address(address)
     except ValueError:
@@ -69,13 +69,13 @@ def _read(address: str) -> _Literal | None:
 
 
 def _is_any_own(every: tuple[hosts.Address, ...]) -> bool:
-    """Return what is this machine's in one form is so in each: a gateway (NAT64, 6to4) leads
-    back to it."""
+    """Return whether any form is an address of this machine. One form is enough: a gateway (NAT64,
+    6to4) leads back to it."""
     return any(map(is_own, every))
 
 
 def is_own(address: hosts.Address) -> bool:
-    """Return whether this is an address of this machine: only such an address can be bound."""
+    """Return whether this is an address of this machine. Only such an address can be bound."""
     family = socket.AF_INET if address.version == 4 else socket.AF_INET6
     try:
         with socket.socket(family, socket.SOCK_DGRAM) as probe:

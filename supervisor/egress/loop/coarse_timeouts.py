@@ -1,7 +1,8 @@
-"""Coarse time limits: all futures of a loop are looked at now and then.
+"""Coarse time limits: one periodic look at all waiting futures of a loop.
 
-A timer for each takes a tenth of the processor time of many new connections at once, and hardly any
-ever fires. It decides nothing. A wait never ends before its time, and at most `LOOK_S` after it.
+One timer per future takes a tenth of the processor time of many simultaneous new connections, and
+hardly any timer ever fires. This module decides nothing. A wait never ends before its time, and at
+most `LOOK_S` after it.
 """
 
 import asyncio
@@ -13,15 +14,15 @@ LOOK_S = 0.5
 
 
 class _Waits:
-    """The waits of one loop, without a reference to it, so that they go with it. A timer runs while
-    there are any."""
+    """The waits of one loop. It holds no reference to the loop, so they go with it. A timer runs
+    while there are any."""
 
     def __init__(self) -> None:
         self.until: dict[asyncio.Future[Any], tuple[float, Callable[[], None]]] = {}
         self.is_looking = False
 
     def look_later(self) -> None:
-        """Look at them in a while, and for as long as there are any."""
+        """Check them later, and again for as long as there are any."""
         self.is_looking = True
         asyncio.get_running_loop().call_later(LOOK_S, self._look)
 
@@ -40,8 +41,8 @@ _of_loop: WeakKeyDictionary[asyncio.AbstractEventLoop, _Waits] = WeakKeyDictiona
 
 
 async def wait[Found](future: asyncio.Future[Found], by: float, late: Callable[[], None]) -> Found:
-    """Return what the future gives. `late` is called where that isn't known by this time of the
-    loop: it ends the wait by ending the future."""
+    """Return the future's result. If there is none by this loop time, call `late`, which ends the
+    wait by ending the future."""
     loop = future.get_loop()
     waits = _of_loop.get(loop)
     if waits is None:

@@ -1,9 +1,9 @@
 """The event loop of egress, which connects to checked addresses only.
 
 The last step before a socket depends on no hook. Without a pin, which only an allowed verdict
-makes, every connection attempt of this process fails, and the loop never looks a name up (so no
-second look-up can answer differently). mitmproxy dials through `asyncio.open_connection`, which is
-this loop's `create_connection`.
+makes, every connection attempt of this process fails. The loop never looks a name up, so no second
+look-up can answer differently. mitmproxy dials through `asyncio.open_connection`, which uses this
+loop's `create_connection`.
 """
 
 import asyncio
@@ -22,7 +22,7 @@ from supervisor.egress.loop.refusals import NOT_DIALLED
 from supervisor.egress.loop.relay import GoneError
 
 CONNECT_TIMEOUT_S = 15.0
-# Of so many sets of addresses it is remembered which of them answered.
+# Sets of addresses for which the last one to answer is remembered.
 MOST_ANSWERED = 1024
 
 
@@ -38,8 +38,7 @@ class Pin:
     judged_at: float
 
 
-# What the current task may dial; set by the addon right before mitmproxy connects, in the same
-# task.
+# The pin of the current task. The addon sets it right before mitmproxy connects in the same task.
 PIN: ContextVar[Pin | None] = ContextVar("PIN", default=None)
 
 
@@ -48,7 +47,7 @@ type Waits = Callable[[Callable[[], None]], None]
 
 
 class PinnedLoop(uvloop.Loop):
-    """uvloop that dials only the current task's pin."""
+    """A uvloop that dials only the current task's pin."""
 
     forbidden: frozenset[tuple[str, int]] = frozenset()
 
@@ -63,7 +62,7 @@ class PinnedLoop(uvloop.Loop):
         port: Any = None,
         **options: Any,
     ) -> tuple[asyncio.BaseTransport, asyncio.BaseProtocol]:
-        """Connect to the first pinned address that answers. `OSError` where there is none, or
+        """Connect to the first pinned address that answers. Raise `OSError` where none answers, or
         nothing may be dialled."""
         if options.get("local_addr") or options.get("sock"):
             raise OSError(NOT_DIALLED.why)
@@ -72,11 +71,11 @@ class PinnedLoop(uvloop.Loop):
     async def dial(
         self, host: str, port: int, waits: Waits = lambda give_up: None
     ) -> socket.socket:
-        """A bare socket to the first pinned address that answers, the caller's to close: the one
-        that did so before is tried first. `OSError` as above.
+        """Return a bare socket to the first pinned address that answers; the caller closes it. The
+        address that answered last is tried first. Raise `OSError` as above.
 
-        `waits` is called each time that an address doesn't answer at once; where that is given
-        up, it is `GoneError`.
+        `waits` is called each time that an address doesn't answer at once. Raise `GoneError` where
+        that is given up.
         """
         pin = PIN.get()
         if pin is None or (host, port) != (pin.host, pin.port):
@@ -84,8 +83,7 @@ class PinnedLoop(uvloop.Loop):
         last: OSError = OSError("the name has no address")
         in_order = self._in_order(pin)
         for address in in_order:
-            # INVARIANT: the address that is dialled is the one that is checked here, as the literal
-            # that it is.
+            # INVARIANT: the dialled address is the checked one, as a literal.
             why = addresses.refusal(
                 address, pin.port, private_ok=pin.private_ok, forbidden=self.forbidden
             )
@@ -104,8 +102,8 @@ class PinnedLoop(uvloop.Loop):
         raise last
 
     def _in_order(self, pin: Pin) -> tuple[str, ...]:
-        """Return its addresses, the one that answered last first: each that doesn't answer costs a
-        connection `CONNECT_TIMEOUT_S`."""
+        """Return the pin's addresses, the one that answered last first. Each address that doesn't
+        answer costs a connection `CONNECT_TIMEOUT_S`."""
         first = self._answered.get((pin.port, pin.addresses))
         return (
             pin.addresses
@@ -114,7 +112,7 @@ class PinnedLoop(uvloop.Loop):
         )
 
     def _note(self, pin: Pin, address: str) -> None:
-        """Remember the address that answered after others didn't."""
+        """Remember which address answered after others didn't."""
         self._answered[pin.port, pin.addresses] = address
         if len(self._answered) > MOST_ANSWERED:
             self._answered.popitem(last=False)
@@ -122,11 +120,11 @@ class PinnedLoop(uvloop.Loop):
     async def hold[One: asyncio.BaseProtocol](
         self, protocol_factory: Callable[[], One], sock: socket.socket
     ) -> tuple[asyncio.BaseTransport, One]:
-        """Give a socket that was dialled to a protocol. It is the transport's from here on.
+        """Hand a dialled socket over to a protocol. From here on, only the transport owns it.
 
-        INVARIANT: and nobody else's. uvloop keeps the socket beside its own handle: of a
-        connection that is collected as garbage both would close the descriptor, and the second
-        time its number may be another client's.
+        INVARIANT: nobody else keeps the socket. uvloop stores it beside its own handle. When a
+        connection is garbage-collected, both would close the descriptor, and by the second time its
+        number may belong to another client.
         """
         try:
             held = await super().create_connection(protocol_factory, sock=sock)
@@ -184,7 +182,8 @@ class PinnedLoop(uvloop.Loop):
 
 
 def _is_connected(sock: socket.socket, address: str, port: int) -> bool:
-    """Begin to connect, or ask how that goes; `OSError` where it failed."""
+    """Start to connect, or poll a running attempt. Return whether it is connected. Raise `OSError`
+    where it failed."""
     try:
         sock.connect((address, port))
     except BlockingIOError:

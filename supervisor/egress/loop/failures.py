@@ -1,7 +1,7 @@
 """Log a failure by type and place, never by its text: that may quote a client.
 
-Parts without mitmproxy log in the same way, and nothing of mitmproxy's logs gets by it. It decides
-nothing.
+Parts without mitmproxy use the same format, and mitmproxy's own logs all pass through it. It
+decides nothing.
 """
 
 import logging
@@ -20,7 +20,7 @@ def where(error: BaseException) -> str:
 
 
 class OthersLog(logging.Handler):
-    """Log that libraries (mitmproxy, asyncio) failed."""
+    """Logs that libraries (mitmproxy, asyncio) failed."""
 
     def emit(self, record: logging.LogRecord) -> None:
         """Log one line, without the record's text."""

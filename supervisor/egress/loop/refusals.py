@@ -1,7 +1,7 @@
 """The refusal that a client reads: 403 with the verdict's reason and rule.
 
-The audit record has the same ones (law 5). Tunnels and mitmproxy both answer with it. It decides
-nothing.
+The audit record has the same reason and rule (law 5). Tunnels and mitmproxy both answer with it. It
+decides nothing.
 """
 
 import http
@@ -12,16 +12,15 @@ from supervisor.core.network.egress_wire import TELL_OPERATOR, Answer
 from supervisor.core.secrets.redact import Redactor
 from supervisor.core.text.display import visible
 
-# What of the reason goes into the status line; clients print it in the midst of a line of their
-# own.
+# Longest part of the reason in the status line; clients print it in the middle of their own line.
 MOST_PHRASE_CHARS = 160
 _CUT = "..."
-# What an agent wrote itself is in many a reason; the secrets that only egress knows are in none.
+# Reasons often quote the agent. Secrets that only egress knows are in none of them.
 _redactor = Redactor()
 
 
 class RefusalBody(msgspec.Struct, frozen=True, kw_only=True):
-    """The body of the response."""
+    """The response body of a refusal."""
 
     error: str = "refused"
     why: str = "no verdict was given"
@@ -30,23 +29,22 @@ class RefusalBody(msgspec.Struct, frozen=True, kw_only=True):
     request_id: str | None = None
 
 
-# Where a client of Git LFS asks for files: its "Batch API".
+# Git LFS clients ask for files here: its "Batch API".
 _LFS_BATCH = "/objects/batch"
-# What is answered while the supervisor doesn't keep up with what it is told: what went out would
-# not be on record in time.
+# Sent while the supervisor is too slow with reports: traffic wouldn't be recorded in time.
 BUSY = Answer(
     question_id=0,
     decision="deny",
     why="the supervisor does not keep up, so nothing new is let through until it does",
     remedy="try again in a moment",
 )
-# About unreadable input: for the client and for the record.
+# For unreadable input: shown to the client and recorded.
 UNREADABLE = "this is not a request that can be read"
 BROKEN = RefusalBody(
     why="egress failed while it looked at this",
     remedy=TELL_OPERATOR,
 )
-# As it is told by who dials, whose text alone mitmproxy passes on.
+# Raised by the dialler, since mitmproxy passes only its text on.
 NOT_DIALLED = RefusalBody(
     why="nothing was allowed to be dialled here",
     remedy=TELL_OPERATOR,
@@ -59,9 +57,9 @@ _NOT_REACHED = b"\x15\x03\x03\x00\x02\x02\x50"
 
 
 class RefusedConnectionError(Exception):
-    """Raised where a connection can't go on. `said` is sent to the client: by default the refusal
-    as HTTP, with this status. `said_in_tls` is for a client that waits for the answer to its first
-    TLS message."""
+    """A connection can't go on. `said` is sent to the client, by default the refusal as HTTP with
+    this status. `said_in_tls` is for a client that waits for the answer to its first TLS message.
+    """
 
     def __init__(
         self, refusal: RefusalBody, status: int = 403, *, said: bytes | None = None
@@ -74,7 +72,7 @@ class RefusedConnectionError(Exception):
 
 
 def of_answer(answer: Answer) -> RefusalBody:
-    """Return the refusal for an answer other than allow."""
+    """Return the refusal for an answer that isn't an allow."""
     error = (
         "busy"
         if answer is BUSY
@@ -92,12 +90,12 @@ def of_answer(answer: Answer) -> RefusalBody:
 
 
 def status_of(refusal: RefusalBody) -> int:
-    """Return a refusal's status: temporary ones and an origin's failure have their own."""
+    """Return a refusal's status: temporary refusals and origin failures have their own."""
     return {"busy": 503, "unreachable": 502}.get(refusal.error, 403)
 
 
 def as_http(refusal: RefusalBody, status: int = 403) -> bytes:
-    """Return the whole response, the connection's last."""
+    """Return the whole response, which is the connection's last."""
     body = msgspec.json.encode(refusal)
     head = (
         f"HTTP/1.1 {status} {phrase(refusal, status)}\r\nContent-Type:"
@@ -108,10 +106,11 @@ def as_http(refusal: RefusalBody, status: int = 403) -> bytes:
 
 
 def phrase(refusal: RefusalBody, status: int = 403) -> str:
-    """The reason phrase (RFC 9112 4): the why, since of a refused CONNECT most clients show their
-    user nothing but the status line.
+    """Return the reason phrase (RFC 9112 4): the why, since most clients show only the status line
+    of a refused CONNECT.
 
-    INVARIANT: printable ASCII of one line, or a reason could end the head and begin one of its own.
+    INVARIANT: it is one line of printable ASCII. Otherwise a reason could end the head and begin
+    another.
     """
     shown = visible(_redactor.text(" ".join(refusal.why.split())), one_line=True)
     said = "".join(char if " " <= char <= "~" else "?" for char in shown)
@@ -121,14 +120,14 @@ def phrase(refusal: RefusalBody, status: int = 403) -> str:
 
 
 def of_contradiction(why: str) -> RefusalBody:
-    """Refuse a request that contradicts itself."""
+    """Return the refusal of a request that contradicts itself."""
     return RefusalBody(
         why=why, remedy="no rule can allow this; send a request that says one thing only"
     )
 
 
 def of_credential(why: str) -> RefusalBody:
-    """Refuse a misplaced placeholder, or another key."""
+    """Return the refusal of a misplaced placeholder or another key."""
     return RefusalBody(
         why=why,
         remedy=(
@@ -139,7 +138,7 @@ def of_credential(why: str) -> RefusalBody:
 
 
 def of_echo(why: str, path: str) -> RefusalBody:
-    """Refuse an answer that echoes a credential."""
+    """Return the refusal of an answer that echoes a credential."""
     remedy = "the operator can see on record which request it was"
     if path.partition("?")[0].endswith(_LFS_BATCH):
         remedy = (

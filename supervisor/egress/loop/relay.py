@@ -1,8 +1,8 @@
 """The two ends of a connection, as asyncio protocols: first held, then joined.
 
-`HeldEnd` keeps a bounded number of bytes and passes none on. `Tunnel` passes bytes on both ways,
-unread; up only as far as an allowance covers them. It decides only when a tunnel is over. Whatever
-a callback raises ends both ends (law 3).
+`HeldEnd` keeps a bounded number of bytes and passes none on. `Tunnel` passes bytes both ways
+without reading them, and upwards only as far as an allowance covers them. It decides only when a
+tunnel is over. Any exception in a callback ends both ends (law 3).
 """
 
 import asyncio
@@ -15,26 +15,25 @@ from supervisor.base import log
 from supervisor.egress.loop.coarse_timeouts import wait
 from supervisor.egress.loop.failures import where
 
-# How much of a connection is kept while it is looked at; a head and a ClientHello together are
-# shorter.
+# How much is kept while a connection is examined; a head and a ClientHello together are shorter.
 MOST_HELD_BYTES = 192 * 1024
-# How much of one that is refused is read and dropped, and how long it gets to read why; what it
-# says beyond that waits in the kernel meanwhile.
+# How much a refused client may send before it is ignored, and how long it gets to read the refusal.
+# Further input waits in the kernel meanwhile.
 MOST_DROPPED_BYTES = 1024 * 1024
 FAREWELL_S = 2.0
-# How much may wait for a slow reader before its counterpart is read no more.
+# How much may wait for a slow reader before reading from its counterpart pauses.
 MOST_WAITING_BYTES = 256 * 1024
-# A tunnel in which nothing moved for so many ticks is over.
+# A tunnel ends when nothing moved for this many ticks.
 TICK_S = 60.0
 MOST_QUIET_TICKS = 10
 
 
 class GoneError(Exception):
-    """The other side of this end closed it."""
+    """The other side closed the connection."""
 
 
 def _cuts(callback: Callable[..., Any]) -> Callable[..., Any]:
-    """Make a callback fail closed: whatever it raises cuts the connection."""
+    """Make a callback fail closed: any exception cuts the connection."""
 
     @functools.wraps(callback)
     def run(self: "HeldEnd | _Relay", *args: Any) -> Any:
@@ -49,9 +48,12 @@ def _cuts(callback: Callable[..., Any]) -> Callable[..., Any]:
 
 
 class HeldEnd(asyncio.Protocol):
-    """One end while it is looked at. `data` is what came and wasn't taken; `on_gone` is called when
-    the other side goes away. Beyond the bound, bytes wait in the kernel where `can_wait`, until the
-    next owner calls `resume_reading`; otherwise the connection is cut."""
+    """One end while it is examined. `data` holds the bytes that arrived and weren't taken;
+    `on_gone` is called when the other side goes away.
+
+    Beyond the bound, bytes wait in the kernel where `can_wait`, until the next owner calls
+    `resume_reading`; otherwise the connection is cut.
+    """
 
     can_wait = False
 
@@ -66,7 +68,7 @@ class HeldEnd(asyncio.Protocol):
 
     @property
     def transport(self) -> asyncio.Transport:
-        """Return the transport; there is one from the first callback on."""
+        """Return the transport, which exists from the first callback on."""
         if self._transport is None:
             raise GoneError
         return self._transport
@@ -105,15 +107,15 @@ class HeldEnd(asyncio.Protocol):
             self._transport.abort()
 
     def end(self) -> None:
-        """Close once what was written is sent, or after `FAREWELL_S`: nobody counts this connection
+        """Close once all written data is sent, or after `FAREWELL_S`. Nobody counts this connection
         from here on, so a client that doesn't read must hold nothing."""
         self.transport.close()
         if self.transport.get_write_buffer_size():
             asyncio.get_running_loop().call_later(FAREWELL_S, self.transport.abort)
 
     async def more(self, by: float) -> None:
-        """Wait until more bytes came. `GoneError` where none will, `TimeoutError` where none came
-        by this time of the loop."""
+        """Wait until more bytes arrived. Raise `GoneError` where none will, `TimeoutError` where
+        none did by this loop time."""
         known_bytes = len(self.data)
         if not self.is_gone:
             self._changed = changed = asyncio.get_running_loop().create_future()
@@ -122,13 +124,13 @@ class HeldEnd(asyncio.Protocol):
             raise GoneError
 
     def take(self, count: int | None = None) -> bytes:
-        """Return and remove the first bytes of what came, all of it by default."""
+        """Remove the first bytes and return them; all of them by default."""
         taken = bytes(self.data[:count])
         del self.data[: len(taken)]
         return taken
 
     def send(self, data: bytes) -> None:
-        """Write, where the other side may still read."""
+        """Write, if the other side may still read."""
         if data and not self.is_lost and not self.transport.is_closing():
             self.transport.write(data)
 
@@ -160,12 +162,12 @@ class HeldEnd(asyncio.Protocol):
 
 
 def in_s(seconds: float) -> float:
-    """Return the time of the loop in so many seconds."""
+    """Return the loop time in this many seconds."""
     return asyncio.get_running_loop().time() + seconds
 
 
 class ClientEnd(HeldEnd):
-    """The end of a client that was just accepted: `serve` begins to look at it."""
+    """The end of a client that was just accepted. `serve` begins to examine it."""
 
     can_wait = True
 
@@ -180,18 +182,18 @@ class ClientEnd(HeldEnd):
 
 
 class Allowance(Protocol):
-    """Covers the bytes that go up (`portions.BytesOut`)."""
+    """Covers the bytes that are sent up (`portions.BytesOut`)."""
 
     def use(self, count: int) -> bool:
-        """Use so much up, where it is covered; whether it is."""
+        """Use this much up if it is covered. Return whether it was."""
 
     def draw(self, count: int) -> asyncio.Future[str]:
-        """Ask for more. The future gives why there is none, empty once there is."""
+        """Ask for more. The future's result is why there is none, or empty once there is some."""
 
 
 class _Relay(asyncio.Protocol):
-    """One end of a tunnel: what is read here is written at `other`. `is_full` while what is
-    written here waits for its reader; `holds` while what was read here waits to be covered."""
+    """One end of a tunnel: bytes read here are written at `other`. `is_full` while written bytes
+    wait for their reader; `holds` while read bytes wait to be covered."""
 
     def __init__(self, tunnel: "Tunnel", other: asyncio.Transport) -> None:
         self.moved_bytes = 0
@@ -212,7 +214,7 @@ class _Relay(asyncio.Protocol):
     @_cuts
     def eof_received(self) -> bool:
         self.is_at_end = True
-        # Not before those that have something to say and had their turn together with this.
+        # Deferred, so that ends with data in the same turn come first.
         asyncio.get_running_loop().call_soon(self._pass_end_on)
         return True
 
@@ -239,8 +241,8 @@ class _Relay(asyncio.Protocol):
 
 
 class _Counted(_Relay):
-    """The client's end. INVARIANT: what isn't covered isn't written: it is held, and no more is
-    read, until it is, or the tunnel is cut."""
+    """The client's end. INVARIANT: uncovered bytes aren't written. They are held, and reading
+    pauses, until they are covered or the tunnel is cut."""
 
     def __init__(
         self,
@@ -293,15 +295,15 @@ class _Counted(_Relay):
 
 
 class Moved(NamedTuple):
-    """Bytes from a client to origins, and back."""
+    """Bytes from a client to origins, and from origins to the client."""
 
     up_bytes: int = 0
     down_bytes: int = 0
 
 
 class Tunnel:
-    """Two ends joined. `over` is why an allowance didn't cover what the client sent, if it was
-    cut for that."""
+    """Two joined ends. `over` is why an allowance didn't cover what the client sent, if the tunnel
+    was cut for that."""
 
     def __init__(
         self,
@@ -324,12 +326,12 @@ class Tunnel:
         self._timer: asyncio.TimerHandle | None = None
 
     def moved(self) -> Moved:
-        """Return what went over it so far."""
+        """Return how many bytes went over it so far."""
         return Moved(self._up.moved_bytes, self._down.moved_bytes)
 
     async def run(self) -> str:
-        """Join the ends, what was held of them first, and wait for the end: its why. Cancelled,
-        it cuts."""
+        """Join the ends, pass held bytes on first, and wait for the end. Return why it ended. If
+        cancelled, cut both ends."""
         try:
             for held, relay in self._ends:
                 held.transport.set_protocol(relay)
@@ -344,7 +346,7 @@ class Tunnel:
         return self._why
 
     def _begin(self, held: HeldEnd, relay: _Relay) -> None:
-        """Catch up on what came while the end was held, its end included."""
+        """Process the bytes, and the close, that came while the end was held."""
         if held.data:
             relay.data_received(bytes(held.data))
         if held.is_lost:
@@ -361,13 +363,13 @@ class Tunnel:
             self._is_over.set_result(None)
 
     def cut_over(self, why: str) -> None:
-        """End it because what the client sent isn't covered."""
+        """End it because its allowance doesn't cover what the client sent."""
         self.over = why
         self.cut(why)
 
     def read_on(self) -> None:
-        """Read at each end, unless its counterpart takes no more now or what was read there
-        isn't covered."""
+        """Resume reading at each end, unless its counterpart is full or its bytes wait to be
+        covered."""
         for transport, here, there in zip(
             self._transports, (self._up, self._down), (self._down, self._up), strict=True
         ):
@@ -380,7 +382,8 @@ class Tunnel:
             self._close()
 
     def lost(self, error: Exception | None) -> None:
-        """One end is gone: send what waits for the other, unless it was reset."""
+        """Handle the loss of one end: send what waits for the other, unless the lost end was
+        reset."""
         self._open_ends -= 1
         if error is not None:
             self.cut("reset")
@@ -395,7 +398,8 @@ class Tunnel:
             transport.close()
 
     def _tick(self) -> None:
-        """Cut a tunnel in which nothing moved for long, such as one whose reader never reads."""
+        """Cut a tunnel in which nothing moved for long, for example because its reader never
+        reads."""
         moved_bytes = sum(self.moved())
         self._quiet_ticks = 0 if moved_bytes != self._moved_bytes else self._quiet_ticks + 1
         self._moved_bytes = moved_bytes

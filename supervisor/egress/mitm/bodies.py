@@ -1,8 +1,8 @@
 """Keep the beginnings of bodies for a person to see, where that was asked for.
 
 It decides only how much of a body is kept, and removes what must never be seen: the secrets that
-egress put into the request, and their placeholders. It never holds a body back and changes none; a
-failure in it loses a body, not a request.
+egress put into the request, and their placeholders. It neither delays nor changes a body. A failure
+here loses a body, not a request.
 """
 
 from collections.abc import Callable, Iterable
@@ -18,15 +18,15 @@ from supervisor.egress.admission.questions import Questions
 from supervisor.egress.loop.failures import where
 from supervisor.egress.protocols.codings import beginning, readable_only
 
-# So much of each body is shown; a little more is read, so that a secret that lies across the end is
-# still known as a whole.
+# This much of each body is shown. A little more is read, so that a secret across the end is
+# recognised.
 MOST_BYTES = 64 * 1024
 MARGIN_BYTES = 4 * 1024
 KEPT = "gatehouse_bodies"
 
 
 class _Taken:
-    """The beginning of one body as it goes by."""
+    """The beginning of one body in transit."""
 
     def __init__(self) -> None:
         self.data = bytearray()
@@ -37,7 +37,7 @@ class _Taken:
         self.data += piece[: max(0, MOST_BYTES + MARGIN_BYTES - len(self.data))]
 
     def tap(self, stream: object) -> Callable[[bytes], Iterable[bytes] | bytes]:
-        """A stream function that takes a look and does what `stream` did."""
+        """Return a stream function that records each piece and does what `stream` did."""
 
         def look(piece: bytes) -> Iterable[bytes] | bytes:
             self.take(piece)
@@ -63,8 +63,8 @@ class BodyCapture:
         self._questions = questions
 
     def want_readable(self, flow: http.HTTPFlow) -> None:
-        """Restrict the request's Accept-Encoding to codings that can be shown, before the head is
-        signed."""
+        """Restrict the request's Accept-Encoding to codings that can be shown. Call it before the
+        head is signed."""
         if "accept-encoding" in flow.request.headers:
             flow.request.headers["accept-encoding"] = readable_only(
                 flow.request.headers["accept-encoding"]
@@ -73,13 +73,13 @@ class BodyCapture:
     def begin(
         self, flow: http.HTTPFlow, session: EgressSession, question_id: int, *, held: bool
     ) -> None:
-        """Begin to keep the bodies of an allowed request. `held`: its body is held until it is
-        whole."""
+        """Start to keep the bodies of an allowed request. `held`: its body is held until it is
+        complete."""
         both = flow.metadata[KEPT] = _Both(question_id, session)
         length = flow.request.headers.get("content-length")
         if flow.request.stream or not (held or length is not None):
-            # A body of unknown length may begin to stream half-way: it streams from the start,
-            # so that all of it is seen.
+            # Streaming of a body of unknown length may begin half-way, so it streams from the start
+            # to be seen completely.
             has_body = (
                 length is not None
                 or "transfer-encoding" in flow.request.headers
@@ -90,19 +90,19 @@ class BodyCapture:
             )
 
     def requested(self, flow: http.HTTPFlow) -> None:
-        """Show the body of a request that was held and is whole now."""
+        """Record the body of a held request, which is complete now."""
         both = flow.metadata.get(KEPT)
         if isinstance(both, _Both) and not flow.request.stream:
             both.request.take(flow.request.raw_content or b"")
 
     def answered(self, flow: http.HTTPFlow) -> None:
-        """Look at the response's body where it streams."""
+        """Record the response's body while it streams."""
         both = flow.metadata.get(KEPT)
         if isinstance(both, _Both) and flow.response is not None and flow.response.stream:
             flow.response.stream = both.response.tap(flow.response.stream)
 
     def end(self, flow: http.HTTPFlow) -> None:
-        """Report what was kept: the exchange is over."""
+        """Report the kept bodies, since the exchange is over."""
         both = flow.metadata.pop(KEPT, None)
         if (
             not isinstance(both, _Both) or not both.session.keep_bodies

@@ -1,9 +1,9 @@
-"""Look at bodies piece by piece, before each piece goes on.
+"""Inspect bodies piece by piece, before each piece goes on.
 
-It decides when a piece is looked at, and that nobody else waits long for it. A coded body is
-decoded once for all readers, and the loop has its turn after each step. A few bytes may stand for
-megabytes; only their connection waits. INVARIANT: in one turn of the loop a session takes one step,
-however many connections it has. It changes no piece.
+It decides when a piece is inspected, and keeps others from waiting long for it. A coded body is
+decoded once for all readers, and the loop gets its turn after each step. A few bytes may stand for
+megabytes; only their own connection waits. INVARIANT: in one turn of the loop a session takes one
+step, however many connections it has. It changes no piece.
 """
 
 import asyncio
@@ -17,22 +17,22 @@ from supervisor.egress.admission.egress_sessions import EgressSession
 from supervisor.egress.admission.rooms import Room
 from supervisor.egress.protocols.codings import STEP_BYTES, TOO_MANY, TOO_MUCH, Decoder
 
-# So many pieces in one go, and so much of them: each is looked at together with the end of those
-# before it, and may have one byte, and a single read thousands of them.
+# Pieces, and bytes, inspected in one go. Each is inspected together with the end of the pieces
+# before it. A piece may be one byte, and a single read may bring thousands.
 MOST_AT_ONCE = 64
 MOST_AT_ONCE_BYTES = 16 * 1024
-# A character that may begin an escape (`core.text.encodings`) takes as long as so many bytes of
-# ordinary text; steps of a text with many of them are shorter.
+# A possible start of an escape (`core.text.encodings`) costs as much as this many bytes of ordinary
+# text; steps with many of them are shorter.
 _BEGIN_ESCAPES = (b"\\", b"%", b"&")
 _ESCAPE_BYTES = 8
 SHORT_STEP_BYTES = STEP_BYTES // _ESCAPE_BYTES
-# What these make begins with bytes that no text does (RFC 1952 2.3.1, RFC 8878 3.1.1).
+# Their output begins with bytes that no text begins with (RFC 1952 2.3.1, RFC 8878 3.1.1).
 _MARKED = {"gzip", "x-gzip", "zstd"}
 
 
 class Inspection:
-    """One body, of a session whose steps take turns by `turn`. `why` is why it couldn't be read
-    as far as it came, and empty as long as it could."""
+    """Inspects one body. The steps of a session take turns by `turn`. `why` is empty, or why the
+    body couldn't be read from some point on."""
 
     def __init__(self, decoder: Decoder, turn: asyncio.Lock) -> None:
         self._decoder = decoder
@@ -53,14 +53,14 @@ class Inspection:
     def add(
         self, read: Callable[[bytes], None], *, raw: Callable[[bytes], None] | None = None
     ) -> None:
-        """Show the decoded body to `read`, and the coded one to `raw` where it differs."""
+        """Pass the decoded body to `read`, and the coded one to `raw` where it differs."""
         self._read.append(read)
         if raw is not None and self._decoder.is_coded:
             self._raw.append(raw)
 
     def try_at_once(self, piece: bytes) -> bool:
-        """Look at the next piece here and now. Return whether that was possible: a piece that takes
-        long enough, after those before it, to keep others waiting is left to `in_steps`."""
+        """Inspect the next piece immediately if possible. Return whether it was: a piece that, with
+        those before it, would keep others waiting is left to `in_steps`."""
         self._at_once += 1
         self._at_once_bytes += max(len(piece), _ESCAPE_BYTES * _escapes(piece))
         if (
@@ -74,7 +74,7 @@ class Inspection:
         return True
 
     async def in_steps(self, piece: bytes) -> None:
-        """Look at a piece of any size."""
+        """Inspect a piece of any size."""
         steps = self._steps(piece)
         is_over = False
         while not is_over:
@@ -83,7 +83,7 @@ class Inspection:
                 await asyncio.sleep(0)
 
     def _steps(self, piece: bytes) -> Iterator[bool]:
-        """Look at it, and stop after each step."""
+        """Inspect it, and pause after each step."""
         for at in range(0, len(piece), STEP_BYTES):
             step = piece[at : at + STEP_BYTES]
             for short in _short(step) if self._raw else ():
@@ -100,7 +100,7 @@ class Inspection:
             see(said)
 
     def end(self) -> None:
-        """Keep nothing more: the body is over."""
+        """Drop all kept data, since the body is over."""
         self._decoder.end()
 
 
@@ -109,7 +109,7 @@ def _escapes(text: bytes) -> int:
 
 
 def _short(text: bytes) -> Iterator[bytes]:
-    """In parts that are looked at in one step each; an empty text is one, too."""
+    """Yield parts of one step each; an empty text is one part."""
     for at in range(0, len(text) or 1, STEP_BYTES):
         step = text[at : at + STEP_BYTES]
         size = SHORT_STEP_BYTES if _escapes(step) > SHORT_STEP_BYTES // 4 else STEP_BYTES
@@ -118,8 +118,8 @@ def _short(text: bytes) -> Iterator[bytes]:
 
 @dataclass(eq=False, slots=True)
 class Direction:
-    """One direction of an exchange: what looks at what goes there, if anything does, and the
-    room of its connection that is told how much waits meanwhile."""
+    """One direction of an exchange: its inspection, if there is one, and the connection's room that
+    counts the waiting bytes."""
 
     look: Inspection | None = None
     room: Room | None = None
@@ -127,7 +127,7 @@ class Direction:
 
 @dataclass
 class BodyPiece:
-    """A piece to look at in steps. It goes on only once `is_seen`."""
+    """A piece to inspect in steps. It goes on only once `is_seen`."""
 
     look: Inspection
     data: bytes
@@ -136,14 +136,14 @@ class BodyPiece:
 
 @dataclass
 class BodyPieceHook(commands.StartHook):  # type: ignore[no-untyped-call]
-    """A piece of a body, or a message of a WebSocket, is about to go on."""
+    """Fired before a body piece or a WebSocket message goes on."""
 
     name = "body_piece"
     piece: BodyPiece
 
 
 def look_at(way: Direction, headers: http.Headers, session: EgressSession) -> Inspection:
-    """Return the inspection of the body that goes this way, under this head; made where there is
+    """Return the inspection of the body in this direction, with this head; create it if there is
     none yet."""
     if way.look is None:
         decoder = Decoder(_codings(headers))
@@ -156,11 +156,11 @@ def look_at(way: Direction, headers: http.Headers, session: EgressSession) -> In
 async def said_by(
     flow: http.HTTPFlow, session: EgressSession, may_hold: Callable[[int], bool]
 ) -> bytes | None:
-    """Return what the body of a request says that is held whole; None where that can't be told, or
-    where `may_hold` allows not so many bytes of both forms.
+    """Return the decoded body of a completely held request. Return None where it can't be decoded,
+    or where `may_hold` doesn't allow that many bytes for both forms.
 
-    Only codings are undone that no text looks like: an origin may read a body as it is, whatever
-    its head says of it.
+    It undoes only codings that no text looks like: an origin may read a body as it is, whatever its
+    head says.
     """
     body, coding = flow.request.raw_content or b"", _codings(flow.request.headers).lower()
     names = {part.strip() for part in coding.split(",")} - {"", "identity"}
@@ -186,7 +186,7 @@ async def said_by(
 
 
 def _codings(headers: http.Headers) -> str:
-    """Return all codings of a body, in order: of transfer codings only the chunks are taken apart
+    """Return all codings of a body, in order. Of the transfer codings, only the chunks are removed
     before this (RFC 9112 6.1)."""
     of_transfer = [
         name

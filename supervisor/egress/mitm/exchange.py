@@ -1,8 +1,7 @@
 """The state of one inspected request and its answer, from head to end.
 
-The layers and the hooks of a flow share here what may go on, and why not, in one typed place. What
-only one module remembers of a flow stays in that module, under a key of its own. It decides
-nothing.
+The layers and the hooks of a flow share here, in one typed place, what may go on and why not. State
+that only one module uses stays in that module, under its own key. This module decides nothing.
 """
 
 from collections.abc import Callable
@@ -23,40 +22,40 @@ _NO_VERDICT = RefusalBody()
 
 @dataclass(eq=False, slots=True, repr=False)
 class LiveExchange:
-    """INVARIANT: one that nobody spoke of is refused: only `guard` ever sets `is_allowed`, and
-    after an explicit allow only.
+    """INVARIANT: without a decision, an exchange is refused: only `guard` ever sets `is_allowed`,
+    and only after an explicit allow.
 
     set by `layers`
         authority       how the client wrote the target, which mitmproxy forgets: read by `guard`
-        has_body        whether anything follows its head, by what the head says or by how it ends:
+        has_body        whether anything follows its head, by the head or by how it ends: read by
+                        `guard`
+        in_tunnel       whether it came inside of a CONNECT, or from a client that knows no proxy:
                         read by `guard`
-        in_tunnel       whether it came inside of a CONNECT, or of a client that knows no proxy:
-                        read by `guard`
-        gave_up         whether its client ended it before its end, or the supervisor as if it had:
-                        read by `guard` and `meter`
+        gave_up         whether its client, or the supervisor, ended it early: read by `guard` and
+                        `meter`
     set by `guard`
-        is_allowed      whether it may go on; taken back by `layers`, too: read by
-                        `layers` before anything is dialled or sent
+        is_allowed      whether it may go on; `layers` may withdraw it: read by `layers` before
+                        anything is dialled or sent
         action          what was asked about: read by `guard` where it is refused after all
-        question_id     the question whose outcome wasn't told yet: read by `guard` and `layers`
-        early_status    of an answer that was over before its request: read by `guard` at the end of
-                        that
-        session         whose it is, once it is allowed: read by `websockets`
-        leave           what to call when its client gives it up while a hook looks at it: read by
+        question_id     the question whose outcome hasn't been reported yet: read by `guard` and
                         `layers`
-    set by those who refuse, for `layers` to answer with
+        early_status    the status of an answer that was over before its request: read by `guard`
+                        when the request ends
+        session         the session of an allowed exchange: read by `websockets`
+        leave           what to call when its client gives it up during a hook: read by `layers`
+    set by whoever refuses, for `layers` to answer with
         refusal         why it doesn't go on: set by `guard` and `layers`
-        model_error     what a call of a model reads instead: set by `guard` and `meter`
-    set by those who look
-        must_be_whole   whether its body is looked through before any of it is sent: set by `leaks`,
+        model_error     what a model's caller reads instead: set by `guard` and `meter`
+    set by whoever inspects
+        must_be_whole   whether its body is inspected before any of it is sent: set by `leaks`,
                         read by `guard`
         is_cut          whether it was cut off half-way: set by `leaks` and `layers`, read by
                         `layers`
-        passes          whether a WebSocket's frame beside its messages may go on, by whether it is
-                        the client's: set by `leaks`, read by `websockets`
-        up, down        see `body_inspection.Direction`. Its look: set by `leaks` and `meter`, read
-                        by `leaks`, `layers` and `websockets`; its room: set by `guard`, read by
-                        `layers` and `websockets`
+        passes          whether a WebSocket's control frame may go on, given whether it is the
+                        client's: set by `leaks`, read by `websockets`
+        up, down        see `body_inspection.Direction`. Their `look`: set by `leaks` and `meter`,
+                        read by `leaks`, `layers` and `websockets`; their room: set by `guard`, read
+                        by `layers` and `websockets`
     """
 
     authority: str = ""
@@ -79,7 +78,7 @@ class LiveExchange:
 
 
 def of(flow: mitm_flow.Flow) -> LiveExchange:
-    """Return the state of a flow of any kind; a new one allows nothing."""
+    """Return the state of a flow of any kind. A new one allows nothing."""
     found: LiveExchange | None = flow.metadata.get(_KEY)
     if found is None:
         found = flow.metadata[_KEY] = LiveExchange()
@@ -87,7 +86,7 @@ def of(flow: mitm_flow.Flow) -> LiveExchange:
 
 
 def is_open_ended(request: http.Request) -> bool:
-    """Return whether nothing says how long the body will be."""
+    """Return whether the head leaves the body's length open."""
     return "transfer-encoding" in request.headers or (
         request.is_http2 and "content-length" not in request.headers
     )

@@ -4,8 +4,8 @@
     CONNECT, see `front`) -> go on
 
 It lifts the layers' refusal on an explicit allow only. Each hook runs inside `closes`, which turns
-whatever is raised into a refusal; mitmproxy itself would log it and let the request go through
-(`addonmanager.safecall`).
+any exception into a refusal; mitmproxy itself would log the exception and let the request go
+through (`addonmanager.safecall`).
 """
 
 import asyncio
@@ -43,20 +43,19 @@ from supervisor.egress.mitm.meter import Meter
 from supervisor.egress.mitm.signing import Signer
 from supervisor.egress.protocols import checks, tls_failures
 
-# Responses of unknown length are passed on as they come; a short one of known length is sent in one
-# piece.
+# Responses of unknown length stream; a short one of known length is sent in one piece.
 BUFFERED_BYTES = WHOLE_BYTES
 _SERVER_NAME = 0  # the extension's number: RFC 6066
 _SWITCHED = 101  # of a WebSocket the request goes on for as long as it is open
 UNASKED = "the origin switches to another protocol, which was not asked for"
-# Hop by hop, and for this proxy only: RFC 9110 7.6.1 and 11.7.
+# Hop-by-hop headers for this proxy only: RFC 9110 7.6.1 and 11.7.
 _OURS = ("Proxy-Authorization", "Proxy-Connection", "Proxy-Authenticate")
 
 
 def closes[S, T, R](
     refuse: Callable[[T], None],
 ) -> Callable[[Callable[[S, T], R]], Callable[[S, T], R]]:
-    """Make a hook fail closed: whatever it raises ends in `refuse(data)`."""
+    """Make a hook fail closed: any exception ends in `refuse(data)`."""
 
     def decorate(hook: Callable[[S, T], Any]) -> Callable[[S, T], Any]:
         @functools.wraps(hook)
@@ -81,7 +80,7 @@ def closes[S, T, R](
 
 
 def _note(hook: Callable[..., Any], error: BaseException) -> None:
-    """Log an error; raise again what ends the task or the process."""
+    """Log an error; re-raise those that end the task or the process."""
     if not isinstance(error, Exception):
         raise error
     log.error("hook failed", hook=hook.__name__, error=where(error))
@@ -123,7 +122,7 @@ def refuse_layer(data: mitm_layer.NextLayer) -> None:
 
 
 class Guard:
-    """See the module's docstring."""
+    """Asks about connections and requests; see the module's docstring."""
 
     def __init__(
         self,
@@ -160,8 +159,8 @@ class Guard:
 
     @closes(refuse_flow)
     def http_connect(self, flow: http.HTTPFlow) -> None:
-        # The front has answered the CONNECT that a connection began with; one behind another
-        # request is refused.
+        # The front has already answered the CONNECT at the start of the connection. A CONNECT after
+        # another request is refused.
         refuse_flow(flow)
         exchange.of(flow).refusal = RefusalBody(
             why="a CONNECT comes first on its connection", remedy="open a new connection for it"
@@ -218,8 +217,8 @@ class Guard:
             return
         held = state.must_be_whole or held_bodies.of(flow) is not None
         if exchange.is_open_ended(flow.request) and not (held or flow.request.stream):
-            # Passed on as it comes: the client may wait for an answer to its first piece (gRPC)
-            # before it sends the next.
+            # Streamed: the client may wait for an answer to its first piece (gRPC) before it sends
+            # the next.
             flow.request.stream = True
         if connection.session.keep_bodies and not is_upgrade:
             self._bodies.begin(flow, connection.session, answer.question_id, held=held)
@@ -248,8 +247,7 @@ class Guard:
             held_bodies.let_go(flow)
 
     def _may_go_out(self, flow: http.HTTPFlow) -> bool:
-        """Return whether nothing was found in a whole request. Takes it back where something
-        was."""
+        """Return whether a complete request passed the inspection; withdraw it if it didn't."""
         why = self._leaks.requested(flow)
         refusal = self._signer.at_end(flow) if why is None else refusals.of_credential(why)
         if refusal is not None:
@@ -309,8 +307,7 @@ class Guard:
         if pin is None or data.server.via is not None or data.server.transport_protocol != "tcp":
             refuse_server(data)
             return
-        # mitmproxy dials in this same task, so that the pin is seen by
-        # `PinnedLoop.create_connection` and by nothing else.
+        # mitmproxy dials in this same task, so only `PinnedLoop.create_connection` sees the pin.
         PIN.set(pin)
 
     @closes(kill_flow)
@@ -360,7 +357,7 @@ class Guard:
     def websocket_message(self, flow: http.HTTPFlow) -> None:
         if flow.websocket is not None:
             self._leaks.said(flow, flow.websocket.messages[-1])
-            # mitmproxy keeps them all; the layer has its own hold of this one
+            # mitmproxy keeps all messages; the layer holds this one itself
             flow.websocket.messages.clear()
 
     @closes(kill_http)
@@ -370,7 +367,7 @@ class Guard:
         self._answered(flow)
 
     def _answered(self, flow: http.HTTPFlow) -> None:
-        """Settle a whole answer."""
+        """Settle a complete answer."""
         why = self._leaks.ended(flow)
         if why is not None:
             self._withhold(flow, refusals.of_echo(why, flow.request.path))
@@ -476,8 +473,8 @@ class Guard:
         *,
         is_upgrade: bool,
     ) -> RefusalBody | None:
-        """Finish the head as it goes out, and set up the body's inspection. Return the refusal
-        where it may not go out after all."""
+        """Finish the outgoing head, and set up the body's inspection. Return the refusal where the
+        request may not go out after all."""
         why = self._leaks.begin(
             flow, connection, action, swaps, is_for_model=self._meter.is_model_host(action.host)
         )
@@ -497,7 +494,7 @@ class Guard:
         connection: ClientConnection,
         refusal: RefusalBody,
     ) -> None:
-        """Refuse an allowed request before any of it goes out."""
+        """Refuse an allowed request before any of it is sent."""
         state.is_allowed = False
         state.refusal = refusal
         assert state.action is not None
@@ -542,14 +539,15 @@ class Guard:
 
 
 def _contradiction(why: str | None, misplaced: str | None) -> RefusalBody | None:
-    """Refuse a malformed request, or one with a misplaced credential, before anybody is asked."""
+    """Return the refusal of a malformed request or a misplaced credential; no rule is asked about
+    it."""
     if why is not None:
         return refusals.of_contradiction(why)
     return refusals.of_credential(misplaced) if misplaced is not None else None
 
 
 def _let_leave(flow: http.HTTPFlow, state: LiveExchange, connection: ClientConnection) -> None:
-    """End this hook's wait when the client gives up its request, though the connection goes on."""
+    """End this hook's wait when the client gives up its request but keeps the connection."""
     state.leave = functools.partial(connection.leave, asyncio.current_task())
     state.down.room = connection.down
     if not flow.request.is_http2:  # there each stream waits by itself (`http2`)
@@ -614,7 +612,7 @@ def action_of(
 
 
 def announced_bytes(flow: http.HTTPFlow) -> int:
-    """Return how long the request's body is by its head; 0 where that doesn't say."""
+    """Return the body length that the request's head announces; 0 where it announces none."""
     return whole_number(flow.request.headers.get("content-length", "")) or 0
 
 
@@ -626,7 +624,7 @@ def is_inside(state: LiveExchange, connection: ClientConnection) -> bool:
 def shown_headers(
     flow: http.HTTPFlow, state: LiveExchange, connection: ClientConnection
 ) -> tuple[tuple[str, str], ...]:
-    """Return an allowed answer's headers for a person to see, without secrets."""
+    """Return an allowed answer's headers to show to a person, without secrets."""
     if flow.response is None or not state.is_allowed:
         return ()
     return checks.shown_headers(tuple(flow.response.headers.fields), connection.session.hides)

@@ -1,10 +1,10 @@
 """Bounded HTTP/1 on both sides.
 
-mitmproxy keeps a head, a line between chunks and what follows a request until it is whole, however
-long. This decides how much of that is kept: of a head or a line no more than anybody sends; bytes
-behind an unanswered request wait where bodies wait (`sessions.Room`). It also decides how an origin
-is told where a body ends. INVARIANT: neither client nor origin fills memory with what never becomes
-a request, a response or a body. `install` puts it in mitmproxy's place.
+mitmproxy keeps an incomplete head, a line between chunks and pipelined requests, however long. This
+module bounds them: heads and lines at a length that nobody exceeds in practice, and bytes after an
+unanswered request by the connection's room (`rooms.Room`). It also decides how an origin is told
+where a body ends. INVARIANT: neither client nor origin fills memory with data that never becomes a
+request, a response or a body. `install` replaces mitmproxy's classes.
 """
 
 import re
@@ -37,35 +37,33 @@ from supervisor.egress.loop import refusals
 from supervisor.egress.loop.refusals import UNREADABLE, RefusalBody
 from supervisor.egress.protocols.checks import MOST_HEAD_BYTES, SPOKEN
 
-# From an origin: more than clients take (curl: 300 kB for all headers, of which 100 kB in one).
+# From an origin: more than clients accept (curl: 300 kB for all headers, of which 100 kB in one).
 MOST_ANSWER_HEAD_BYTES = 320 * 1024
-# Each is looked for among others where it goes on over HTTP/2; Node's clients take so many.
+# Over HTTP/2 each field is compared with the others; Node's clients accept this many.
 MOST_ANSWER_FIELDS = 2000
-# What an answer begins with that isn't the last one. 101 is: what comes after it is another
-# protocol.
+# The status line of an interim answer. 101 isn't one: another protocol follows it.
 _EARLY = re.compile(rb"HTTP/1\.[01] 1(?!01)[0-9]{2}(?=[ \r\n])")
 
 
 class BoundedReader(ChunkedReader):
-    """A chunked body whose lines are bounded, without what follows its last chunk, which mitmproxy
-    can't pass on and would hang for (`_http1.read_body`).
+    """Reads a chunked body with bounded lines, and drops its trailers. mitmproxy can't pass
+    trailers on and would hang waiting for them (`_http1.read_body`).
 
-    Who takes the chunks apart may drop it: RFC 9112 7.1.2.
+    Removing the chunks allows dropping trailers: RFC 9112 7.1.2.
     """
 
     def __call__(self, buf: Any) -> Any:
         event = super().__call__(buf)
-        # What belongs to a chunk is taken at once: what is left is a line, or trailers, that don't
-        # end.
+        # A chunk's data is taken at once; what remains is an endless line or endless trailers.
         if event is None and len(buf) > MOST_HEAD_BYTES:
             raise h11.RemoteProtocolError("a line between chunks is too long")
         return h11.EndOfMessage() if isinstance(event, h11.EndOfMessage) else event
 
 
 class BoundedHttp1Server(Http1Server):
-    """From the client. What it says while its request is looked at and answered takes of the
-    `room`, so that it is read no further. `unreadable` is called where it says what is no
-    request, which nobody else sees."""
+    """HTTP/1 from the client. Input that comes while a request is judged and answered uses up the
+    `room`, so reading pauses. `unreadable` is called for input that is no request, which nobody
+    else sees."""
 
     def __init__(self, context: Context, room: Room, unreadable: Callable[[], None]) -> None:
         super().__init__(context)
@@ -77,15 +75,15 @@ class BoundedHttp1Server(Http1Server):
         self._held.set(len(self.buf) if self.state == self.wait else 0)
 
     def send(self, event: HttpEvent) -> layer.CommandGenerator[None]:
-        # A connection that mitmproxy closed is there for a turn yet: what it has to say then is a
-        # second answer, behind the last.
+        # A connection that mitmproxy closed stays for one more turn; anything it says then would be
+        # a second answer.
         if self.conn.state & ConnectionState.CAN_WRITE:
             yield from super().send(event)
 
     def read_headers(self, event: events.ConnectionEvent) -> layer.CommandGenerator[None]:
         for command in super().read_headers(event):
-            # INVARIANT: what says HTTP/2 here is none, and everything behind this would take it for
-            # one.
+            # INVARIANT: a request line that claims HTTP/2 is refused here, since everything behind
+            # this would believe it.
             said = command.event if isinstance(command, ReceiveHttp) else None
             if isinstance(said, RequestHeaders) and said.request.http_version not in SPOKEN:
                 self.state, self.request = self.done, None
@@ -107,20 +105,19 @@ class BoundedHttp1Server(Http1Server):
 
 
 class BoundedHttp1Client(Http1Client):
-    """To the origin, of whose answers the last one counts: mitmproxy takes `103 Early Hints` for
-    the whole of it, and what follows for that of the next request. A proxy may drop them: RFC 9110
-    15.2.
+    """HTTP/1 to the origin. Interim answers such as `103 Early Hints` are dropped (a proxy may: RFC
+    9110 15.2), since mitmproxy takes them for the final answer and the rest for the next request's.
 
-    INVARIANT: the head says where the body ends, and nothing goes out behind that: an origin
-    would read it as another request, which nobody judged.
+    INVARIANT: the head says where the body ends, and nothing is sent after that. An origin would
+    read it as another request, which nobody judged.
     """
 
     def send(self, event: HttpEvent) -> layer.CommandGenerator[None]:
         if isinstance(event, RequestHeaders) and not event.end_stream:
             event = RequestHeaders(event.stream_id, _framed(event.request), end_stream=False)
-        # An empty chunk would end the body early. Trailers may be dropped (RFC 9110 6.5.1),
-        # as a client's over HTTP/1 are: mitmproxy can't write them, and there are origins that take
-        # them for headers.
+        # An empty chunk would end the body early. Trailers may be dropped (RFC 9110 6.5.1), as a
+        # client's are over HTTP/1: mitmproxy can't write them, and some origins take them for
+        # headers.
         is_dropped = isinstance(event, RequestTrailers) or (
             isinstance(event, RequestData) and not event.data
         )
@@ -128,7 +125,7 @@ class BoundedHttp1Client(Http1Client):
             yield from super().send(event)
 
     def read_headers(self, event: events.ConnectionEvent) -> layer.CommandGenerator[None]:
-        # However many: each takes only its own time.
+        # Their number isn't limited: each costs only its own time.
         while self.request and _EARLY.match(self.buf._data) and self.buf.maybe_extract_lines():
             pass
         for command in super().read_headers(event):
@@ -163,7 +160,7 @@ class BoundedHttp1Client(Http1Client):
 
 def _framed(request: http.Request) -> http.Request:
     """Return the request with a head that says where its body ends, which HTTP/2 doesn't need. The
-    flow's own stays as the client sent it."""
+    flow keeps the request as the client sent it."""
     if "content-length" in request.headers or "transfer-encoding" in request.headers:
         return request
     framed = request.copy()
@@ -175,8 +172,8 @@ def _framed(request: http.Request) -> http.Request:
 
 
 def error_response(status_code: int, message: str = "") -> bytes:
-    """Return the response to an unreadable request: mitmproxy's own page quotes it, a password in
-    its address too."""
+    """Return the response to an unreadable request. mitmproxy's own page would quote it, and with
+    it any password in its address."""
     refusal = RefusalBody(
         error="unreadable",
         why="the request's head is too long"
@@ -188,7 +185,7 @@ def error_response(status_code: int, message: str = "") -> bytes:
 
 
 def install() -> None:
-    """Put ours in mitmproxy's place by name: there is no way to choose them."""
+    """Replace mitmproxy's classes by name, since it has no option to choose them."""
     _http1.make_error_response = error_response
     _http1.ChunkedReader = BoundedReader  # type: ignore[attr-defined]
     _http.Http1Client = BoundedHttp1Client  # type: ignore[attr-defined]

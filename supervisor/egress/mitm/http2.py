@@ -1,11 +1,11 @@
 """Bounded HTTP/2 on both sides.
 
-mitmproxy takes all of a body that comes and keeps what doesn't go on, however much, and h2 takes
-heads of 8 MB. This decides how much a client may send of what its origin doesn't take yet, or
-nobody has answered for yet (flow control: RFC 9113 5.2), how much of its answers waits for it, how
-many of its requests it may give up, how long a head is, and how much is remembered of heads and of
-streams that are over. INVARIANT: a body that waits holds up no other stream of its connection, and
-fills no memory. `install` puts it in mitmproxy's place.
+mitmproxy accepts and keeps any amount of a body that can't go on yet, and h2 accepts heads of 8 MB.
+This module bounds what a client may send before its origin takes it or somebody answers for it
+(flow control: RFC 9113 5.2), how much of its answers waits, how many requests it may give up, how
+long a head is, and how much is remembered of heads and closed streams. INVARIANT: a waiting body
+holds up no other stream of its connection, and fills no memory. `install` replaces mitmproxy's
+classes.
 """
 
 import asyncio
@@ -56,27 +56,25 @@ from supervisor.egress.admission.rooms import Room, RoomShare
 from supervisor.egress.loop.fair_turns import Bucket
 from supervisor.egress.protocols.checks import MOST_HEAD_BYTES
 
-# What a client may send before any of it has gone on, of a stream and of all. Between processes of
-# one machine that is no slower than without bound.
+# What a client may send before any of it goes on, per stream and in total. Between processes of one
+# machine this is no slower than no bound.
 MOST_WAITING_BYTES = 256 * 1024
 MOST_WAITING_OF_ALL_BYTES = 1024 * 1024
-# Requests of one connection that its client gives up, at once and in a second.
+# Requests that a connection's client may give up: as a burst, and per second.
 MOST_RESETS_AT_ONCE = 200
 MOST_RESETS_A_SECOND = 20.0
 _ENHANCE_YOUR_CALM = 0xB  # RFC 9113 7
 _FIRST_WINDOW_BYTES = 65_535  # RFC 9113 6.9.2
-# How much of heads that were sent is remembered so that they needn't be said again: what every peer
-# begins with (RFC 9113 6.5.2).
+# Size of the header table: the initial value of every peer (RFC 9113 6.5.2).
 MOST_REMEMBERED_BYTES = 4096
-# Of how many streams that were reset is remembered that they were: what its peer sent before it
-# heard of that may still come.
+# Reset streams to remember: frames that the peer sent before it heard of the reset may still come.
 MOST_REMEMBERED_RESETS = 1000
 _BY_RESET = (StreamClosedBy.SEND_RST_STREAM, StreamClosedBy.RECV_RST_STREAM)
 _OF_A_HEAD = (HeadersFrame, ContinuationFrame, PushPromiseFrame)
 
 
 class Unsent(NamedTuple):
-    """The part of a body that hasn't gone on."""
+    """The part of a body that hasn't gone on yet."""
 
     pieces: int = 0
     bytes: int = 0
@@ -90,8 +88,8 @@ class Unsent(NamedTuple):
 
 
 class _Frames(FrameBuffer):
-    """Bound a head at the length of an HTTP/1 one: h2 takes 64 frames of 128 kB, and takes them
-    apart in one go, for seconds."""
+    """Bounds a head at the length of an HTTP/1 one. h2 accepts 64 frames of 128 kB, and parsing
+    them at once takes seconds."""
 
     def _update_header_buffer(self, frame: Frame | None) -> Frame | None:
         parts = (*self._headers_buffer, frame) if isinstance(frame, _OF_A_HEAD) else ()
@@ -101,8 +99,8 @@ class _Frames(FrameBuffer):
 
 
 class _Encoder(Encoder):
-    """Bound the header table: a peer may claim one of gigabytes. Ours would be as large, and each
-    name is looked for in all of it."""
+    """Bounds the header table. A peer may ask for gigabytes; ours would be as large, and each name
+    is searched in all of it."""
 
     @property
     def header_table_size(self) -> int:
@@ -116,8 +114,8 @@ class _Encoder(Encoder):
 
 
 class _Resets(SizeLimitDict):
-    """Remember reset streams only, not all 65,536 that h2 does; frames on cleanly closed ones are
-    errors anyway."""
+    """Remembers reset streams only, not all 65,536 that h2 does; frames on cleanly closed streams
+    are errors anyway."""
 
     def __setitem__(self, key: int, value: Any) -> None:
         if value in _BY_RESET:
@@ -125,7 +123,7 @@ class _Resets(SizeLimitDict):
 
 
 class _Bounded(BufferedH2Connection):
-    """Of either side."""
+    """What both sides have in common."""
 
     def __init__(self, config: H2Configuration) -> None:
         super().__init__(config)
@@ -141,37 +139,37 @@ class _Bounded(BufferedH2Connection):
         return events
 
     def reset_stream(self, stream_id: int, error_code: int = 0) -> None:
-        # What waits behind a body that isn't taken: mitmproxy keeps it, though the body is gone.
+        # Trailers that wait behind an untaken body: mitmproxy keeps them even when the body is
+        # gone.
         self.stream_trailers.pop(stream_id, None)
         super().reset_stream(stream_id, error_code)
 
     def local_flow_control_window(self, stream_id: int) -> int:
-        """Never less than nothing: a peer may make it smaller than what was sent already (RFC
-        9113 6.9.2), which mitmproxy takes for all but the last."""
+        """Return the window, at least 0. A peer may make it negative (RFC 9113 6.9.2), and
+        mitmproxy would then slice the data by it and send all but the last bytes."""
         return max(0, super().local_flow_control_window(stream_id))
 
     def send_data(
         self, stream_id: int, data: Any, end_stream: bool = False, pad_length: Any = None
     ) -> None:
-        """What has nothing in it needs no window. h2 takes it for an error, too, where that is
-        less than nothing, but as the end of a stream."""
+        """Send data; an empty frame needs no window. h2 raises where the window is negative, unless
+        the frame ends the stream."""
         if data or self.stream_buffers.get(stream_id):
             super().send_data(stream_id, data, end_stream, pad_length)
         elif end_stream:
             H2Connection.end_stream(self, stream_id)
 
     def end_stream(self, stream_id: int) -> None:
-        """End the stream once. A response that was over before its request is ended with it again
-        (`layers`); a second end, behind one that waits until the peer takes it, would be an error
-        of the connection."""
+        """End the stream once. `layers` ends a response a second time if it was over before its
+        request. A second end behind a queued one would be a connection error."""
         lying = self.stream_buffers.get(stream_id)
         if not (lying and lying[-1].end_stream):
             super().end_stream(stream_id)
 
 
 class _Connection(_Bounded):
-    """What was received is only given back where it has gone on: `received` is what hasn't, by
-    its stream."""
+    """Returns flow-control credit only for data that has gone on. `received` is the rest, by
+    stream."""
 
     def __init__(self, config: H2Configuration, most_bytes: int) -> None:
         super().__init__(config)
@@ -188,7 +186,7 @@ class _Connection(_Bounded):
         self.received[stream_id] += acknowledged_size
 
     def gone_on(self, stream_id: int, waiting_bytes: int) -> None:
-        """All that was received of a stream has gone on but so much."""
+        """Return the credit for all received bytes of a stream except those still waiting."""
         count = self.received[stream_id] - waiting_bytes
         if count > 0 and self.state_machine.state is not H2State.CLOSED:
             super().acknowledge_received_data(count, stream_id)
@@ -198,8 +196,8 @@ class _Connection(_Bounded):
 
 
 class _ToOrigin(_Bounded):
-    """`goes_away`: the origin takes no more requests here, and ends those that it took (RFC 9113
-    6.8). h2 and mitmproxy would end those, too."""
+    """`goes_away`: the origin accepts no more requests on this connection, but finishes those it
+    accepted (RFC 9113 6.8). h2 and mitmproxy would end those, too."""
 
     goes_away = False
 
@@ -220,7 +218,7 @@ class _ToOrigin(_Bounded):
 
 
 class BoundedHttp2Client(Http2Client):
-    """To an origin. Requests that wait until it takes more at once end with its connection."""
+    """HTTP/2 to an origin. Requests that wait for a free stream end with its connection."""
 
     h2_conn: _ToOrigin
 
@@ -231,9 +229,8 @@ class BoundedHttp2Client(Http2Client):
         self.h2_conn.local_settings.acknowledge()
 
     def _handle_event(self, event: events.Event) -> layer.CommandGenerator[None]:
-        """INVARIANT: of a request that was given up, or withdrawn, while it waited for its turn,
-        nothing goes out; and what is said of one that is forgotten goes nowhere: mitmproxy would
-        give it the number of the next."""
+        """INVARIANT: a request that was given up or withdrawn while it waited sends nothing. Events
+        of a forgotten request are dropped: mitmproxy would assign them to the next one."""
         is_known = (
             isinstance(event, RequestHeaders)
             or getattr(event, "stream_id", 0) in self.our_stream_id
@@ -246,8 +243,8 @@ class BoundedHttp2Client(Http2Client):
         yield from super()._handle_event(event)
 
     def forget(self) -> None:
-        """Keep nothing of streams that are over both ways. INVARIANT: only behind all that came
-        at once: to h2 they are over before it was told here."""
+        """Forget streams that are closed both ways. INVARIANT: only after all events of one read.
+        For h2 they are closed before their end was reported here."""
         streams = self.h2_conn.streams
         for ours in [
             one for one in self.their_stream_id if one not in streams or streams[one].closed
@@ -262,10 +259,11 @@ class BoundedHttp2Client(Http2Client):
     def _handle_event2(self, event: events.Event) -> layer.CommandGenerator[None]:
         yield from super()._handle_event2(event)
         if isinstance(event, RequestProtocolError):
-            # INVARIANT: who gives one up is told nothing of its end here: its layer is in the midst
-            # of that, and isn't entered twice.
+            # INVARIANT: giving up a request isn't reported back here: its layer is busy with that,
+            # and isn't re-entrant.
             self.streams.pop(event.stream_id, None)
-        # Only behind all that came at once: to h2 a stream is over before its end was told here.
+        # Only after all events of one read: for h2 a stream is closed before its end was reported
+        # here.
         if self.h2_conn.goes_away:
             yield from self._give_up_queued("it takes no more requests over this connection")
             if self.conn.connected and not self.h2_conn.open_outbound_streams:
@@ -279,17 +277,19 @@ class BoundedHttp2Client(Http2Client):
         queued = list(self.stream_queue)
         self.stream_queue.clear()
         for number in queued:
-            # They have none of our numbers yet, by which mitmproxy finds theirs.
+            # Waiting requests have no stream id of ours yet; mitmproxy looks theirs up by it.
             self.their_stream_id[-number] = number
             yield ReceiveHttp(ResponseProtocolError(-number, why, ErrorCode.GENERIC_SERVER_ERROR))
 
 
 class BoundedHttp2Server(Http2Server):
-    """From the client, which gives up few of its requests: one that opens streams and resets
-    them, some thousand a second, leaves the other sessions no time (CVE-2023-44487). What it
-    asks for and doesn't take is held in `unread`, and in `up` what pieces of bodies that wait
-    take besides their bytes. `unreadable` is called where it says what is no HTTP/2, which
-    nobody else sees. A client sends at most `most_bytes` before any of it has gone on."""
+    """HTTP/2 from the client, which may give up only a few requests. A client that opens and resets
+    thousands of streams a second would leave the other sessions no time (CVE-2023-44487).
+
+    Answers that it doesn't take are counted in `unread`; the overhead of waiting body pieces is
+    counted in `up`. `unreadable` is called for input that is no HTTP/2, which nobody else sees. A
+    client sends at most `most_bytes` before any of it goes on.
+    """
 
     h2_conn: _Connection
 
@@ -316,7 +316,7 @@ class BoundedHttp2Server(Http2Server):
             yield from super()._handle_event(event)
 
     def _has_all(self, stream_id: int) -> bool:
-        """Return whether all of a response was sent, and its request goes on."""
+        """Return whether all of a response was sent while its request continues."""
         return (
             not self.is_closed(stream_id)
             and not self.is_open_for_us(stream_id)
@@ -332,7 +332,7 @@ class BoundedHttp2Server(Http2Server):
                 return True
             self._resets.take()
         if isinstance(event, DataReceived) and not (event.data or event.stream_ended):
-            # It uses up nothing of what its stream may send, and says nothing.
+            # It carries no data and uses up none of the stream's window.
             self.h2_conn.acknowledge_received_data(event.flow_controlled_length, event.stream_id)
             return False
         if (
@@ -345,11 +345,11 @@ class BoundedHttp2Server(Http2Server):
         return (yield from super().handle_h2_event(event))
 
     def _is_cut_short(self, event: RequestReceived | TrailersReceived) -> bool:
-        """Return whether a request ends before as much of its body came as its head says, which h2
-        looks for in pieces of a body alone: RFC 9113 8.1.1.
+        """Return whether a request ends before its announced length; h2 checks that only in data
+        frames (RFC 9113 8.1.1).
 
-        INVARIANT: it isn't passed on. Behind an origin that makes HTTP/1 of it, the next request
-        would be taken for the rest of it.
+        INVARIANT: such a request isn't passed on. An origin that converts it to HTTP/1 would take
+        the next request for the missing rest.
         """
         stream = self.h2_conn.streams.get(event.stream_id or 0)
         return (
@@ -364,13 +364,13 @@ class BoundedHttp2Server(Http2Server):
         yield from super().protocol_error(message, error_code)
 
     def forget(self, going_on: Container[int]) -> None:
-        """Forget requests that aren't in `going_on`: no client is left for them."""
+        """Forget requests that aren't in `going_on`, which have no client any more."""
         for stream_id in [one for one in self.streams if one not in going_on]:
             del self.streams[stream_id]
 
     def count(self, waiting: Callable[[int], Unsent]) -> layer.CommandGenerator[None]:
-        """Once for all that an event brought: let the client send as much as has gone on
-        (`waiting` tells what of a stream's body hasn't), and note what it doesn't take."""
+        """Once per event: let the client send as much as has gone on, and note what it doesn't
+        take. `waiting` returns what of a stream's body hasn't gone on."""
         pieces = 0
         for stream_id in tuple(self.h2_conn.received):
             of_stream = waiting(stream_id)
@@ -389,15 +389,15 @@ class BoundedHttp2Server(Http2Server):
 
 
 def _remember_reset(connection: Http2Connection, event: Event) -> None:
-    """Of a stream whose end came together with its reset, that is told, too: to h2 it is closed
-    before either is, and mitmproxy forgets it at its end."""
+    """Report the end of a stream that came together with its reset. h2 closes the stream before
+    either is reported, and mitmproxy forgets it at its end."""
     if isinstance(event, StreamReset):
         connection.streams.setdefault(event.stream_id, StreamState.HEADERS_RECEIVED)
 
 
 def waiting_for(origin: layer.Layer, stream_id: int) -> Unsent:
-    """Return the part of a request's body that an origin on HTTP/2 doesn't take yet: it waits for
-    the window, or until another of its streams ends."""
+    """Return the part of a request's body that an HTTP/2 origin doesn't accept yet. It waits for
+    the window, or for another stream to end."""
     found = _http2_of(origin)
     if found is None:
         return Unsent()
@@ -407,7 +407,7 @@ def waiting_for(origin: layer.Layer, stream_id: int) -> Unsent:
 
 
 def forget_over(origin: layer.Layer) -> None:
-    """Keep nothing of an origin's streams that are over."""
+    """Forget an origin's closed streams."""
     found = _http2_of(origin)
     if found is not None:
         found.forget()
@@ -430,5 +430,5 @@ def _http2_of(origin: layer.Layer) -> BoundedHttp2Client | None:
 
 
 def install() -> None:
-    """Put ours in mitmproxy's place by name: there is no way to choose it."""
+    """Replace mitmproxy's class by name, since it has no option to choose it."""
     _http.Http2Client = BoundedHttp2Client  # type: ignore[attr-defined]

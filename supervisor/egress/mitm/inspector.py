@@ -2,7 +2,7 @@
 
 It is imported with the first such connection, since mitmproxy takes a second and 60 MB; only
 modules that it imports know of mitmproxy. It decides nothing: `guard` asks, and `layers` refuse
-what was not allowed.
+whatever wasn't allowed.
 """
 
 import asyncio
@@ -52,36 +52,36 @@ from supervisor.egress.mitm.signing import Signer
 from supervisor.egress.mitm.tls import GuardedTls
 
 IDLE_TIMEOUT_S = 600
-# How long a slow client gets to read the rest of a response; its connection counts until then.
+# How long a slow client gets to read the rest of a response; until then its connection counts.
 LINGER_S = 60.0
-# How long the end of a connection waits for what of it is looked at still.
+# How long the end of a connection waits for running inspections.
 LOOKED_S = 10.0
-# How often it is looked whether a connection that is read no further was cut off.
+# How often a paused connection is checked for a hang-up.
 LOOK_S = 0.1
-# As many streams as HTTP/2 has at once; mitmproxy's 5 would let the sixth event stream wait for
+# HTTP/2's number of concurrent streams; with mitmproxy's 5, the sixth event stream would wait for
 # ever.
 MOST_ORIGINS = 100
 STREAM_ABOVE = "64k"
-# The hooks that wait for a look, and for nobody once their client is gone.
+# Hooks that wait for an inspection. Without their client they wait for nothing.
 _LOOKS = (BodyPieceHook, HttpRequestHook, HttpResponseHook)
 MODE = mode_specs.ProxyMode.parse("regular")
-# An addon's function for a hook: it returns what is to be awaited, or None.
+# An addon's function for a hook. It returns an awaitable, or None.
 type Listener = Callable[[Any], Awaitable[None] | None]
 
 
 class Hooks:
-    """The functions of all addons for mitmproxy's hooks, in their order, looked up once for each
-    kind of hook: mitmproxy walks over all addons' attributes for each, which takes a quarter of a
-    request. What a function raises is logged, as in mitmproxy, and `guard` and `layers` refuse by
-    default (law 3)."""
+    """All addons' functions for mitmproxy's hooks, in order, looked up once per hook type.
+    mitmproxy walks over all addons' attributes for each hook, which takes a quarter of a request's
+    time. Exceptions are logged, as in mitmproxy, and `guard` and `layers` refuse by default (law
+    3)."""
 
     def __init__(self, addons: Iterable[object]) -> None:
         self._addons = tuple(addons)
-        # The hook's attribute that each function gets, and the functions.
+        # By hook type: the attribute passed to the functions, and the functions.
         self._listeners: dict[type[Hook], tuple[str, tuple[Listener, ...]]] = {}
 
     async def run(self, hook: Hook) -> None:
-        """Call one function after the other. What one raises keeps no other from its turn."""
+        """Call the functions one after the other. An exception in one doesn't skip the others."""
         attribute, functions = self._of(type(hook))
         data = getattr(hook, attribute)
         for function in functions:
@@ -94,7 +94,7 @@ class Hooks:
 
     def _of(self, kind: type[Hook]) -> tuple[str, tuple[Listener, ...]]:
         if kind not in self._listeners:
-            # Every hook of a connection has one attribute.
+            # Every connection hook has exactly one attribute.
             (field,) = dataclasses.fields(kind)  # type: ignore[arg-type]
             functions = tuple(
                 function
@@ -106,11 +106,11 @@ class Hooks:
 
 
 class Handler(ProxyConnectionHandler):
-    """One client connection; counts its bytes.
+    """Handles one client connection, and counts its bytes.
 
-    INVARIANT: of a request that was let through nothing goes on that the session's allowance
-    doesn't cover: the client is read no further until it does, or is cut off. What comes between
-    requests goes to the guard, which refuses with the reason.
+    INVARIANT: of an allowed request, only bytes that the session's allowance covers go on.
+    Otherwise reading from the client pauses until it does, or the client is cut off. Bytes between
+    requests go to the guard, which refuses with the reason.
     """
 
     def __init__(
@@ -130,8 +130,8 @@ class Handler(ProxyConnectionHandler):
         self.max_conns = defaultdict(lambda: asyncio.Semaphore(MOST_ORIGINS))
 
     def cut(self) -> None:
-        """End it at once, its origins too: data waiting for an origin that doesn't read would keep
-        it open, and must not go out any more."""
+        """End it at once with its origins. Data for an origin that doesn't read would keep it open,
+        and must not be sent any more."""
         for one in list(self.transports.values()):
             if isinstance(one.writer, asyncio.StreamWriter):
                 one.writer.transport.abort()
@@ -159,8 +159,8 @@ class Handler(ProxyConnectionHandler):
             await self._hooks.run(hook)
 
     async def _looked(self) -> None:
-        """Wait until no body of the client is being looked at, so that its end is reported as it
-        was, with what was kept of it. The layers learn of the end afterwards; the report of the
+        """Wait until no body of the client is being inspected, so that its end is reported
+        correctly, with the kept bodies. The layers hear of the end afterwards; the report of the
         connection's end is the last."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(LOOKED_S):
@@ -168,8 +168,8 @@ class Handler(ProxyConnectionHandler):
                     await asyncio.wait(self._looking)
 
     async def open_connection(self, command: commands.OpenConnection) -> None:
-        """INVARIANT: what one client keeps open to origins is counted as its session's: it gets
-        no descriptors beyond its share by it."""
+        """INVARIANT: a client's open origin connections count as its session's, so that it gets no
+        descriptors beyond its share."""
         others = [one for one in self.transports if one not in (self.client, command.connection)]
         is_one_more = False
         if self.client.alpn != b"h2":  # it asks one at a time, and goes on elsewhere now
@@ -198,11 +198,11 @@ class Handler(ProxyConnectionHandler):
             await self._end(connection)
 
     async def _end(self, connection: AnyConnection) -> None:
-        """INVARIANT: no connection outlives its task, and the layers learn of its end, or the other
-        side of theirs would wait for ever.
+        """INVARIANT: no connection outlives its task, and the layers hear of its end. Otherwise the
+        other side would wait for ever.
 
         mitmproxy does both after its calls of `server_event`, and assumes that none is cancelled
-        half-way: ours wait.
+        half-way. Ours wait, so they can be.
         """
         left = self.transports.pop(connection, None)
         if left is not None and left.writer is not None:
@@ -224,8 +224,8 @@ class Handler(ProxyConnectionHandler):
             await self._connection.unread.wait()
 
     async def _in_steps(self, event: events.Event) -> None:
-        """Tell the layers, in the session's share; of what came a part at a time, unless they
-        end the connection meanwhile."""
+        """Pass the event to the layers within the session's share. Data is split into parts, until
+        the layers end the connection."""
         share = self._connection.session.share
         if not isinstance(event, events.DataReceived):
             is_told = False
@@ -244,18 +244,18 @@ class Handler(ProxyConnectionHandler):
                 return
 
     def log(self, message: str, level: int = logging.INFO, exc_info: Any = None) -> None:
-        """INVARIANT: where a layer raised the connection ends (law 3): mitmproxy itself notes
-        it, and leaves both sides waiting for ever."""
+        """INVARIANT: an exception in a layer ends the connection (law 3). mitmproxy itself only
+        logs it, and leaves both sides waiting for ever."""
         super().log(message, level, exc_info)
         if exc_info is not None:
             self._connection.cut()
 
     async def _is_covered(self, connection: ClientConnection, count: int) -> bool:
-        """Return whether what the client sent may be passed on to the layers; where not, it is cut
+        """Return whether the client's bytes may be passed to the layers. If not, the client is cut
         off.
 
-        INVARIANT: what wasn't covered, and lies in the layers until its request is judged, is
-        covered before anything that comes later.
+        INVARIANT: uncovered bytes that lie in the layers until their request is judged are covered
+        before any later bytes.
         """
         connection.up_bytes += count
         connection.uncovered_bytes += count
@@ -276,23 +276,23 @@ class Handler(ProxyConnectionHandler):
 
 
 class _Writer(asyncio.StreamWriter):
-    """Writes to a client. Closed by mitmproxy, it says that nothing more comes; the end of the
-    connection is `_farewell`'s."""
+    """Writes to a client. When mitmproxy closes it, only the write side is shut down; `_farewell`
+    ends the connection."""
 
     def close(self) -> None:
         if not self.is_closing():
             self.write_eof()
 
     def get_extra_info(self, name: str, default: Any = None) -> Any:
-        """Of a Unix socket (our client of package registries), the address is no pair, which
-        mitmproxy counts on."""
+        """Return the value. A Unix socket's address (our client of package registries) isn't the
+        pair that mitmproxy expects."""
         found = super().get_extra_info(name, default)
         is_text = name in ("peername", "sockname") and isinstance(found, str | bytes)
         return ("127.0.0.1", 0) if is_text else found
 
 
 class NextLayer:
-    """Stands where mitmproxy looks for its addon of this name; the choice is the guard's
+    """Takes the name of mitmproxy's addon for the next layer; the guard chooses
     (`layers.next_layer_for`)."""
 
     name = "nextlayer"
@@ -316,8 +316,8 @@ class Inspector:
         admission: Admission,
         clock: Clock,
     ) -> Self:
-        """Do what `Master.run` does, without its eager tasks: uvloop's don't work with every Python
-        3.13."""
+        """Do what `Master.run` does, without its eager tasks: uvloop's fail with some releases of
+        Python 3.13."""
         held_bodies = HeldBodies()
         meter = Meter(questions, configure.model_hosts, held_bodies)
         guard = Guard(
@@ -325,8 +325,8 @@ class Inspector:
         )
         master = _build(configure, sessions, guard)
         await master.running()
-        # All that was imported stays: to look through it for what could go takes 50 ms now and
-        # then, in which nobody gets anything.
+        # All imported objects stay. Letting the garbage collector check them takes 50 ms now and
+        # then, which stalls everybody.
         gc.freeze()
         return cls(master, sessions, admission.allowances)
 
@@ -335,8 +335,8 @@ class Inspector:
         await self._master.done()
 
     async def serve(self, connection: ClientConnection, client: HeldEnd) -> None:
-        """Serve a client, what it said so far first, to its end; inside of `connection.target`
-        where that is set."""
+        """Serve a client to its end, its buffered bytes first; inside `connection.target` where
+        that is set."""
         reader, writer = _streams(client)
         ours = connection, self._sessions, self._allowances, self._hooks
         handler = Handler(*ours, self._master, reader, writer, self._master.options, MODE)
@@ -374,14 +374,15 @@ async def _farewell(reader: asyncio.StreamReader, writer: _Writer) -> None:
 
 
 def _streams(client: HeldEnd) -> tuple[asyncio.StreamReader, _Writer]:
-    """Return the client's end as mitmproxy wants it; what came so far is read first."""
+    """Return the client's end as the streams that mitmproxy expects. Buffered bytes are read
+    first."""
     loop = asyncio.get_running_loop()
     reader = asyncio.StreamReader(loop=loop)
     protocol = asyncio.StreamReaderProtocol(reader, loop=loop)
     client.transport.set_protocol(protocol)
     protocol.connection_made(client.transport)
-    # INVARIANT: before the reader has something: where that is much, it reads no further until it
-    # was taken.
+    # INVARIANT: this precedes feeding the reader: with much data, the reader pauses the transport
+    # until it is read.
     if not (client.is_gone or client.transport.is_closing()):
         client.transport.resume_reading()
     if client.data:
@@ -397,8 +398,8 @@ def _build(configure: Configure, sessions: Sessions, guard: Guard) -> Master:
     websockets.install()
     http1.install()
     http2.install()
-    # It looks at the types of all that its own parsers found, which takes an eighth of a request,
-    # and isn't there under `python -O`.
+    # It checks the types of everything that mitmproxy's own parsers made. That takes an eighth of a
+    # request, and doesn't run under `python -O`.
     http.MessageData.__post_init__ = lambda message: None  # type: ignore[method-assign]
     master = Master(options.Options(), event_loop=asyncio.get_running_loop())
     # INVARIANT: the guard comes first, so that nothing before it can answer or change a request.

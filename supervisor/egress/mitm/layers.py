@@ -80,7 +80,7 @@ class RequestWithdrawn(events.Event):
 def refusal_response(
     refusal: RefusalBody, http_version: str, error: ModelError | None = None, status: int = 403
 ) -> http.Response:
-    """Return the refusal as the last response of its connection; `error` replaces it for callers of
+    """Return the refusal as the last response of its connection. `error` replaces it for callers of
     a model."""
     said = error or ModelError(status, {}, msgspec.json.encode(refusal))
     headers = {
@@ -108,8 +108,8 @@ class GuardedStream(HttpStream):
         self._held_bytes: dict[Room, int] = {}
 
     def handle_event(self, event: events.Event) -> layer.CommandGenerator[None]:
-        # It waits until the hook that is under way is done: so that one is told here, or a person
-        # would be asked on for nobody.
+        # It waits for the running hook and then reports the end there; otherwise a person would be
+        # asked for a client that left.
         if self._paused and isinstance(event, RequestProtocolError):
             state = exchange.of(self.flow)
             state.gave_up = True
@@ -128,7 +128,7 @@ class GuardedStream(HttpStream):
             self._held_bytes.clear()
 
     def paused(self) -> Unsent:
-        """Keep what comes of the request's body while a hook looks at it."""
+        """Keep the part of the request's body that arrives while a hook runs."""
         return Unsent.of(
             [event for event in self._paused_event_queue if isinstance(event, RequestData)]
         )
@@ -143,14 +143,14 @@ class GuardedStream(HttpStream):
         if not isinstance(event, RequestData) or (yield from self._looked_at(state.up, event.data)):
             yield from self._stream_on(event)
         if state.is_cut and self.client_state == self.state_stream_request_body:
-            # The origin must not take what it has for all of it.
+            # The origin must not take the part it has for the whole body.
             error = RequestProtocolError(self.stream_id, "cut off", ErrorCode.CLIENT_DISCONNECTED)
             yield from self.handle_protocol_error(error)
             self.client_state = self.state_errored
 
     def _stream_on(self, event: events.Event) -> layer.CommandGenerator[None]:
-        """INVARIANT: of a request that its last hook refused neither the trailers nor the end go
-        on: mitmproxy asks nobody once it streams."""
+        """INVARIANT: if its last hook refused a request, neither its trailers nor its end go on.
+        mitmproxy asks nobody once it streams."""
         for command in super().state_stream_request_body(event):
             yield command
             if isinstance(command, HttpRequestHook) and not exchange.of(self.flow).is_allowed:
@@ -170,13 +170,13 @@ class GuardedStream(HttpStream):
             and self.client_state == self.state_stream_request_body
         )
         if goes_on and self.flow.request.is_http2:
-            # Its end, which mitmproxy keeps until the request's: who waits for it sends on in vain,
-            # or nothing.
+            # The response's end, which mitmproxy delays until the request's. A client that waits
+            # for it sends in vain, or sends nothing.
             yield SendHttp(ResponseEndOfMessage(self.stream_id), self.context.client)
 
     def _looked_at(self, way: Direction, data: bytes) -> layer.CommandGenerator[bool]:
-        """Look at a piece of a body before it goes on; whether that could be done. INVARIANT:
-        what couldn't be looked at doesn't go on."""
+        """Inspect a body piece before it goes on. Return whether that was possible. INVARIANT: an
+        uninspected piece doesn't go on."""
         if way.look is None or way.look.try_at_once(data):
             return True
         piece = BodyPiece(way.look, data)
@@ -211,15 +211,14 @@ class GuardedStream(HttpStream):
         return False
 
     def _check_invalid_answer(self) -> layer.CommandGenerator[bool]:
-        """INVARIANT: nothing of a head that nobody looked through goes on: mitmproxy's own
-        answer quotes it, and it may be the credential that the origin was sent."""
+        """INVARIANT: nothing of an uninspected head goes on. mitmproxy's own answer quotes it, and
+        it may contain the credential that the origin was sent."""
         assert self.flow.response is not None
         try:
             validate_headers(self.flow.response)
         except ValueError:
             self.flow.response = None
-            # Over HTTP/1 that closes the connection; over HTTP/2 it ends this stream, and none
-            # beside it.
+            # Over HTTP/1 that closes the connection; over HTTP/2 it ends only this stream.
             wrong = RequestProtocolError(self.stream_id, _MALFORMED, ErrorCode.CANCEL)
             yield SendHttp(wrong, self.context.server)
             error = ResponseProtocolError(
@@ -230,7 +229,7 @@ class GuardedStream(HttpStream):
         return False
 
     def check_killed(self, emit_error_hook: bool) -> layer.CommandGenerator[bool]:
-        # Called after each hook, and before anything that the hook decides about happens.
+        # Called after each hook, before its decision takes effect.
         if self.refused:
             return True
         if (yield from super().check_killed(emit_error_hook)):
@@ -241,7 +240,7 @@ class GuardedStream(HttpStream):
         return True
 
     def check_body_size(self, request: bool) -> layer.CommandGenerator[bool]:
-        """Hold what must be seen whole, instead of streaming it."""
+        """Hold a body that must be seen whole, instead of streaming it."""
         held = held_bodies.of(self.flow)
         if not request or held is None:
             return (yield from super().check_body_size(request))
@@ -261,7 +260,7 @@ class GuardedStream(HttpStream):
             return False
         if not (yield from super().make_server_connection()):
             return False
-        # Given up, or withdrawn, while the origin was dialled: its head doesn't go out any more.
+        # Given up or withdrawn while the origin was dialled: its head isn't sent any more.
         return not (yield from self.check_killed(True))
 
     def handle_protocol_error(
@@ -273,8 +272,8 @@ class GuardedStream(HttpStream):
             self.server_state == self.state_done
             and self.client_state == self.state_stream_request_body
         ):
-            # The rest of the request isn't wanted any more, or doesn't come, and mitmproxy
-            # tells nobody.
+            # The rest of the request isn't wanted any more or doesn't come, and mitmproxy reports
+            # neither.
             yield HttpErrorHook(self.flow)
             if isinstance(event, RequestProtocolError):
                 yield SendHttp(event, self.context.server)
@@ -295,7 +294,7 @@ class GuardedStream(HttpStream):
         self.refused = True
         state = exchange.of(self.flow)
         if state.question_id is not None:
-            # Allowed first, and not refused by who would tell: its body is too long, or a hook
+            # Allowed first, then refused by nobody who reports it: its body is too long, or a hook
             # raised.
             yield HttpErrorHook(self.flow)
         version, status = self.flow.request.http_version, status_of(state.refusal)
@@ -321,8 +320,8 @@ class GuardedStream(HttpStream):
 
 
 class GuardedHttpLayer(HttpLayer):
-    """`HttpLayer` with our streams. What a client says too early, and what it doesn't take yet,
-    waits in the rooms of its connection."""
+    """`HttpLayer` with our streams. Early input and untaken output of a client wait in the rooms of
+    its connection."""
 
     def __init__(
         self,
@@ -350,8 +349,8 @@ class GuardedHttpLayer(HttpLayer):
             yield from self._withdraw(event.flow_id)
         elif not isinstance(event, events.ConnectionEvent) or event.connection in self.connections:
             yield from super()._handle_event(event)
-        # Behind all that an event brought: mitmproxy keeps its numbers of each request until its
-        # connection ends.
+        # After all effects of an event: mitmproxy keeps each request's ids until its connection
+        # ends.
         for one in self.connections.values():
             forget_over(one)
         if self._h2 is not None:
@@ -362,7 +361,7 @@ class GuardedHttpLayer(HttpLayer):
         self, event: GetHttpConnection, *, reuse: bool = True
     ) -> layer.CommandGenerator[None]:
         self._forget()
-        # mitmproxy takes any that is open, and looks for none of them meanwhile.
+        # mitmproxy reuses any open connection, so those that are going away are hidden meanwhile.
         leaving = {one: origin for one, origin in self.connections.items() if goes_away(origin)}
         for one in leaving:
             del self.connections[one]
@@ -372,9 +371,9 @@ class GuardedHttpLayer(HttpLayer):
             self.connections |= leaving
 
     def _forget(self) -> None:
-        """Keep nothing of origins' connections that are over: mitmproxy keeps all of each until
-        the client's ends, over HTTP/2 one for each request to an origin of HTTP/1, and of one
-        that couldn't be reached answers by that for as long."""
+        """Forget closed origin connections. mitmproxy keeps each one until the client's ends: for
+        an HTTP/2 client of an HTTP/1 origin, one per request. And it keeps answering with the error
+        of a connection that failed."""
         in_use = {
             stream.context.server for stream in self.streams.values()
         } | self.waiting_for_establishment.keys()
@@ -387,8 +386,8 @@ class GuardedHttpLayer(HttpLayer):
                 del self.connections[one]
 
     def _withdraw(self, flow_id: str) -> layer.CommandGenerator[None]:
-        """End a request as if its client had given it up, and tell the client. Everything here
-        knows how to end that."""
+        """End a request as if its client had given it up, which every part can handle, and tell the
+        client."""
         for stream_id, stream in list(self.streams.items()):
             if stream.flow.id == flow_id:
                 told = ResponseProtocolError(stream_id, _WITHDRAWN, ErrorCode.CANCEL)
@@ -413,8 +412,8 @@ class GuardedHttpLayer(HttpLayer):
 
 
 class BoundedClientTLS(ClientTLSLayer):
-    """TLS from the client, whose hello is read as that of a tunnel is: mitmproxy keeps up to 16
-    MB of one, and begins anew with each piece."""
+    """TLS from the client. Its hello is parsed as for a tunnel: mitmproxy keeps up to 16 MB of one,
+    and re-parses it with each piece."""
 
     def __init__(self, context: Context) -> None:
         super().__init__(context)
@@ -450,11 +449,11 @@ class RefuseLayer(layer.Layer):
 def next_layer_for(
     context: Context, data: bytes, connection: ClientConnection, unreadable: Callable[[], None]
 ) -> layer.Layer | None:
-    """Which protocol comes next, from the first bytes of the client; None until there are enough of
-    them. `unreadable` is called for what is no request.
+    """Return the next layer, by the client's first bytes, or None until there are enough.
+    `unreadable` is called for input that is no request.
 
     The proxy itself speaks HTTP/1 only. Inside of CONNECT come TLS or HTTP; inside of TLS comes
-    HTTP. All else is refused: nothing is ever relayed unread.
+    HTTP. Everything else is refused: nothing is ever relayed unread.
     """
     if len(context.layers) == 1 and isinstance(context.layers[0], modes.HttpProxy):
         return GuardedHttpLayer(context, HTTPMode.regular, connection, unreadable)

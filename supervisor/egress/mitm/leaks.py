@@ -1,18 +1,18 @@
 """Keep secrets in bodies from passing: placeholders up, real credentials down.
 
-    a body, long or short, coded or not    up: looked through before it is sent where it is short,
-                                           else on its way
-    trailers, messages of a WebSocket,     up and down
-    its pings and its end
-    an answer, its head and its body       down: an origin that echoes what it was sent would show
-                                           the agent a real credential. A short one before any of it
-                                           is passed on, so that the client reads why it is refused;
-                                           else on its way
+    a body, long or short, coded or not    up: a short one before any of it is sent, a long one in
+                                           transit
+    trailers, WebSocket messages,          up and down
+    pings, pongs and closes
+    an answer's head and body              down: an origin that echoes its request would show the
+                                           agent a real credential. A short answer is inspected
+                                           before any of it is passed on, so that the client reads
+                                           why it is refused; a long one in transit
 
-It decides only what is found; where something was already sent the connection is cut. What can't be
-read is refused, up and down. A credential in an answer ends the answer before any piece with a
-telling part of it. Not found: what an origin cuts in pieces and sends on different requests, or in
-different messages.
+It decides only what is found; where something was already sent, the connection is cut. Unreadable
+bodies are refused, up and down. A credential in an answer ends the answer before any piece with a
+revealing part of it. Not found: a credential that an origin splits over the answers to different
+requests, or over different messages.
 """
 
 from collections.abc import Callable, Iterable
@@ -32,26 +32,26 @@ from supervisor.egress.mitm import exchange
 from supervisor.egress.mitm.body_inspection import Inspection, look_at
 from supervisor.egress.protocols.codings import Decoder
 
-# A body up to this is looked through before any of it is sent.
+# A body up to this length is inspected before any of it is sent.
 WHOLE_BYTES = 64 * 1024
-# So much of an answer waits while each of its pieces ends in what a credential begins with: by
-# chance one in millions does. One may have a single byte.
+# Most of an answer that is held back while its pieces end in part of a credential, which by chance
+# one in millions does. A piece may be a single byte.
 MOST_KEPT_BACK_BYTES = 256 * 1024
 _KEY = "gatehouse_leaks"
 _SWITCHED = 101
 _WITHOUT_BODY = (204, 304)
-# RFC 9110 14.6, and as a server says it to a client of the time before that (Apache's
-# `use_range_x`), which asks by the second header.
+# RFC 9110 14.6, and the older form that servers send to old clients (Apache's `use_range_x`), which
+# ask with the second header.
 _IN_RANGES = ("multipart/byteranges", "multipart/x-byteranges")
 _OF_PARTS = ("range", "request-range", "if-range")
 
-# mitmproxy's word for whether, and through what, a body streams.
+# mitmproxy's value for whether, and through which function, a body streams.
 type Stream = Callable[[bytes], Iterable[bytes] | bytes] | bool
 
 
 @dataclass(eq=False)
 class _Watch:
-    """One request and its answer. `back` is what of real credentials must not come back with it."""
+    """One request and its answer. `back` holds the real credentials that must not come back."""
 
     connection: ClientConnection
     action: Network
@@ -62,14 +62,14 @@ class _Watch:
 
 
 class _Waiting:
-    """Pieces that wait for the one after them, so many at most."""
+    """Held-back pieces that wait for the next one, up to a limit."""
 
     def __init__(self) -> None:
         self._pieces: list[bytes] = []
         self._bytes = 0
 
     def takes(self, piece: bytes) -> bool:
-        """Take one more, where there is room."""
+        """Take one more piece if there is room. Return whether there was."""
         if self._bytes > MOST_KEPT_BACK_BYTES:
             return False
         self._pieces.append(piece)
@@ -77,7 +77,7 @@ class _Waiting:
         return True
 
     def all(self) -> list[bytes]:
-        """All of them, which wait no longer."""
+        """Return all pieces, and hold them back no longer."""
         found, self._pieces, self._bytes = self._pieces, [], 0
         return found
 
@@ -97,10 +97,10 @@ class Leaks:
         *,
         is_for_model: bool,
     ) -> str | None:
-        """Look at what follows an allowed request. Return why it may not be sent after all: its
-        body can't be looked through."""
+        """Set up the inspection of an allowed request and its answer. Return why it may not be sent
+        after all: its body can't be inspected."""
         headers, session = flow.request.headers, connection.session
-        # An agent tells its model what it sees, its own environment too; a placeholder opens
+        # An agent tells its model what it sees, including its own environment; a placeholder opens
         # nothing.
         foreign = secrets.foreign(session.credentials, action.host, action.port)
         placeholders = session.forms_of(frozenset() if is_for_model else foreign)
@@ -110,8 +110,8 @@ class Leaks:
             return None
         if back:
             self._ask_for_all(flow, connection, action)
-            # INVARIANT: an agent that has a text of its own compressed together with the credential
-            # could read that from how long it is then.
+            # INVARIANT: compression is off. An agent whose text is compressed together with the
+            # credential could infer the credential from the length.
             headers["accept-encoding"] = "identity"
             if session.beginnings.are_guesses or session.beginnings.are_echoes:
                 return secrets.GUESSED if session.beginnings.are_guesses else secrets.ECHOED_OFTEN
@@ -123,10 +123,10 @@ class Leaks:
     def _ask_for_all(
         self, flow: http.HTTPFlow, connection: ClientConnection, action: Network
     ) -> None:
-        """INVARIANT: an agent doesn't choose where an answer begins and ends: a part of a
-        credential from its second letter on isn't found.
+        """INVARIANT: an agent doesn't choose where an answer begins and ends: part of a credential
+        from its second letter on isn't found.
 
-        Every client has to take all where it asked for a part (RFC 9110 14.2).
+        Every client must accept the whole where it asked for a part (RFC 9110 14.2).
         """
         headers = flow.request.headers
         authorization = headers.get("authorization", "")
@@ -154,16 +154,16 @@ class Leaks:
             why = secrets.FOUND_IN_BODY if watch.up.found else look.why
             if why:
                 self._cut(flow, watch, why)
-            # An empty piece would be a chunk of no length, which ends a body: the origin would take
-            # it for whole.
+            # An empty piece would be a chunk of length 0, which ends a body: the origin would take
+            # it for complete.
             return [] if watch.connection.cut_for or not piece else [piece]
 
         flow.request.stream = passed
         return None
 
     def looks_at_request(self, flow: http.HTTPFlow) -> bool:
-        """Return whether a request that is whole is to be looked at now (`look_at_request`), and
-        didn't stream."""
+        """Return whether a complete request that didn't stream is to be inspected now
+        (`look_at_request`)."""
         watch = flow.metadata.get(_KEY)
         return (
             isinstance(watch, _Watch)
@@ -172,14 +172,14 @@ class Leaks:
         )
 
     async def look_at_request(self, flow: http.HTTPFlow) -> None:
-        """Look at the whole request."""
+        """Inspect the whole request."""
         look = exchange.of(flow).up.look
         assert look is not None
         await look.in_steps(flow.request.raw_content or b"")
 
     def requested(self, flow: http.HTTPFlow) -> str | None:
-        """Return why a whole request that was looked at may not be sent. One that streamed is cut
-        off instead; only its trailers are left."""
+        """Return why an inspected whole request may not be sent. One that streamed is cut off
+        instead; only its trailers are left."""
         watch = flow.metadata.get(_KEY)
         if not isinstance(watch, _Watch):
             return None
@@ -197,8 +197,8 @@ class Leaks:
         return None
 
     def answered(self, flow: http.HTTPFlow) -> str | None:
-        """Return why the answer may not be passed on, by its head. Its body is looked through on
-        its way."""
+        """Return why the answer may not be passed on, judged by its head. Its body is inspected in
+        transit."""
         watch, response = flow.metadata.get(_KEY), flow.response
         if not isinstance(watch, _Watch) or response is None:
             return None
@@ -224,7 +224,7 @@ class Leaks:
         return why or None
 
     def _tell(self, watch: _Watch, why: str) -> None:
-        """Record it, and count it."""
+        """Record a finding, and count it."""
         if why == secrets.ECHOED:
             watch.connection.session.beginnings.echoes += 1
         self._admission.refused(watch.connection, watch.action, why)
@@ -272,15 +272,15 @@ class Leaks:
         return not response.stream and response.status_code != _SWITCHED
 
     async def look_at_answer(self, flow: http.HTTPFlow) -> None:
-        """Look at the whole answer."""
+        """Inspect the whole answer."""
         look = exchange.of(flow).down.look
         assert look is not None
         assert flow.response is not None
         await look.in_steps(flow.response.raw_content or b"")
 
     def ended(self, flow: http.HTTPFlow) -> str | None:
-        """Return why a whole answer that was looked at may not be passed on. One that streamed is
-        cut off instead; only its trailers are left."""
+        """Return why an inspected whole answer may not be passed on. One that streamed is cut off
+        instead; only its trailers are left."""
         watch, response = flow.metadata.get(_KEY), flow.response
         if not isinstance(watch, _Watch) or not watch.back or response is None:
             return None
@@ -300,8 +300,8 @@ class Leaks:
         return why
 
     def _watch_messages(self, flow: http.HTTPFlow, watch: _Watch) -> None:
-        """Of the WebSocket that the request becomes. What its pings, pongs and its end say goes
-        on beside the messages."""
+        """Set up the inspection of the WebSocket that the request becomes. The contents of pings,
+        pongs and the close go on beside the messages."""
         beside = {True: BodyScan(watch.placeholders), False: BodyScan(watch.back)}
         watch.up, watch.down = BodyScan(watch.placeholders), BodyScan(watch.back)
         state, turn = exchange.of(flow), watch.connection.session.turn
@@ -321,7 +321,7 @@ class Leaks:
         state.passes = passes
 
     def said(self, flow: http.HTTPFlow, message: WebSocketMessage) -> None:
-        """Take a looked-at message of a WebSocket, either way."""
+        """Take an inspected WebSocket message, either way."""
         watch = flow.metadata.get(_KEY)
         if not isinstance(watch, _Watch):
             return
@@ -348,7 +348,7 @@ def _hide_length(flow: http.HTTPFlow, response: http.Response) -> None:
 
 
 def _by(stream: Stream, piece: bytes) -> Iterable[bytes]:
-    """Return what a stream function makes of a piece."""
+    """Return a stream function's result for a piece."""
     found = stream(piece) if callable(stream) else piece
     return [found] if isinstance(found, bytes) else found
 

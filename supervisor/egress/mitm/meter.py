@@ -36,17 +36,17 @@ from supervisor.egress.mitm.held_bodies import HeldBodies
 from supervisor.egress.protocols import checks
 from supervisor.egress.protocols.codings import readable_only
 
-# The key of `flow.metadata` of the call that a flow is.
+# The key in `flow.metadata` of a flow's call.
 CALL = "gatehouse_model_call"
-# What a call used that never went out, or that no origin took.
+# Usage of a call that never went out, or that no origin took.
 NOTHING = Usage(has_input=True, has_output=True, failed=True)
 _GONE = denied("the client went away", "try again")
 
 
 @dataclass(eq=False)
 class Metered:
-    """One call, from its head to its end. `is_paid`: the host is known to serve models, or gets
-    a key of the person's. `question_id` is that of its request."""
+    """One call, from its head to its end. `is_paid`: the host is known to serve models, or gets an
+    operator's key. `question_id` is that of its request."""
 
     connection: ClientConnection
     api: Api
@@ -77,7 +77,7 @@ class Meter:
     def over_websocket(
         self, flow: http.HTTPFlow, host: str, *, is_upgrade: bool
     ) -> RefusalBody | None:
-        """Refuse a WebSocket for model calls, whatever the rules say of it; None for any other
+        """Refuse a WebSocket for model calls, whatever its rules say. Return None for any other
         request."""
         if not is_upgrade or self._api(flow, host, is_upgrade=True) in (None, "unmetered"):
             return None
@@ -93,13 +93,13 @@ class Meter:
         *,
         is_upgrade: bool,
     ) -> None:
-        """A request was allowed by its head: hold its body where it may be a call."""
+        """Hold the body of an allowed request if it may be a call."""
         at_model_host = self.is_model_host(host)
         api = self._api(flow, host, is_upgrade=is_upgrade)
         if api is None:
             return
-        # Where a key of the person's is put in, a body that can't be read is taken for a call too:
-        # it may be a gateway's.
+        # Where an operator's key is put in, an unreadable body also counts as a call: the host may
+        # be a gateway.
         is_paid = at_model_host or has_any(
             connection.session.credentials, host, flow.request.data.port
         )
@@ -112,19 +112,19 @@ class Meter:
     def denial(
         self, flow: http.HTTPFlow, host: str, answer: Answer, *, is_upgrade: bool
     ) -> ModelError | None:
-        """Return the provider's own error where a budget denies a request that calls a model by its
-        head."""
+        """Return the provider's own error where a budget denies a request whose head already shows
+        a model call."""
         api = self._api(flow, host, is_upgrade=is_upgrade)
         return None if api is None else _refused(flow, api, host, answer)
 
     def may_be_call(self, flow: http.HTTPFlow) -> bool:
-        """Return whether a request that was let through, and is whole, may be a call: `reserve`
-        reads it, and asks."""
+        """Return whether an allowed, complete request may be a call: `reserve` reads it, and
+        asks."""
         return CALL in flow.metadata
 
     async def reserve(self, flow: http.HTTPFlow) -> ModelError | None:
-        """Ask for what a call may cost; the response where it mustn't go out. For a flow that is
-        none, nothing is asked."""
+        """Ask for a call's possible cost. Return the response where it mustn't go out. For other
+        flows nothing is asked."""
         metered = flow.metadata.get(CALL)
         if not isinstance(metered, Metered):
             return None
@@ -176,7 +176,7 @@ class Meter:
             self._report(metered, None)
 
     def client_left(self, connection: ClientConnection) -> None:
-        """Report what is left of a client whose connection is over."""
+        """Report the remaining calls of a client whose connection is over."""
         for metered in list(self._open.get(connection, ())):
             self._report(metered, _end_of(metered, complete=False))
 
@@ -191,7 +191,7 @@ class Meter:
         self._questions.spent(metered.answer, usage)
 
     def _api(self, flow: http.HTTPFlow, host: str, *, is_upgrade: bool) -> Api | None:
-        # Many a gateway passes over the method, and reads whatever body there is.
+        # Many gateways ignore the method and read any body.
         method = "POST" if _may_have_body(flow) else flow.request.method
         at_model_host = self.is_model_host(host)
         return api_of(method, _path(flow), host, is_upgrade=is_upgrade, at_model_host=at_model_host)
@@ -224,7 +224,7 @@ class Meter:
 
 
 def _may_have_body(flow: http.HTTPFlow) -> bool:
-    """By its head: in HTTP/2 none has to say so."""
+    """Return whether the head allows a body; in HTTP/2 no head has to announce one."""
     is_unsaid = flow.request.is_http2 and "content-length" not in flow.request.headers
     return is_unsaid or checks.says_body(flow.request.headers.fields)
 
@@ -234,14 +234,14 @@ def _path(flow: http.HTTPFlow) -> str:
 
 
 def _refused(flow: http.HTTPFlow, api: Api, host: str, answer: Answer) -> ModelError:
-    """Return the provider's own error for a call that doesn't go out."""
+    """Return the provider's own error for a call that isn't sent."""
     return budget_error(
         api, answer.why, answer.remedy, answer.request_id, host=host, path=_path(flow)
     )
 
 
 def _end_of(metered: Metered, *, complete: bool) -> Usage | None:
-    """Return a call's usage, as far as its answer said; None where there was none."""
+    """Return a call's usage as far as its answer reported it, or None where there was no answer."""
     if metered.reader is None or metered.look is None:
         return None
     return metered.reader.end(complete=complete, was_read=not metered.look.why)

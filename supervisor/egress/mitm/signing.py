@@ -1,8 +1,8 @@
-"""When to sign an AWS request anew: at its head, or once its body is whole.
+"""When to sign an AWS request anew: at its head, or once its body is complete.
 
-The head is enough where it names all that is signed. `sigv4` makes the signature, `secrets` decides
-which host may have it; this decides only when, and what a client reads where it can't be done.
-INVARIANT: a request signed with a placeholder's key goes out signed anew, or not at all.
+The head is enough where it names everything that is signed. `sigv4` makes the signature, `secrets`
+decides which host may have it. This module decides only when, and what a client reads where signing
+isn't possible. INVARIANT: a request signed with a placeholder's key is signed anew, or isn't sent.
 """
 
 from typing import NamedTuple
@@ -46,8 +46,8 @@ class Signer:
         flow.metadata[_KEY] = _Wanted(keys)
 
     def at_head(self, flow: http.HTTPFlow, connection: ClientConnection) -> RefusalBody | None:
-        """Sign the head, which is as it goes out, or have the body held. Return why it must not go
-        out."""
+        """Sign the head in its final form, or have the body held. Return why the request must not
+        be sent."""
         if _KEY not in flow.metadata:
             return None
         if sigv4.HASH in flow.request.headers:
@@ -56,7 +56,7 @@ class Signer:
         return None
 
     def at_end(self, flow: http.HTTPFlow) -> RefusalBody | None:
-        """Sign a whole request that wasn't signed yet. Return why it must not go out."""
+        """Sign a complete request that wasn't signed yet. Return why it must not be sent."""
         return _sign(flow, flow.request.raw_content or b"") if _KEY in flow.metadata else None
 
 

@@ -1,11 +1,11 @@
 """TLS on both sides: our certificate for clients, system authorities for origins.
 
-It is mitmproxy's own TLS addon with less: the client's handshake begins only after its server name
-was found to be the host of the CONNECT, and the addon's answer to requests for its revocation list
-is off (nothing here answers a request unasked). For clients it keeps what mitmproxy makes anew for
-each connection: a host's certificate and key, read once by OpenSSL. For origins it keeps only the
+It is a reduced form of mitmproxy's own TLS addon. The client's handshake begins only after its
+server name matched the host of the CONNECT. The addon's answer to requests for its revocation list
+is off, since nothing here answers unasked. For clients it caches what mitmproxy makes anew for each
+connection: a host's certificate and key, read once by OpenSSL. For origins it caches only the
 authorities: each origin proves itself at each connection. INVARIANT: a session can fill, and
-displace from, only its own part of what is kept.
+displace from, only its own part of the cache.
 """
 
 from collections import OrderedDict
@@ -20,27 +20,27 @@ from OpenSSL import SSL
 from supervisor.egress.admission.egress_sessions import EgressSession, Sessions
 from supervisor.egress.protocols import checks
 
-# Of each session; about 20 kB each.
+# Per session; about 20 kB each.
 MOST_CONTEXTS = 64
 
 
 class GuardedTls(tlsconfig.TlsConfig):
-    """mitmproxy knows its addons by name."""
+    """The TLS addon. mitmproxy knows its addons by class name."""
 
     name = "tlsconfig"
 
     def __init__(self, sessions: Sessions) -> None:
         self._sessions = sessions
-        # INVARIANT: by session, so that what lets a client resume (RFC 8446 2.2) is worth nothing
-        # in another one. Then by the host, however the client spells it: its server name was found
-        # to be that (`server_name_ok`).
+        # INVARIANT: keyed by session, so that resumption data (RFC 8446 2.2) is useless in another
+        # session. Then by host, however the client spells it: its server name was found to match
+        # (`server_name_ok`).
         self._contexts: WeakKeyDictionary[EgressSession, OrderedDict[str, SSL.Context]] = (
             WeakKeyDictionary()
         )
 
     def tls_start_client(self, tls_start: mitm_tls.TlsData) -> None:
         connection = self._sessions.of_client(tls_start.context.client.id)
-        # Without an SSL connection mitmproxy closes the client's: so no check, no handshake.
+        # Without an SSL connection mitmproxy closes the client's: no check, no handshake.
         if connection is None or not connection.server_name_ok or connection.target is None:
             return
         host = connection.target[0]
@@ -58,8 +58,8 @@ class GuardedTls(tlsconfig.TlsConfig):
         tls_start.ssl_conn.set_accept_state()
 
     def _make_context(self, host: str) -> SSL.Context:
-        """mitmproxy's, but one for each certificate: it has a single one, and reads certificate
-        and key again for each connection."""
+        """Return mitmproxy's context, but one per certificate. mitmproxy has a single one, and
+        reads certificate and key again for each connection."""
         entry = self.certstore.get_cert(host, [tlsconfig._ip_or_dns_name(host)])
         made: SSL.Context = net_tls.create_client_proxy_context.__wrapped__(
             method=net_tls.Method.TLS_SERVER_METHOD,
@@ -79,8 +79,7 @@ class GuardedTls(tlsconfig.TlsConfig):
 
     def tls_start_server(self, tls_start: mitm_tls.TlsData) -> None:
         server = tls_start.context.server
-        # INVARIANT: the name that the origin's certificate is verified for is the host that was
-        # judged.
+        # INVARIANT: the origin's certificate is verified for the host that was judged.
         if server.address is not None and checks.server_name(server.sni, server.address[0]) is None:
             super().tls_start_server(tls_start)
 

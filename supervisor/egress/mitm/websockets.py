@@ -1,9 +1,9 @@
 """WebSockets with bounded messages.
 
-mitmproxy keeps each message until it is whole, however long it becomes. This decides only how much
-is kept of messages that aren't whole, of one and of all of a session; more ends the connection with
-1009 (RFC 6455 7.4.1), which tells both sides why. INVARIANT: compressed bytes are never inflated
-beyond what may be kept, not even for a moment. `install` puts it in mitmproxy's place.
+mitmproxy keeps each message until it is complete, however long it becomes. This module decides only
+how much is kept of incomplete messages, per message and per session. Beyond that the connection
+ends with 1009 (RFC 6455 7.4.1), which tells both sides why. INVARIANT: compressed bytes are never
+inflated beyond what may be kept, not even for a moment. `install` replaces mitmproxy's classes.
 """
 
 import contextlib
@@ -31,14 +31,13 @@ _AGAINST_POLICY = 1008
 _TOO_LONG = "a message is longer than Gatehouse keeps"
 _UNREADABLE = "a message can't be read"
 _BY_EXTENSION = "error in extension"  # what wsproto says of whatever `BoundedDeflate` finds
-# What a piece of a message counts besides its bytes: it may have none, and all pieces of a message
-# go on in one step.
+# Added to the size of each message piece: pieces may be empty, and all pieces of a message go on in
+# one step.
 MESSAGE_PIECE_BYTES = 4096
 
 
 class BoundedDeflate(PerMessageDeflate):
-    """Messages compressed one by one (RFC 7692), of which no more is inflated than there is
-    `room` for."""
+    """Inflates individually compressed messages (RFC 7692), up to the `room` that is left."""
 
     def __init__(self, like: PerMessageDeflate, room: Callable[[], int]) -> None:
         super().__init__(
@@ -65,10 +64,10 @@ class BoundedDeflate(PerMessageDeflate):
 
 
 class BoundedConnection(_websocket.WebsocketConnection):
-    """One direction. `session` keeps the sum of all."""
+    """One direction. `session` keeps the sum of all connections."""
 
     session: EgressSession | None = None
-    # Whether what a ping, a pong or the end says may go on.
+    # Whether the content of a ping, a pong or a close may go on.
     passes: Callable[[bytes], bool] | None = None
     _kept_bytes = 0
 
@@ -120,7 +119,7 @@ class BoundedConnection(_websocket.WebsocketConnection):
         )
 
     def let_go(self) -> None:
-        """Release what was kept: it is sent on, or dropped."""
+        """Release the kept bytes, which were sent on or dropped."""
         if self.session is not None:
             self.session.message_bytes -= self._kept_bytes
         self._kept_bytes = 0
@@ -131,15 +130,15 @@ def _length_bytes(data: str | bytes) -> int:
 
 
 def _said(event: Any) -> bytes:
-    """Return what a frame says that is no part of a message: RFC 6455 5.5."""
+    """Return the payload of a control frame: RFC 6455 5.5."""
     if isinstance(event, events.Ping | events.Pong):
         return bytes(event.payload)
     return (event.reason or "").encode() if isinstance(event, events.CloseConnection) else b""
 
 
 class BoundedWebsocket(_websocket.WebsocketLayer):
-    """Both directions. What comes while a message is looked at waits, and so do those who send
-    it."""
+    """Both directions. While a message is inspected, later messages wait, and so do their
+    senders."""
 
     def __init__(self, context: Any, flow: Any) -> None:
         super().__init__(context, flow)
@@ -185,8 +184,8 @@ class BoundedWebsocket(_websocket.WebsocketLayer):
                     one.let_go()
 
     def _looked_at(self) -> layer.CommandGenerator[None]:
-        """Look at the message that is about to go on. INVARIANT: what couldn't be looked at
-        doesn't go on."""
+        """Inspect the next message before it goes on. INVARIANT: an uninspected message doesn't go
+        on."""
         assert self.flow.websocket is not None
         message = self.flow.websocket.messages[-1]
         state = exchange.of(self.flow)
@@ -203,6 +202,6 @@ class BoundedWebsocket(_websocket.WebsocketLayer):
 
 
 def install() -> None:
-    """Put ours in mitmproxy's place by name: there is no way to choose them."""
+    """Replace mitmproxy's classes by name, since it has no option to choose them."""
     _websocket.WebsocketConnection = BoundedConnection  # type: ignore[misc,assignment]
     _websocket.WebsocketLayer = BoundedWebsocket  # type: ignore[misc]

@@ -2,9 +2,9 @@
 
 A request names its destination in up to five places: the CONNECT target, the TLS server name, the
 Host header, `:authority` and an absolute target. Rules judge one host, so all of them must name it
-(otherwise: domain fronting). What we and the origin could read differently (lengths, upgrades,
-control characters) is refused rather than repaired. Each function returns the why of a refusal, or
-None.
+(otherwise: domain fronting). Parts that we and the origin could read differently (lengths,
+upgrades, control characters) are refused, not repaired. Each function returns the why of a refusal,
+or None.
 """
 
 import functools
@@ -22,18 +22,18 @@ MOST_PATH_BYTES = 16 * 1024
 MOST_HEADERS = 200
 DEFAULT_PORTS = {"http": 80, "https": 443}
 
-# Of HTTP/1: HTTP/2 says so another way.
+# Versions of HTTP/1; HTTP/2 is identified otherwise.
 SPOKEN = ("HTTP/1.1", "HTTP/1.0")
 # RFC 9110 5.6.2, but upper case only: a method is case-sensitive, and no method in use has
 # lower-case letters.
 _METHOD = re.compile(r"[A-Z][A-Z-]{0,31}")
-# TRACE echoes headers, injected credentials among them.
+# TRACE echoes headers, including injected credentials.
 _NEVER_METHODS = frozenset({"TRACE", "TRACK", "CONNECT", "PRI"})
-# Printable ASCII without space, `#`, and `\`: RFC 3986 wants all else percent-encoded.
+# Printable ASCII without space, `#` and `\`: RFC 3986 wants everything else percent-encoded.
 _PATH = re.compile(rb"/[!\"$-\[\]-~]*")
 _HEADER_NAME = re.compile(rb"[!#$%&'*+\-.^_`|~0-9A-Za-z]+")
 _BAD_VALUE = re.compile(rb"[\x00-\x08\x0a-\x1f\x7f]")
-# By these some servers, and what runs on them, take a request for another one than its head says.
+# Some servers, and programs behind them, let these headers override the method or path in the head.
 _OVERRIDES_METHOD = frozenset({b"x-http-method-override", b"x-http-method", b"x-method-override"})
 _OVERRIDES_PATH = frozenset({b"x-original-url", b"x-rewrite-url"})
 _OF_A_BODY = (b"content-length", b"transfer-encoding")
@@ -64,11 +64,11 @@ class Head:
 
     @functools.cached_property
     def asked(self) -> tuple[Network | None, str | None]:
-        """Of a CONNECT: the connection that it asks for, None where its target isn't host and port;
-        and why it contradicts itself, if it does.
+        """Return the connection that a CONNECT asks for (None where its target isn't host and
+        port), and why the head contradicts itself, if it does.
 
-        Kept, since clients say the same head again and again, which is then the same `Head`
-        (`connect_head`).
+        It is cached, since clients send the same head again and again, which is then the same
+        `Head` (`connect_head`).
         """
         parts = split_authority(self.authority)
         host, port = parts or ("", None)
@@ -84,15 +84,15 @@ class Head:
 def shown_headers(
     headers: tuple[tuple[bytes, bytes], ...], hides: SecretForms = _NOTHING
 ) -> tuple[tuple[str, str], ...]:
-    """Headers for the person to see: bounded, without the values of those whose names speak of
-    what authenticates, and without secrets that an origin says back. Those of a request come
-    before any secret is put in."""
+    """Return the headers to show to a person. They are bounded, without values of authenticating
+    headers, and without secrets that an origin echoes. Request headers are taken before any secret
+    is put in."""
     shown = [
         (name, HIDDEN.encode() if authenticates(name, value) else value[:MOST_SHOWN_BYTES])
         for name, value in headers[:MOST_SHOWN_HEADERS]
     ]
-    # One search instead of one for each: nearly always there is nothing to hide. At the end of what
-    # was cut off may be part of a secret.
+    # One search for all values: there is nearly always nothing to hide. A truncated value may end
+    # in part of a secret.
     joined = b"\0".join(value for _, value in shown)
     if (
         any(len(value) == MOST_SHOWN_BYTES for _, value in shown)
@@ -106,7 +106,7 @@ def shown_headers(
 
 
 def canonical_host(text: str) -> str | None:
-    """Return the host as rules see it and as it is dialled, or None where it isn't a valid name or
+    """Return the host as rules and the dialler use it, or None where it isn't a valid name or
     address."""
     try:
         return hosts.canonical_host(text)
@@ -115,7 +115,8 @@ def canonical_host(text: str) -> str | None:
 
 
 def split_authority(text: str) -> tuple[str, int | None] | None:
-    """Canonical host and port (None: not said) of `host[:port]`; None where it is anything else."""
+    """Return the canonical host and port of `host[:port]`; the port is None where it is missing.
+    Return None for any other text."""
     return _split_kept(text) if len(text) <= _MOST_KEPT_CHARS else _split(text)
 
 
@@ -130,13 +131,13 @@ def _split(text: str) -> tuple[str, int | None] | None:
     return host, port
 
 
-# The same is said in several places of each head, and by head after head. What is long isn't kept,
-# or clients could fill memory with it.
+# Cached: each head repeats the host, and heads repeat each other. Long texts aren't cached, or
+# clients could fill memory with them.
 _split_kept = functools.lru_cache(maxsize=1024)(_split)
 
 
 def connect(request: Head, host: str, port: int) -> str | None:
-    """Return whether a CONNECT and its headers say one thing. `host` is canonical."""
+    """Return why a CONNECT contradicts its headers, or None. `host` is canonical."""
     if request.http_version not in SPOKEN:
         return "this version of HTTP is not spoken here"
     why = headers(request)
@@ -150,13 +151,13 @@ def connect(request: Head, host: str, port: int) -> str | None:
 
 
 def says_body(fields: tuple[tuple[bytes, bytes], ...]) -> bool:
-    """Return whether the headers speak of a body that isn't empty."""
+    """Return whether the headers announce a body that isn't empty."""
     said = {name.lower(): value for name, value in fields}
     return b"transfer-encoding" in said or said.get(b"content-length", b"0").strip(b"0 \t") != b""
 
 
 def head(request: Head) -> str | None:
-    """Return whether the head can be read in one way only."""
+    """Return why the head can be read in more than one way, or None."""
     if not (request.is_http2 or request.http_version in SPOKEN):
         return "this version of HTTP is not spoken here"
     if not _METHOD.fullmatch(request.method) or request.method in _NEVER_METHODS:
@@ -169,8 +170,8 @@ def head(request: Head) -> str | None:
 
 
 def _override(request: Head) -> str | None:
-    """Return whether a header says another method or path, which the rules then judged in vain.
-    A CGI reads `_` as `-` (RFC 3875 4.1.18)."""
+    """Return why a header that names another method or path is refused, since rules would judge the
+    wrong one. A CGI reads `_` as `-` (RFC 3875 4.1.18)."""
     for written, value in request.headers:
         name = written.lower().replace(b"_", b"-")
         if name in _OVERRIDES_METHOD and value.strip().upper() != request.method.encode():
@@ -187,13 +188,12 @@ def _override(request: Head) -> str | None:
 
 
 def headers(request: Head) -> str | None:
-    """Return whether the headers frame the request in one way only, and ask for no other
-    protocol."""
+    """Return why the headers frame the request ambiguously or ask for another protocol, or None."""
     if len(request.headers) > MOST_HEADERS:
         return f"the request has more than {MOST_HEADERS} headers"
     if sum(len(k) + len(v) for k, v in request.headers) > MOST_HEAD_BYTES:
         return f"the headers of the request are longer than {MOST_HEAD_BYTES >> 10} KiB together"
-    # Once for all: it is asked of each connection and each request.
+    # Lowered once: this check runs for every connection and request.
     names = [name.lower() for name, _ in request.headers]
     for name, value in request.headers:
         if not _HEADER_NAME.fullmatch(name) or _BAD_VALUE.search(value):
@@ -214,7 +214,7 @@ def headers(request: Head) -> str | None:
 
 
 def destination(request: Head, host: str, port: int) -> str | None:
-    """Return whether Host and `:authority` name exactly the host and port that is dialled.
+    """Return why Host and `:authority` don't name exactly the dialled host and port, or None.
     `host` is canonical."""
     said = request.values(b"host")
     if len(said) > 1:
@@ -233,11 +233,10 @@ def destination(request: Head, host: str, port: int) -> str | None:
 
 
 def server_name(sni: str | None, host: str, *, was_sent: bool = False) -> str | None:
-    """Return whether the TLS server name is the host of the CONNECT; none at all contradicts
-    nothing.
+    """Return why the TLS server name contradicts the host of the CONNECT, or None. A missing name
+    contradicts nothing.
 
-    `was_sent`: the client sent one, readable or not (mitmproxy gives None for one that isn't a
-    valid name).
+    `was_sent`: the client sent one, readable or not (mitmproxy gives None for an invalid name).
     """
     if sni is None and not was_sent:
         return None
@@ -249,8 +248,8 @@ def server_name(sni: str | None, host: str, *, was_sent: bool = False) -> str | 
 
 
 def tunnelled_name(sni: str | None, host: str) -> str | None:
-    """The same for a tunnel, where nothing else says which host is meant: a name must be sent,
-    but to an address."""
+    """Return the same for a tunnel, where nothing else names the host: the client must send a
+    server name, unless the host is an address."""
     if sni is None and hosts.as_address(host) is None:
         return f"TLS names no host, but the connection goes to `{host}`"
     return server_name(sni, host, was_sent=sni is not None)

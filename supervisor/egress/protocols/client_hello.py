@@ -1,10 +1,9 @@
-"""The first message of a TLS client, read strictly. Pure.
+"""Parse the first message of a TLS client strictly. Pure.
 
 It decides what is a ClientHello and which server name it carries; whether that name is allowed is
-up to `checks.server_name`. Anything that can be read in two ways (two names, an extension twice,
-stray bytes) is no ClientHello. Of an encrypted one the outer name counts: it is the only one on the
-wire, and a decoy (draft-ietf-tls-esni 6.2) looks the same. Formats: RFC 8446 4.1.2 and 5.1, RFC
-6066 3.
+up to `checks.server_name`. Anything ambiguous (two names, an extension twice, stray bytes) is no
+ClientHello. Of an encrypted hello the outer name counts. It is the only one on the wire, and a
+decoy (draft-ietf-tls-esni 6.2) looks the same. Formats: RFC 8446 4.1.2 and 5.1, RFC 6066 3.
 """
 
 import struct
@@ -12,8 +11,7 @@ from typing import NamedTuple
 
 MOST_HELLO_BYTES = 64 * 1024
 _MOST_RECORD_BYTES = 2**14
-# Clients send it in one or two records, with some twenty extensions; thousands of either are only
-# work.
+# Clients use one or two records and about twenty extensions; thousands would only cost time.
 MOST_RECORDS, MOST_EXTENSIONS = 256, 256
 _HEADER_BYTES = 5
 _CHANGE_CIPHER_SPEC, _ALERT, _HANDSHAKE, _DATA = 20, 21, 22, 23
@@ -22,7 +20,7 @@ _TLS_MAJOR = 3
 # for old middleboxes.
 _NOTHING_YET = (_CHANGE_CIPHER_SPEC, _DATA)
 _CLIENT_HELLO, _SERVER_HELLO = 1, 2
-# In a ClientHello, behind version and random.
+# Position in a ClientHello, after version and random.
 _SESSION_ID_AT = 2 + 32
 _EXTENSION = struct.Struct("!HH")  # type and length
 _SERVER_NAME = 0
@@ -31,29 +29,29 @@ _MOST_NAME_BYTES = 255
 _CUT_OFF = "a field of the ClientHello is cut off"
 # The random of a ServerHello that asks the client for another hello: RFC 8446 4.1.3.
 _RETRY_RANDOM = bytes.fromhex("cf21ad74e59a6111be1d8c021e65b891c2a211167abb8c5e079e09e2c8a8339c")
-# Where it ends, counted from the start of the record: header, type and length, version, random.
+# End of the random from the start of the record: header, type and length, version, random.
 _RANDOM_AT = _HEADER_BYTES + 4 + 2
 RETRY_BYTES = _RANDOM_AT + 32
 
 
 class HelloError(ValueError):
-    """This is no ClientHello. The text is a whole why."""
+    """The bytes are no ClientHello. Its text is a complete why."""
 
 
 class ClientHello(NamedTuple):
-    """`server_name` is None where none was sent; `length` how many bytes of the connection it
-    took."""
+    """A parsed hello. `server_name` is None where none was sent; `length` is its size on the
+    connection, in bytes."""
 
     server_name: str | None
     length: int
 
 
 class HelloReader:
-    """Reads one ClientHello from the growing bytes of a connection, however they are cut into
+    """Reads one ClientHello from the growing bytes of a connection, however they are split into
     records and segments.
 
-    `is_second`: it follows a retry, so that records which say nothing may come before it (RFC
-    8446 4.2.10, D.4).
+    `is_second`: it follows a retry, so empty or skipped records may precede it (RFC 8446 4.2.10,
+    D.4).
     """
 
     def __init__(self, *, is_second: bool = False) -> None:
@@ -62,8 +60,8 @@ class HelloReader:
         self._message = bytearray()
 
     def read(self, data: bytearray) -> ClientHello | None:
-        """Return the hello at the start of `data`, which only grows between calls; None until it is
-        whole. `HelloError` for all else."""
+        """Return the hello at the start of `data`, which only grows between calls. Return None
+        until it is complete. Raise `HelloError` for anything else."""
         while True:
             body = self._record(data)
             if body is None:
@@ -83,7 +81,7 @@ class HelloReader:
                 return ClientHello(_server_name(bytes(message[4:])), self._at)
 
     def _record(self, data: bytearray) -> bytes | None:
-        """Return the content of the next handshake record; None until it is whole."""
+        """Return the content of the next handshake record, or None until it is complete."""
         header = data[self._at : self._at + _HEADER_BYTES]
         kind = header[0] if header else _HANDSHAKE
         says_nothing = self._is_second and not self._message and kind in _NOTHING_YET
@@ -110,8 +108,8 @@ class HelloReader:
 
 
 def asks_again(data: bytes) -> bool | None:
-    """Return whether a server's first bytes ask the client for another hello; None until they tell.
-    `HelloError` where they aren't TLS."""
+    """Return whether a server's first bytes ask the client for another hello, or None until that is
+    known. Raise `HelloError` where they aren't TLS."""
     kind = data[0] if data else _HANDSHAKE
     if kind not in (_HANDSHAKE, _ALERT) or (len(data) > 1 and data[1] != _TLS_MAJOR):
         raise HelloError("the server does not answer with TLS")
@@ -119,8 +117,8 @@ def asks_again(data: bytes) -> bool | None:
         return None if len(data) < 2 else False
     if len(data) > _HEADER_BYTES and data[_HEADER_BYTES] != _SERVER_HELLO:
         raise HelloError("the server does not answer with a ServerHello")
-    # INVARIANT: a record that ends before the random is refused, so a retry can't be cut in pieces
-    # to go unseen.
+    # INVARIANT: a record that ends before the random is refused, so that a retry can't hide in
+    # small pieces.
     if (
         len(data) >= _HEADER_BYTES
         and int.from_bytes(data[3:_HEADER_BYTES]) < RETRY_BYTES - _HEADER_BYTES
@@ -130,7 +128,7 @@ def asks_again(data: bytes) -> bool | None:
 
 
 def _vector(data: bytes, at: int, length_bytes: int) -> tuple[int, int]:
-    """Where what stands behind a length at this place begins and ends."""
+    """Return the start and end of the vector whose length stands here."""
     begin = at + length_bytes
     end = begin + int.from_bytes(data[at:begin])
     if begin > len(data) or end > len(data):
@@ -156,7 +154,7 @@ def _server_name(body: bytes) -> str | None:
 
 
 def _extension_of_name(body: bytes, at: int) -> bytes | None:
-    """Return the extension `server_name`; each extension from here to the end may occur once."""
+    """Return the extension `server_name`. Each extension from here to the end may occur once."""
     found, kinds, end = None, set(), len(body)
     while at < end:
         if end - at < _EXTENSION.size:

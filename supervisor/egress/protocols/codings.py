@@ -1,8 +1,8 @@
-"""Content decoders for looking at a body, which passes on as it came. Pure.
+"""Content decoders for inspecting a body, which passes on unchanged. Pure.
 
-It decides which codings can be read, one on top of another too, and how much they may unpack to. It
-never holds or makes more than a step of decoded bytes at once: a few bytes may stand for a
-gigabyte, and the caller may let others have their turn between steps.
+It decides which codings can be read (also several on top of each other), and how far they may
+expand. It never holds or makes more than one step of decoded bytes at once: a few bytes may stand
+for a gigabyte, and the caller may let others have their turn between steps.
 """
 
 import zlib
@@ -14,30 +14,29 @@ import brotli
 import zstandard
 
 STEP_BYTES = 64 * 1024
-# So much may come of any body; of a longer one so much for each byte of it. Text takes 3 to 20, and
-# 1,000 is deflate's most.
+# Any body may expand to this much, and longer bodies to a multiple of their length. Text expands 3
+# to 20 times; deflate's maximum is about 1,000.
 MOST_UNPACKED_BYTES = 64 * 1024 * 1024
 MOST_RATIO = 100
 MOST_CODINGS = 3
-# What stays as it is under a coding's name: S3's frames around pieces of a body, and a charset that
-# stands there by mistake.
+# Names that don't transform the body: S3's frames around pieces, and a charset put there by
+# mistake.
 _PLAIN = ("", "identity", "aws-chunked", "utf-8")
 _OFFERED = ("gzip", "deflate", "identity")
-# What a beginning is read of in one go: the name of old (RFC 9110 8.4.1.3), too, and never one
-# coding on top of another. So many steps of it take about a millisecond, and are more than anybody
-# is shown.
+# The codings of a beginning: also the old name (RFC 9110 8.4.1.3), and never several at once. This
+# many steps take about a millisecond, and yield more than anybody is shown.
 _READ_AT_ONCE = (*_OFFERED, "x-gzip", "")
 _STEPS_AT_ONCE = 4
-# zlib's words for a header of gzip's or zlib's, whichever comes, and for none.
+# zlib's parameters for an automatically detected gzip or zlib header, and for no header.
 _WITH_HEADER, _BARE = zlib.MAX_WBITS | 32, -zlib.MAX_WBITS
 _HEADER_BYTES = 2
 _GZIP_BEGINS = b"\x1f"
 # RFC 9659: decoders of this coding need no larger window.
 _ZSTD_WINDOW_BYTES = 8 * 1024 * 1024
-# A block of 4 bytes may stand for 128 KB (RFC 8878 3.1.1.2.4), and nothing bounds what zstandard
-# makes of what it is given.
+# A block of 4 bytes may stand for 128 KB (RFC 8878 3.1.1.2.4), and zstandard has no limit on its
+# output.
 _ZSTD_FED_BYTES = 32
-# Steps of a coding that made nothing are steps, too.
+# Steps without output count, too.
 _MOST_SILENT_STEPS = 64
 UNKNOWN = (
     "the body is coded in a way that isn't known here and can't be looked through; send it as it"
@@ -59,7 +58,7 @@ TOO_MANY = (
 
 
 class _Coding(Protocol):
-    """One coding: what a piece stands for, in steps. `ValueError` where it can't be read."""
+    """One coding: decodes a piece in steps. Raises `ValueError` where it can't be read."""
 
     def steps(self, piece: bytes) -> Iterator[bytes]: ...
 
@@ -89,8 +88,8 @@ class _Zlib:
             left = self._inflater.unconsumed_tail or self._inflater.unused_data
 
     def _from_header(self, piece: bytes) -> bytes:
-        """Many a server sends `deflate` without zlib's header (RFC 9110 8.4.1.2): the first two
-        bytes tell. Nothing until they came."""
+        """Find the format from the first two bytes, since many servers send `deflate` without
+        zlib's header (RFC 9110 8.4.1.2). Return nothing until both arrived."""
         self._begun += piece
         if len(self._begun) < _HEADER_BYTES:
             return b""
@@ -102,11 +101,11 @@ class _Zlib:
         return self._begun
 
     def _of_member(self, left: bytes) -> bytes:
-        """Return what is left, where it belongs to a member or begins another of gzip's (RFC 1952
-        2.2). Whatever else follows an end, readers pass over it.
+        """Return the remaining bytes if they belong to a member or begin another gzip member (RFC
+        1952 2.2). Readers ignore other trailing bytes.
 
-        INVARIANT: past its end an inflater is given nothing: it would keep all of that, and copy
-        it with each piece.
+        INVARIANT: a finished inflater gets no more input: it would keep all of it, and copy it with
+        each piece.
         """
         if not self._inflater.eof:
             return left
@@ -119,7 +118,7 @@ class _Zlib:
 
 
 class _Brotli:
-    """RFC 7932. What follows its end readers pass over."""
+    """RFC 7932. Readers ignore bytes after its end."""
 
     def __init__(self) -> None:
         self._inflater = brotli.Decompressor()
@@ -132,7 +131,7 @@ class _Brotli:
                 else self._inflater.process(piece, output_buffer_limit=STEP_BYTES)
             )
             yield found
-            # It may have taken all and not yet given all, or neither.
+            # Input may be consumed before all output is made, or neither may be complete.
             while not self._inflater.is_finished() and (
                 found or not self._inflater.can_accept_more_data()
             ):
@@ -143,7 +142,7 @@ class _Brotli:
 
 
 class _Zstd:
-    """RFC 8878, frame after frame."""
+    """RFC 8878, a sequence of frames."""
 
     def __init__(self) -> None:
         self._inflater = zstandard.ZstdDecompressor(
@@ -165,13 +164,13 @@ _CODINGS: dict[str, Callable[[], _Coding]] = {
     "br": _Brotli,
     "zstd": _Zstd,
 }
-# What these keep of what they made, for what comes to repeat it: the others keep 32 KB.
+# These keep a window of their output for back-references; the others keep 32 KB.
 _WIDE = ("br", "zstd")
 
 
 class Decoder:
-    """One body, piece by piece. `why` is set once it can't be read: its coding isn't known, it
-    wasn't coded so, or it unpacks to too much."""
+    """Decodes one body, piece by piece. `why` is set once it can't be read: its coding is unknown,
+    its data is invalid, or it expands too much."""
 
     def __init__(self, coding: str) -> None:
         names = [name for part in coding.split(",") if (name := part.strip().lower()) not in _PLAIN]
@@ -182,7 +181,7 @@ class Decoder:
             if len(names) <= MOST_CODINGS and all(name in _CODINGS for name in names)
             else UNKNOWN
         )
-        # The last one was put on last (RFC 9110 8.4).
+        # The last coding was applied last (RFC 9110 8.4).
         self._codings = [] if self.why else [_CODINGS[name]() for name in reversed(names)]
         self._taken_bytes = self._made_bytes = 0
 
@@ -192,8 +191,8 @@ class Decoder:
         return not self.why
 
     def decode(self, piece: bytes) -> Iterator[bytes]:
-        """Decode a piece, in steps of about `STEP_BYTES`; some steps are empty. Yields nothing of
-        what can't be read."""
+        """Decode a piece in steps of about `STEP_BYTES`; some steps are empty. Yields nothing of an
+        unreadable body."""
         self._taken_bytes += len(piece)
         if not self.is_coded:
             yield piece
@@ -212,18 +211,18 @@ class Decoder:
         yield b"".join(parts)
 
     def refuse(self, why: str) -> None:
-        """Stop reading it, for this reason."""
+        """Stop reading the body, for this reason."""
         self.why = why
         self.end()
 
     def end(self) -> None:
-        """Keep nothing more: the body is over."""
+        """Drop all kept data, since the body is over."""
         self._codings = []
         self.is_wide = False
 
     def _through(self, piece: bytes, number: int) -> Iterator[bytes]:
-        """Return what a piece stands for that the codings before this one were undone of. A step
-        of any is counted, and is a step."""
+        """Yield a piece decoded by the codings from this one on. Each step of each coding counts as
+        a step."""
         if number == len(self._codings):
             yield piece
             return
@@ -236,8 +235,8 @@ class Decoder:
 
 
 def beginning(body: bytes, coding: str, most_bytes: int) -> bytes:
-    """Decode the beginning of a body, in at most `_STEPS_AT_ONCE` steps and so many bytes; nothing
-    of one that can't be read like this."""
+    """Decode the beginning of a body, in at most `_STEPS_AT_ONCE` steps and this many bytes. Return
+    nothing if it can't be read so."""
     name = coding.strip().lower()
     if name not in _READ_AT_ONCE:
         return b""
@@ -247,8 +246,8 @@ def beginning(body: bytes, coding: str, most_bytes: int) -> bytes:
 
 
 def readable_only(accepted: str) -> str:
-    """Reduce an Accept-Encoding to codings that can be read here: every client that takes others
-    takes these, too."""
+    """Reduce an Accept-Encoding to codings that can be read here. Every client that accepts others
+    accepts these, too."""
     parts = [part.strip() for part in accepted.split(",")]
     return (
         ", ".join(part for part in parts if part.partition(";")[0].strip().lower() in _OFFERED)

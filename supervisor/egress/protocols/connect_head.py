@@ -1,8 +1,8 @@
 """A fast reader for the head of an ordinary CONNECT. Pure.
 
-h11 reads every other head (`front`); for a CONNECT it takes a fifth of the processor time of many
-new tunnels at once. It decides nothing: h11 is the authority, and anything unusual is left to it.
-INVARIANT: what is read here, h11 reads the same.
+h11 reads every other head (`front`); for CONNECTs it would take a fifth of the processor time of
+many simultaneous new tunnels. This module decides nothing: h11 is the authority, and anything
+unusual is left to it. INVARIANT: h11 reads every head accepted here in the same way.
 """
 
 import functools
@@ -14,8 +14,8 @@ from supervisor.egress.protocols.checks import Head
 _MOST_BYTES = 2048
 _END = b"\r\n\r\n"
 _REQUEST = re.compile(rb"CONNECT ([A-Za-z0-9.:\[\]-]+) HTTP/1\.1\r\n")
-# Headers that say nothing of a body or a protocol, each a name that clients send with a CONNECT,
-# with a plain value.
+# Headers without effect on body or protocol that clients send with a CONNECT, each with a plain
+# value.
 _HEADER = re.compile(
     rb"(host|user-agent|accept|connection|proxy-connection|proxy-authorization): ([!-~]+(?:"
     rb" [!-~]+)*)\r\n",
@@ -24,15 +24,15 @@ _HEADER = re.compile(
 
 
 def read(data: bytearray) -> tuple[Head, int] | None:
-    """Return the head at the start of `data` and its length; None where that is up to h11."""
+    """Return the head at the start of `data` and its length, or None where h11 must read it."""
     end = data.find(_END, 0, _MOST_BYTES)
     return _read(bytes(data[: end + len(_END)])) if end > 0 else None
 
 
-# Clients say the same again and again.
+# Clients send the same head again and again.
 @functools.lru_cache(maxsize=1024)
 def _read(data: bytes) -> tuple[Head, int] | None:
-    """Do the same for a head alone."""
+    """Do the same for the head alone."""
     first = _REQUEST.match(data)
     if first is None:
         return None
@@ -56,7 +56,7 @@ def _read(data: bytes) -> tuple[Head, int] | None:
 def of(
     method: bytes, target: bytes, headers: Iterable[tuple[bytes, bytes]], http_version: bytes
 ) -> Head:
-    """Return a head for the checks from the parts of an h11 request."""
+    """Return a head for the checks, made from the parts of an h11 request."""
     return Head(
         method=method.decode("latin-1"),
         scheme="",

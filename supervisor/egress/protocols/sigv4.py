@@ -1,8 +1,8 @@
 """AWS Signature Version 4: replace a placeholder key's signature. Pure.
 
-It decides which signed requests it understands, and signs them; `secrets` decides whether the
-host may have the credential. The key never leaves this process; only what it signed does. Source:
-AWS's "Create a signed AWS API request"; the test is the example of its test suite.
+It decides which signed requests it understands, and signs them; `secrets` decides whether the host
+may have the credential. Only the signature leaves this process, never the key. Source: AWS's
+"Create a signed AWS API request"; the test is the example of its test suite.
 """
 
 import hashlib
@@ -20,15 +20,14 @@ _AUTHORIZATION = re.compile(
 _UNRESERVED = "-_.~"
 _SESSION = "x-amz-security-token"
 HASH = "x-amz-content-sha256"
-# The one kind of body in pieces of which no piece has a signature of its own; what AWS's libraries
-# send to S3 over https.
+# The only chunked form without a signature per piece; AWS's libraries send it to S3 over https.
 _UNSIGNED_PIECES = "STREAMING-UNSIGNED-PAYLOAD-TRAILER"
-# Their paths are signed as they are written.
+# Services whose paths are signed exactly as written.
 OF_S3 = frozenset({"s3", "s3express", "s3-object-lambda", "s3-outposts"})
 
 
 class Keys(NamedTuple):
-    """The real credentials; `token` is empty where they are no session's."""
+    """The real credentials. `token` is empty where they belong to no session."""
 
     access: str
     secret: str
@@ -39,8 +38,7 @@ class Keys(NamedTuple):
 
 
 class Signed(NamedTuple):
-    """A request's signature. `access` is the key that it claims to be signed
-    with."""
+    """A request's signature. `access` is the key that it claims to be signed with."""
 
     access: str
     date: str
@@ -50,13 +48,13 @@ class Signed(NamedTuple):
 
 
 def parse_keys(value: str) -> Keys | None:
-    """`ACCESS:SECRET` or `ACCESS:SECRET:TOKEN`."""
+    """Parse `ACCESS:SECRET` or `ACCESS:SECRET:TOKEN`; return None for any other text."""
     parts = value.split(":", 2)
     return Keys(*parts) if len(parts) > 1 and all(parts) else None
 
 
 def parse(authorization: str) -> Signed | None:
-    """Return the parts of an `Authorization` header of this kind; None for any other."""
+    """Return the parts of an `Authorization` header of this kind, or None for any other."""
     match = _AUTHORIZATION.fullmatch(authorization.strip())
     if match is None:
         return None
@@ -70,7 +68,7 @@ def parse(authorization: str) -> Signed | None:
 
 
 def is_in_pieces(headers: dict[str, str]) -> bool:
-    """Return whether each piece of the body has a signature of its own, made of the one before."""
+    """Return whether each piece of the body has its own signature, made from the one before."""
     digest = headers.get(HASH, "")
     return digest.startswith("STREAMING-") and digest != _UNSIGNED_PIECES
 
@@ -83,12 +81,12 @@ def resign(
     headers: dict[str, str],
     body: bytes | None,
 ) -> dict[str, str] | None:
-    """The headers to set. `headers` are the request's by lower-case name; `body` None where it
-    isn't at hand.
+    """Return the headers to set. `headers` are the request's by lower-case name; `body` is None
+    where it isn't at hand.
 
-    None where it can't be signed: the body is neither at hand nor spoken of in a header, or is
-    signed piece by piece; or the host isn't signed, and the signature would be as good at any
-    other.
+    Return None where the request can't be signed. That is so if the body is neither at hand nor
+    hashed in a header, or is signed piece by piece. It is also so if the host isn't signed: the
+    signature would be as good at any other.
     """
     changed = {_SESSION: keys.token} if keys.token else {}
     now = {name: value for name, value in headers.items() if name != _SESSION} | changed

@@ -8,20 +8,20 @@ import re
 from supervisor.egress.loop.refusals import NOT_DIALLED, RefusalBody
 from supervisor.egress.protocols.checks import DEFAULT_PORTS
 
-# How mitmproxy tells it: by the alerts `unknown_ca`, `bad_certificate` and `certificate_unknown`,
-# and by a client that hangs up.
+# mitmproxy's wording for the alerts `unknown_ca`, `bad_certificate` and `certificate_unknown`, and
+# for a client that hangs up.
 _UNTRUSTED, _HUNG_UP = "does not trust", "disconnected during the handshake"
-# Alerts of an origin, as OpenSSL names them. Often none is seen, but that the origin hangs up:
-# within the handshake where it only closes, and after it with TLS 1.3, whose client is through
-# before its certificate is looked at.
+# An origin's alerts in OpenSSL's wording. Often only a hang-up is seen. It comes within the
+# handshake if the origin just closes, and after it with TLS 1.3, where the client finishes before
+# its certificate is checked.
 _WANTS_CERTIFICATE = ("certificate required", "alert bad certificate", "alert handshake failure")
 _CLOSED = ("connection closed", "server closed connection")
 _MOST_SHOWN = 200
-# mitmproxy says so of both sides' resets.
+# mitmproxy uses this text for both sides' resets.
 _OF_EITHER = "stream reset by client"
-# Where mitmproxy quotes what an origin said, or shows an event of HTTP/2 with it
-# (`<ConnectionTerminated ...>`, in hexadecimal). INVARIANT: it is never repeated, since it may be
-# the credential that the origin was sent.
+# Where mitmproxy quotes an origin, or shows its HTTP/2 event (`<ConnectionTerminated ...>`, in
+# hexadecimal). INVARIANT: a quote is never repeated, since it may be the credential that the origin
+# was sent.
 _QUOTED = re.compile(r"<|(?:bytearray\(|\bb)?['\"]|\\")
 
 
@@ -53,8 +53,8 @@ def of_client(error: str, host: str, port: int) -> RefusalBody:
 
 
 def of_origin(error: str, host: str, port: int, *, has_begun: bool = False) -> RefusalBody:
-    """The origin, or TLS with it, failed before it gave a response, or, where that `has_begun`,
-    all of it."""
+    """Explain a failure of the origin, or of TLS with it. It came before any response, or, if one
+    `has_begun`, before its end."""
     if NOT_DIALLED.why in error:  # that was us, and not the origin
         return NOT_DIALLED
     remedy = f"a rule for the host alone, {tunnel_rule(host, port)}"
