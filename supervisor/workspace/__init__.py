@@ -1,9 +1,10 @@
-"""Workspace channel: the agent's private copy, and the judged way of changes back to the host.
+"""Workspace channel: the agent's private copy, and the judged way of its changes to the host.
 
 INVARIANT: every path is opened relative to a directory descriptor, component by component, never
-through a symlink (`disk/beneath`). The copy belongs to a hostile writer at all times, and the
+through a symlink (`disk/beneath`). A hostile program may write to the copy at any time, and the
 host's folder is never assumed to hold still.
 
-`copy/` makes the copy, `compare/` finds and asks, `apply/` writes to the host, `incoming/` brings
-in the host's changes, `undo/` takes back, `trees/` knows both. Start with `channel`.
+`copy/` makes the copy, `compare/` finds changes and asks, `apply/` writes to the host, `incoming/`
+brings in the host's changes, `undo/` takes changes back, `trees/` knows both sides. Start with
+`channel`.
 """

@@ -5,9 +5,9 @@
     agent API: write, edit, ...  -> gate.ask -> (a person) -> carry_out
                                  -> apply -> host, and then the copy
 
-Each step holds `_turn`, so that the comparison never sees an effect half done. Applied content is
-the snapshot that the request is bound to; it is never read from the copy again. It must never
-decide what may be done (the gate does) nor show what an approval wouldn't apply.
+Each step holds `_turn`, so the comparison never sees a half-done effect. Applied content is the
+snapshot that the request is bound to; it is never read from the copy again. It must never decide
+what may be done (the gate does) nor show what an approval wouldn't apply.
 """
 
 import asyncio
@@ -48,13 +48,13 @@ from supervisor.workspace.undo.undo import Undo
 
 FULL_COMPARISON_S = 30.0
 MOST_COMPARED_FIRST = 2000
-# Where something is held back or not watched, time is all that wakes us.
+# Used while something is held back or not watched: then only time wakes the comparison.
 IMPATIENT_S = 1.0
 DIGESTS_AT_ONCE = 64
 
 
 class _Opened(NamedTuple):
-    """Parts that exist once the copy does."""
+    """The parts that exist once there is a copy."""
 
     sides: Sides
     effects: Effects
@@ -70,12 +70,12 @@ class _Opened(NamedTuple):
 
 
 class WorkspaceChannel:
-    """The workspace channel of one session. Built before the copy is; call `start` before the agent
-    starts; `final_pass`, then `stop`.
+    """The workspace channel of one session, built before the copy is made. Call `start` before the
+    agent starts; then `final_pass`, then `stop`.
 
     `folder` is the session's own (`data/sessions/ID`), where `make_copy` makes the copy.
     `protected` are folders that nothing is ever written to, even inside the workspace: the
-    supervisor's data. After a crash every method may be called without `start`: what the last
+    supervisor's data. After a crash, every method may be called without `start`: what the last
     supervisor had begun is finished first. `at` is `Applier`'s, for tests.
     """
 
@@ -90,7 +90,7 @@ class WorkspaceChannel:
         at: Callable[[str], None] = lambda step: None,
     ) -> None:
         self.session_id = session_id
-        # Its session has: nothing watches the copy any more.
+        # True once its session has ended: nothing watches the copy any more.
         self.has_ended = False
         self._workspace = workspace
         self._folder = folder
@@ -98,7 +98,7 @@ class WorkspaceChannel:
         self._protected = protected
         self._at = at
         self._turn = asyncio.Lock()
-        # How many read what `stop` would close; it waits until nobody does.
+        # Number of readers; `stop` waits for them before it closes.
         self._reading = 0
         self._unread = asyncio.Event()
         self._opened: _Opened | None = None
@@ -108,7 +108,7 @@ class WorkspaceChannel:
     # -- an overlay -------------------------------------------------------------------------------
 
     def take_mount(self, mounted: OverlayMount) -> None:
-        """Take over the copy's overlay mount, which this channel closes at its end."""
+        """Take over the copy's overlay mount; this channel closes it at its end."""
         self._mounted = mounted
 
     @property
@@ -118,8 +118,8 @@ class WorkspaceChannel:
         return None if self._mounted is None else (self._mounted.user_fd, self._mounted.mount_fd)
 
     async def _refresh_view(self, watcher: Watcher) -> None:
-        """Have the view forget folders that the host has replaced: a watch holds them in use, and
-        they would stay."""
+        """Make the view forget folders that the host has replaced. A watch would keep them in use,
+        and they would stay."""
         watcher.forget()
         if self._mounted is not None:
             await self._mounted.refresh()
@@ -130,8 +130,8 @@ class WorkspaceChannel:
         """Settle what a crash left open, compare everything once, then watch and compare until
         `stop`.
 
-        A large copy is compared while the agent starts already: a session mustn't wait for a
-        pass that finds nothing.
+        A large copy is compared while the agent starts: a session mustn't wait for a comparison
+        that finds nothing.
         """
         async with self._turn:
             opened = await self._open()
@@ -150,15 +150,15 @@ class WorkspaceChannel:
             ]
 
     async def reopen(self) -> None:
-        """Open both sides again after `stop`, and mount the copy where it is an overlay."""
+        """Open both sides again after `stop`, and mount the copy if it is an overlay."""
         async with self._turn:
             await self._open()
 
     async def final_pass(self, why: str) -> None:
-        """Compare everything once more: allowed changes are applied before this returns, all others
-        are on record as asked.
+        """Compare everything once more. Allowed changes are applied before this returns; all others
+        are recorded as requests.
 
-        The copy stays. The caller closes the requests that remain, with its reason. Nothing happens
+        The copy stays. The caller closes the remaining requests, with its reason. Nothing happens
         where the copy was never finished.
         """
         async with self._turn:
@@ -170,8 +170,8 @@ class WorkspaceChannel:
             await opened.comparison.run(None, last=True)
 
     async def stop(self) -> None:
-        """Stop watching and give all descriptors back. The copy and its snapshots stay on disk.
-        May be called twice."""
+        """Stop watching and close all descriptors. The copy and its snapshots stay on disk. May be
+        called twice."""
         loops, self._loops = self._loops, []
         for loop in loops:
             loop.cancel()
@@ -192,16 +192,15 @@ class WorkspaceChannel:
                 self._mounted = None
 
     def reconsider(self) -> None:
-        """Ask again about changes that rules denied: the rules changed, or the kill switch was
-        released.
-        """
+        """Ask again about denied changes, since the rules changed or the kill switch was
+        released."""
         if self._opened is not None:
             self._opened.comparison.reconsider()
             self._opened.watcher.wake()
 
     async def _follow(self) -> None:
-        """Compare whenever something happens in the copy, and everything now and then. Ends by
-        cancellation."""
+        """Compare whenever something happens in the copy, and everything now and then, until
+        cancelled."""
         waited_s, full_s = 0.0, FULL_COMPARISON_S
         while self._opened is not None:
             ignores, watcher, comparison = (
@@ -234,15 +233,14 @@ class WorkspaceChannel:
                 watcher.wake()
 
     async def _expect(self, names: set[str]) -> None:
-        """Prefetch for the next comparison, while it gets quiet, what it needs about these
-        names."""
+        """Prefetch what the next comparison needs about these names, until the copy is quiet."""
         files = await self._now.comparison.expect(names)
         async with self._turn:
             if self._opened is not None:
                 await self._opened.comparison.look_ahead(files)
 
     async def _follow_host(self) -> None:
-        """Bring the person's changes on the host into the copy. Ends by cancellation."""
+        """Bring the person's changes on the host into the copy, until cancelled."""
         folders: set[str] | None = None
         while self._opened is not None:
             try:
@@ -257,9 +255,8 @@ class WorkspaceChannel:
                 folders = None
 
     async def _fill_digests(self) -> None:
-        """Learn what both sides agreed on, a few files at a time, while the copy still shows it:
-        so that later a file that the person changed can be told from one that only looks
-        changed."""
+        """Read the agreed contents' digests, a few files at a time, while the copy still has them.
+        Later, they tell a file that the person changed from one that only looks changed."""
         sides = self._now.sides
         names = sides.without_digest()
         for at in range(0, len(names), DIGESTS_AT_ONCE):
@@ -269,7 +266,8 @@ class WorkspaceChannel:
                 await asyncio.to_thread(sides.fill_digests, names[at : at + DIGESTS_AT_ONCE])
 
     async def _open(self) -> _Opened:
-        """Open both sides and recover, once. FileNotFoundError where there is no finished copy."""
+        """Open both sides and recover, once. Raise FileNotFoundError where there is no finished
+        copy."""
         if self._opened is None:
             protected = self._protected
             if self._mounted is None and read_facts(self._folder) is not None:  # after a crash
@@ -352,8 +350,7 @@ class WorkspaceChannel:
 
     async def with_scripts(self, action: Exec) -> Exec:
         """Return a command with the current content of the scripts that it names, from the private
-        copy.
-        """
+        copy."""
         wanted = operands(action.command, action.cwd)
         found = (
             await asyncio.to_thread(scripts_in, (await self._open()).sides.copy, wanted)
@@ -362,7 +359,7 @@ class WorkspaceChannel:
         )
         return msgspec.structs.replace(action, scripts=found)
 
-    # -- what a person looks at: it is there after the session's end, too -------------------------
+    # -- what a person looks at, also after the session's end --------------------------------------
 
     async def card(self, request: Request) -> ChangeCard:
         """See `card_of`."""
@@ -380,15 +377,14 @@ class WorkspaceChannel:
             return await to_end(lambda: image_in(opened.sides, action, side))
 
     async def read_contents[T](self, read: Callable[[ReadContent], T]) -> T:
-        """Run a function over contents of requests in a thread, and return its result. Its argument
-        reads the start of a content: None where that is missing.
-        """
+        """Run a function over contents of requests in a thread, and return its result. The function
+        gets a reader that returns the start of a content, or None where it is missing."""
         async with self._open_to_read() as opened:
             return await to_end(lambda: read(opened.sides.blobs.read))
 
     @contextlib.asynccontextmanager
     async def _open_to_read(self) -> AsyncIterator[_Opened]:
-        """Yield the parts, opened again where the session has ended; they stay open meanwhile."""
+        """Yield the parts, reopened if the session has ended. They stay open meanwhile."""
         opened = self._opened
         if opened is None:
             async with self._turn:
@@ -432,8 +428,8 @@ class WorkspaceChannel:
     async def apply_merge(
         self, request_id: str, shown: str, *, by: str, fingerprint: str
     ) -> Request:
-        """Apply the merge whose hash was `shown`, on the host and in the copy: the new request,
-        approved."""
+        """Apply the merge whose hash was `shown`, on the host and in the copy. Return the new,
+        approved request."""
         async with self._open_to_read() as opened:
             content, mode = await opened.conflicts.merged(request_id, shown, fingerprint)
         async with self._turn:
@@ -442,7 +438,7 @@ class WorkspaceChannel:
             )
 
     async def give_host(self, request_id: str, *, by: str, fingerprint: str) -> Request:
-        """Deny, and give the host's version to the agent's copy."""
+        """Deny the request, and give the host's version to the agent's copy."""
         async with self._turn:
             return await (await self._open_again()).conflicts.give_host(
                 request_id, by=by, fingerprint=fingerprint
@@ -451,37 +447,37 @@ class WorkspaceChannel:
     # -- effects ----------------------------------------------------------------------------------
 
     async def carry_out(self, request: Request) -> None:
-        """Carry out a request that is allowed or approved. Called by the gate; a second call
-        finds it used."""
+        """Carry out an allowed or approved request. The gate calls this; a second call finds the
+        request used."""
         async with self._turn:
             await (await self._open()).effects.carry_out(request)
             await self._ask_unwatched([request])
 
     async def carry_out_all(self, requests: Sequence[Request]) -> None:
-        """Carry out requests that became ready at once; see `Effects.carry_out_all`."""
+        """Carry out requests that became ready together; see `Effects.carry_out_all`."""
         async with self._turn:
             await (await self._open()).effects.carry_out_all(requests)
             await self._ask_unwatched(requests)
 
     async def until_idle(self) -> None:
-        """Wait until nothing is being carried out: an effect may ask again at its end."""
+        """Wait until nothing is being carried out. An effect may ask again at its end."""
         async with self._turn:
             pass
 
     async def _ask_unwatched(self, answered: Sequence[Request], *, rest: bool = False) -> None:
-        """After the session's end, ask anew at once about what came to nothing; with `rest` also
-        about what is left of the others."""
+        """After the session's end, ask again at once about answers that had no effect; with `rest`,
+        also about what is left of the others."""
         if self.has_ended and (names := self._now.effects.names_open(answered, rest=rest)):
             await self._now.comparison.ask_now(names)
 
     def _ask_again(self, name: str, why: str = "") -> None:
-        """Ask anew: the answer came to nothing because of another path. `why`: because of this very
-        path."""
+        """Ask again, since the answer had no effect because of another path. `why`: because of this
+        path itself."""
         self._now.comparison.ask_again(name, why)
         self._now.watcher.wake(name.rpartition("/")[0])
 
     def _settled(self, name: str, failed: bool) -> None:
-        """An effect happened, or couldn't: look at the path anew, and at the folders on the way,
+        """After an effect succeeded or failed, compare the path again, and the parent folders,
         where something may wait for it."""
         if failed:
             self._now.comparison.look_at(name)
@@ -495,28 +491,28 @@ class WorkspaceChannel:
             self._now.watcher.wake(name)
 
     def _ask_anew(self, name: str) -> None:
-        """Ask anew: the host changed where the agent did, too, or both agree again, so the request
-        is out of date."""
+        """Ask again, since the request is out of date: the host changed where the agent did, too,
+        or both agree again."""
         self._now.comparison.look_at(name)
         self._now.watcher.wake(name.rpartition("/")[0])
 
     def host_changes(self) -> HostChanges | None:
-        """Return the person's changes; None before the copy is open and after the end."""
+        """Return the person's changes, or None before the copy is open and after the end."""
         return self._opened.incoming if self._opened is not None else None
 
     def refused(self) -> dict[str, str]:
-        """Return the paths of the copy that are never carried over, with reasons."""
+        """Return the copy's paths that are never carried over, with reasons."""
         return self._opened.comparison.refused() if self._opened is not None else {}
 
     @contextlib.asynccontextmanager
     async def undoing(self) -> AsyncIterator[Undo]:
-        """Yield the session's undo, and hold the turn so that nothing else happens to the
+        """Yield the session's undo. Hold the turn meanwhile, so that nothing else happens to the
         workspace."""
         async with self._turn:
             yield (await self._open_again()).undo
 
     def _undone(self, name: str) -> None:
-        """The person took an effect back: requests about the path are out of date."""
+        """Note that the person took an effect back: requests about the path are out of date."""
         self._settled(name, True)
 
     # -- small things -----------------------------------------------------------------------------

@@ -2,9 +2,9 @@
 
     python -I -S quarantine_search.py < QUERY
 
-The expression is an agent's, and may take for ever: then this process ends, and nothing else waits.
-QUERY is a line of JSON, `{"pattern", "ignore_case", "sizes"}`, and after it the contents, one after
-the other. Each line that fits is printed as JSON: the content's number, the line's number from 1,
+The agent's expression may never finish: then only this process is ended, and nothing else waits.
+QUERY is a line of JSON, `{"pattern", "ignore_case", "sizes"}`, followed by the contents, one after
+the other. Each matching line is printed as JSON: the content's number, the line's number from 1,
 and its text.
 """
 
@@ -18,7 +18,7 @@ MOST_LINES, MOST_LINE_CHARS = 1_000, 400
 
 
 def main() -> int:
-    """Search what comes in; 1 where the expression is none."""
+    """Search the input. Return 1 where the expression is invalid."""
     resource.setrlimit(resource.RLIMIT_CPU, (CPU_S, CPU_S))
     resource.setrlimit(resource.RLIMIT_AS, (MEMORY_BYTES, MEMORY_BYTES))
     query = json.loads(sys.stdin.buffer.readline())

@@ -1,11 +1,12 @@
-"""Quarantines of sessions: keys, manifests, and the calls that `core.quarantine.quarantine` allows.
+"""Sessions' quarantines: keys, manifests and the allowed calls.
 
-A session in quarantine sees no file: its workspace is empty, and what it reads comes from here. The
-copy lies outside of its sandbox. A file is opened below it, name by name, without following a link;
-size and digest are checked on what was read, and those bytes are given.
+`core.quarantine.quarantine` decides which calls are allowed. A session in quarantine sees no file:
+its workspace is empty, and everything it reads comes from here. The copy lies outside of its
+sandbox. A file is opened below it, name by name, without following a link. The bytes that were read
+are checked for size and digest, and those bytes are returned.
 
-INVARIANT: a key is in memory alone, and overwritten at the end. What is denied is on record, on
-the disk, before the answer.
+INVARIANT: a key is in memory only, and overwritten at the end. A denial is recorded on the disk
+before the answer.
 """
 
 import asyncio
@@ -59,7 +60,7 @@ _SEARCH = Path(__file__).with_name("quarantine_search.py")
 
 
 class CallResult(NamedTuple):
-    """What a call is answered with; `text` is why where it isn't allowed."""
+    """The answer to a call. `text` is the reason where the call isn't allowed."""
 
     allowed: bool
     text: str
@@ -67,11 +68,11 @@ class CallResult(NamedTuple):
 
 
 class NoRoomError(UserError):
-    """As many sessions are in quarantine as may be at once."""
+    """The limit of sessions in quarantine is reached."""
 
 
 class _RefusedError(Exception):
-    """A call that was allowed, and can't be carried out. `kind` goes on record."""
+    """An allowed call that can't be carried out. `kind` is recorded."""
 
     def __init__(self, why: str, kind: SecurityKind) -> None:
         super().__init__(why)
@@ -79,7 +80,7 @@ class _RefusedError(Exception):
 
 
 class _Held:
-    """One session's quarantine, while it lasts."""
+    """The running quarantine of one session."""
 
     def __init__(self, folder: Path, now: float) -> None:
         self.folder = folder
@@ -89,7 +90,7 @@ class _Held:
         self.manifest: dict[str, ManifestFile] = {}
         self.calls: deque[float] = deque()
         self.limited_at = float("-inf")
-        # One call at a time: a search takes a processor for itself.
+        # One call at a time: a search fully uses a processor.
         self.turn = asyncio.Lock()
 
     def as_of(self, now: float) -> Quarantine:
@@ -111,7 +112,7 @@ class SecurityRecord(Protocol):
 
 
 class Quarantines:
-    """Those of one supervisor. What it puts on record are events called `EVENT`."""
+    """The quarantines of one supervisor. It records events called `EVENT`."""
 
     EVENT: Final = "security_event"
 
@@ -123,24 +124,25 @@ class Quarantines:
         self._changed = asyncio.Event()
 
     def check_room(self) -> None:
-        """`NoRoomError` where as many are open as may be at once."""
+        """Raise `NoRoomError` where no other quarantine may be opened."""
         if len(self._held) >= MOST_AT_ONCE:
             why = f"{MOST_AT_ONCE} sessions are in quarantine already"
             self._noted("", "too_many_sessions", "", why)
             raise NoRoomError(why, "wait for one to end")
 
     async def wait_for_room(self) -> None:
-        """Return once another one may be opened."""
+        """Return once another quarantine may be opened."""
         while len(self._held) >= MOST_AT_ONCE:
             self._changed.clear()
             await self._changed.wait()
 
     def open(self, session_id: str, folder: Path) -> None:
-        """Begin one over a copy that is yet to be made."""
+        """Begin a quarantine over a copy that is yet to be made."""
         self._held[session_id] = _Held(folder, self._clock.now())
 
     async def look(self, session_id: str) -> tuple[str, ...]:
-        """Make the manifest of the copy; its five minutes begin. Return notes for the person."""
+        """Make the manifest of the copy, and start its five minutes. Return notes for the
+        person."""
         held = self._held[session_id]
         held.manifest, left_out = await asyncio.to_thread(_manifest, held.folder)
         held.began_at = self._clock.now()
@@ -148,19 +150,19 @@ class Quarantines:
         return (f"{note}; {left_out} are no plain files, or too long" if left_out else note,)
 
     def close(self, session_id: str) -> None:
-        """End it, and overwrite its key. May be called twice."""
+        """End a quarantine and overwrite its key. May be called twice."""
         held = self._held.pop(session_id, None)
         if held is not None:
             held.key[:] = bytes(len(held.key))
             self._changed.set()
 
     def references(self, session_id: str, paths: Sequence[str]) -> dict[str, str]:
-        """Return references of these files, as far as the manifest has them."""
+        """Return references for these files, as far as the manifest has them."""
         held, now = self._held[session_id], self._clock.now()
         return {path: held.reference(path, now) for path in paths if path in held.manifest}
 
     async def call(self, session_id: str, tool: str, args: Mapping[str, Any]) -> CallResult:
-        """Decide on a call, carry it out where it is allowed, and put it on record where not."""
+        """Decide on a call. Carry it out where it is allowed; record it where it isn't."""
         held, now = self._held.get(session_id), self._clock.now()
         if held is None:
             self._noted(session_id, "expired", tool[:100], "this quarantine is over")
@@ -169,7 +171,7 @@ class Quarantines:
         if decision.kind != "rate_limited":
             held.calls.append(now)
         if decision.kind is not None:
-            # Once a minute is enough of that: the record isn't to be filled.
+            # Recorded at most once a minute, so that it doesn't fill the record.
             if decision.kind != "rate_limited" or now - held.limited_at > WINDOW_S:
                 held.limited_at = now if decision.kind == "rate_limited" else held.limited_at
                 self._noted(session_id, decision.kind, decision.tool, decision.why, decision.risk)
@@ -194,7 +196,7 @@ class Quarantines:
                 raise _RefusedError("it can't be carried out", "bad_arguments")
 
     async def answered(self, session_id: str, answer: ReadAnswer) -> QuarantineAnswer:
-        """Return what stands of an answer; what doesn't is counted, and on record."""
+        """Return the valid part of an answer; the rest is counted and recorded."""
         held = self._held.get(session_id)
         if held is None:
             raise UserError("this quarantine is over", "start another session")
@@ -209,13 +211,13 @@ class Quarantines:
         return checked
 
     def refused_answer(self, session_id: str, why: str) -> None:
-        """Put on record that what was answered is no answer."""
+        """Record that the response is no valid answer."""
         self._noted(session_id, "bad_answer", "", why)
 
     def _noted(
         self, session_id: str, kind: SecurityKind, tool: str, why: str, risk: Risk | None = None
     ) -> None:
-        """Put an event on record, and on the disk."""
+        """Record an event, durably."""
         fields = {"session": session_id, "kind": kind, "tool": tool, "risk": risk, "why": why}
         known = {name: value for name, value in fields.items() if value}
         self._audit.record(self.EVENT, **known)
@@ -292,7 +294,7 @@ def _manifest(folder: Path) -> tuple[dict[str, ManifestFile], int]:
 
 
 def _bytes_at(folder: int, name: str, most: int = MOST_FILE_BYTES) -> bytes | None:
-    """Return a plain file's content; None where it is none, or is longer."""
+    """Return a plain file's content, or None where it isn't plain or is longer than allowed."""
     try:
         descriptor = os.open(name, FILE, dir_fd=folder)
     except OSError:
@@ -306,7 +308,7 @@ def _bytes_at(folder: int, name: str, most: int = MOST_FILE_BYTES) -> bytes | No
 
 
 def _checked_bytes(root: Root, path: str, shown: ManifestFile) -> bytes | None:
-    """Return a file's content where it is still what the manifest says; else None."""
+    """Return a file's content if it still matches the manifest; else None."""
     try:
         with root.parent(path) as (folder, name):
             data = _bytes_at(folder, name, shown.size)

@@ -1,4 +1,4 @@
-"""Apply granted changes to the host: whole or not at all, over crashes.
+"""Apply granted changes to the host: completely or not at all, also across crashes.
 
 Start with `effects` (claims and settles) and `apply` (one change).
 """

@@ -1,7 +1,7 @@
-"""Keeps owner, group and access list of a replaced file, as far as we may.
+"""Keep owner, group and access list of a replaced file, as far as we may.
 
-INVARIANT: nobody gets more than the file's permissions say: where the group or the list can't be
-kept, those who are in neither count, so that a group's rights never go to another group.
+INVARIANT: nobody gets more than the file's permissions say. Where the group or the list can't be
+kept, its members lose their rights, so that one group's rights never go to another.
 """
 
 import contextlib
@@ -20,9 +20,8 @@ def keep_access(
     writing: int, mode: int, host: Seen | None, place: tuple[int, str], gid: int = -1
 ) -> int:
     """Give the new file the access of the file that it replaces at `place` (folder and leaf), if
-    any; return the permissions that it may have. `mode` was for the group `gid`, if known, else for
-    the group of the file there.
-    """
+    there is one. Return the permissions that it may have. `mode` was meant for the group `gid` if
+    that is known, else for the present file's group."""
     has_list = True
     if host is not None and host.kind == "file":
         has_list = _keep_list(writing, *place)
@@ -36,9 +35,8 @@ def keep_access(
 
 
 def closed(mode: int) -> int:
-    """Return permissions that mean the same for any group: those that both the group and all others
-    had.
-    """
+    """Return permissions that mean the same for any group: only rights that both the group and all
+    others had."""
     both = mode & mode >> 3 & _OTHERS
     return mode & ~(0o077 | stat.S_ISGID) | both << 3 | both
 
@@ -52,8 +50,8 @@ def _own(writing: int, uid: int, gid: int) -> None:
 
 
 def _keep_list(writing: int, folder: int, leaf: str) -> bool:
-    """Take over the access list of a file, or that it has none though its folder gives new files
-    one; False where that can't be."""
+    """Copy a file's access list, or its lack of one where its folder gives new files one. Return
+    False where that isn't possible."""
     try:
         held = os.getxattr(f"/proc/self/fd/{folder}/{leaf}", _LIST, follow_symlinks=False)
     except OSError as error:

@@ -2,7 +2,7 @@
 
 Nothing here changes the host. It must never record an agreement that the copy doesn't hold: the
 next comparison would take the difference for a change of the agent's. Nor may it fail an effect
-that has happened: a change that can't follow is reported.
+that has happened: where the copy can't follow, that is reported.
 """
 
 import asyncio
@@ -37,7 +37,7 @@ OTHER_TEXT = "left as it was: it holds other text"
 
 
 class Agreement:
-    """Records what one session's two sides agree on. `applier` is the copy's."""
+    """Records what the two sides of one session agree on. `applier` is the copy's."""
 
     def __init__(self, sides: Sides, applier: Applier) -> None:
         self._sides = sides
@@ -46,15 +46,13 @@ class Agreement:
 
     def follow_with_copy(self, request_id: str, expected: str | None) -> None:
         """After the effect, give the copy the request's content too, if it still holds `expected`
-        (a token).
-        """
+        (a token)."""
         self._followers[request_id] = expected
 
     async def record(self, request: Request, action: FileChange, applied: Applied) -> None:
         """Record what both sides now agree on. INVARIANT: after a conflict they agree only where
-        the copy holds the same: else the copy's version would count as the agent's change alone,
-        and a rule could apply it over the person's.
-        """
+        the copy holds the same. Otherwise the copy's version would count as the agent's change
+        alone, and a rule could apply it over the person's."""
         name = name_of(action)
         if applied.folders:
             await asyncio.to_thread(self._agree_on_folders, request, action, applied.folders)
@@ -70,9 +68,9 @@ class Agreement:
             self._sides.history.confirm_alone(request.id, name)
 
     def _agree_on_folders(self, request: Request, action: FileChange, made: Sequence[str]) -> None:
-        """Agree on new parent folders, with the permissions that they were made with: where the
-        copy's differ by now, or keep out their owner, that is a change to ask about. A folder that
-        the copy lacks is brought."""
+        """Agree on new parent folders with the permissions they were made with. If the copy's
+        permissions differ by now, or keep out their owner, that is a change to ask about. A folder
+        that the copy lacks is created there."""
         by_agent = request.origin == "workspace"
         for folder in made:
             host = signature_at(self._sides.host, folder)
@@ -82,10 +80,12 @@ class Agreement:
                 self._sides.agreed(folder, known, by_agent=by_agent)
 
     def _agree_on_both(self, request: Request, action: FileChange, applied: Applied) -> None:
-        """A rename: each of its two paths for itself. Where the copy has nothing at the new one,
-        an agent that asked for the move hasn't got it yet: nothing is agreed about it, so that
-        it counts as made on the host, and is brought. An agent that had it there deleted it
-        since."""
+        """Agree on each of a rename's two paths separately.
+
+        Where the copy has nothing at the new path, there are two cases. If the agent asked for the
+        move, it doesn't have the file there yet: nothing is agreed, so the file counts as made on
+        the host and is brought. If the agent had it there, it deleted it since.
+        """
         old, new = look_at_ends(self._sides.copy, action)
         name, to = names_of(action)
         has_all = old is None and new is not None and new.token == action.after
@@ -102,8 +102,8 @@ class Agreement:
             self._sides.history.confirm_alone(request.id, name)
 
     def _copy_holds(self, request: Request, action: FileChange) -> bool:
-        """Return whether the copy has the host's new state, bringing it there where it was to
-        follow."""
+        """Return whether the copy has the host's new state. If the copy was to follow, bring the
+        state there first."""
         name = name_of(action)
         mine = look_quietly(self._sides.copy, name)
         if request.id in self._followers and self._followers.pop(request.id) == (
@@ -117,9 +117,11 @@ class Agreement:
 
 
 class IntoCopy:
-    """Updates one session's copy after a change that the agent asked for through its API. Where the
-    agent wrote to the file meanwhile and the two can't be merged, its version is kept and becomes a
-    change of its own. Blocking: call it in a thread. `applier` is the copy's."""
+    """Updates one session's copy after a change that the agent asked for through its API.
+
+    If the agent wrote to the file meanwhile and the two versions can't be merged, the agent's is
+    kept and becomes a separate change. Blocking: call it in a thread. `applier` is the copy's.
+    """
 
     def __init__(self, sides: Sides, applier: Applier, edits: AgentEdits) -> None:
         self._sides = sides
@@ -127,9 +129,10 @@ class IntoCopy:
         self._edits = edits
 
     def bring(self, request: Request, action: FileChange) -> str:
-        """Repeat a host change in the copy; return the outcome, for the agent."""
+        """Repeat a host change in the copy. Return the outcome, for the agent."""
         mine = look_quietly(self._sides.copy, name_of(action))
-        # After the look: what shone through then was the host's, before the effect or after it.
+        # Checked after looking: anything that shone through was the host's, before or after the
+        # effect.
         shines_through = not self._sides.is_of_agent(name_of(action))
         try:
             if shines_through and action.operation != "rename":
@@ -175,7 +178,7 @@ class IntoCopy:
         return self._apply(request, name_of(action), Want("delete", action.before))
 
     def _move(self, request: Request, action: FileChange, mine: Seen | None) -> str:
-        """Move the agent's own file, too, with what it wrote into it."""
+        """Move the agent's own file, too, with whatever it wrote into it."""
         name, to = names_of(action)
         if mine is None or mine.kind != "file":
             there = look_quietly(self._sides.copy, to)
@@ -185,8 +188,8 @@ class IntoCopy:
                 else "left as it was: it has no such file"
             )
         if not self._sides.is_of_agent(to):
-            # The host's own, moved a moment ago, shows at the new place already: the agent's file
-            # goes before it.
+            # The host's file, moved a moment ago, already shows at the new place; the agent's file
+            # replaces it.
             self._sides.keep_from_agent([to])
         self._applier.apply(rename_of(name, to, mine.token), request.id, lambda rebuilt: None)
         return DONE
@@ -207,5 +210,5 @@ class IntoCopy:
 
 
 def token_of(seen: Seen | None) -> str | None:
-    """Return an action's token for a state, which may be nothing."""
+    """Return the token that an action uses for a state; the state may be nothing."""
     return seen.token if seen is not None else None

@@ -1,9 +1,9 @@
 """File requests from the agent's API: write, edit, delete or move.
 
-Each request names exact content. It only asks: `effects` carries out what the gate allows. The
-caller holds the channel's turn. It must never give a new request an id before an older one for the
-same path is superseded, lose a waiting edit when one more is asked for, or let the agent find out
-what is in a host file that its copy was never given.
+Each request names exact content. This module only asks: `effects` carries out what the gate allows.
+The caller holds the channel's turn. It must never give a new request an id before an older one for
+the same path is superseded, lose a waiting edit when another is asked for, or reveal to the agent
+the content of a host file that its copy was never given.
 """
 
 import asyncio
@@ -54,7 +54,7 @@ MOVED = "superseded by a move of this file; edit it under its new name once it i
 
 
 class _Text(NamedTuple):
-    """A file's content that an edit is made on: `before` is the host's, which the request is
+    """The content that an edit is made on. `before` is the host's state, which the request is
     about."""
 
     before: str | None
@@ -64,7 +64,7 @@ class _Text(NamedTuple):
 
 
 class AgentChanges:
-    """Requests about files that the agent made through its API, of one session."""
+    """Requests about files that the agent of one session makes through its API."""
 
     def __init__(self, sides: Sides, gate: Gate, session_id: str, effects: Effects) -> None:
         self._sides = sides
@@ -75,8 +75,8 @@ class AgentChanges:
     async def write(self, path: str, content: bytes, reason: str) -> Request:
         """Ask to put `content` at `path`, on the host and in the copy, once it is allowed.
 
-        The gate's answer to a path that can't be one is a denial on record; an older request for
-        the same file is superseded before the new one has an id.
+        The gate answers an impossible path with a recorded denial. An older request for the same
+        file is superseded before the new one has an id.
         """
         name = canonical(path)
         action = FileChange(operation="write", path=name)
@@ -109,9 +109,9 @@ class AgentChanges:
         """Ask to replace `old` by `new` in the file, which must hold it exactly once, or at least
         once with `replace_all`.
 
-        While an earlier write or edit of the same file waits, this one is made on its content,
-        and the new request holds both. `UserError` where it doesn't fit: nothing is asked then,
-        and what waits goes on waiting.
+        While an earlier write or edit of the same file waits, this edit is made on its content, and
+        the new request holds both. Raise `UserError` where the edit doesn't fit: then nothing is
+        asked, and the earlier request keeps waiting.
         """
         name = canonical(path)
         if denied := await self._prepare(FileChange(operation="edit", path=name), reason):
@@ -128,8 +128,8 @@ class AgentChanges:
         return await self._ask_edit(name, text, after, Edits("", (edit,), (reason,)), SUPERSEDED)
 
     async def delete(self, path: str, reason: str) -> Request:
-        """Ask to delete a file, a link or an empty folder. `UserError` where there is none, or the
-        folder holds something.
+        """Ask to delete a file, a link or an empty folder. Raise `UserError` where there is none,
+        or the folder isn't empty.
 
         If the file's creation still waits, that request is closed and returned.
         """
@@ -154,9 +154,7 @@ class AgentChanges:
         return await self._ask(to_action(name, wanted), reason)
 
     async def move(self, path: str, to: str, reason: str) -> Request:
-        """Ask to move a file to a path where nothing is. `UserError` where it can't be
-        moved there.
-        """
+        """Ask to move a file to a free path. Raise `UserError` where it can't be moved there."""
         name, new = canonical(path), canonical(to)
         if not new.isprintable():
             raise UserError(
@@ -196,9 +194,9 @@ class AgentChanges:
         """Ask again about waiting requests for these paths, which the person changed, against the
         host's new content.
 
-        An edit that still fits is the same edit. A whole file that was written without knowing of
-        the change is a conflict, even where the copy has followed the host by now. A request that
-        doesn't fit any more is closed with the reason.
+        An edit that still fits stays the same edit. A complete file that was written without
+        knowing the change is a conflict, even where the copy has followed the host by now. A
+        request that no longer fits is closed with the reason.
         """
         if not names:
             return
@@ -216,7 +214,7 @@ class AgentChanges:
     async def _add_edit(
         self, older: Request, action: FileChange, edit: tuple[str, str, bool], reason: str
     ) -> Request:
-        """Add one more edit to a waiting request on the same file."""
+        """Add another edit to a waiting request for the same file."""
         name = name_of(action)
         known = self._effects.edits.of(name, older.id)
         before = await asyncio.to_thread(self._look_at_host, name)
@@ -272,8 +270,8 @@ class AgentChanges:
         )
 
     def _edited(self, name: str, content: bytes, make: Callable[[str], str]) -> str:
-        """In a thread: apply the edits, keep the result and return its hash. `UserError` where they
-        don't fit."""
+        """In a thread: apply the edits, keep the result and return its hash. Raise `UserError`
+        where they don't fit."""
         try:
             return self._sides.blobs.keep(encode(make(decode(content))))
         except EditError as error:
@@ -294,8 +292,8 @@ class AgentChanges:
         return data
 
     def _host_text(self, name: str) -> _Text:
-        """Return the host's file. `UserError` where there is no such file, or it is too large to
-        edit."""
+        """Return the host's file. Raise `UserError` where there is no such file, or it is too large
+        to edit."""
         host = self._seen_by_agent(name, self._look_at_host(name), "edit")
         try:
             data = read_file(self._sides.host, name)
@@ -313,9 +311,9 @@ class AgentChanges:
     # -- asking -----------------------------------------------------------------------------------
 
     async def _prepare(self, action: FileChange, reason: str) -> Request | None:
-        """Prepare a request before looking at the host: refuse impossible paths on record, and
-        carry out what was approved about the others, so that the new request is about the
-        result."""
+        """Prepare a request before looking at the host: refuse impossible paths on record, then
+        carry out approved requests for the same paths, so that the new request is about the result.
+        """
         if self._gate.rulings.verdict(action, self._session_id).decision == "deny":
             return (
                 await self._ask(action, reason) if action.operation != "write" else None
@@ -335,8 +333,8 @@ class AgentChanges:
         return None
 
     def _why_unreachable(self, name: str) -> str:
-        """Return why no file can be at the path; empty where one can, or where nothing is there
-        yet."""
+        """Return why there can be no file at the path; empty where there can be one, or where
+        nothing is there yet."""
         try:
             with self._sides.host.parent(name):
                 return ""
@@ -363,8 +361,8 @@ class AgentChanges:
         )
 
     def _noted(self, action: FileChange) -> FileChange:
-        """With the repositories that its paths are in, or would be with all else that waits:
-        each alone may be half of one."""
+        """Return the action with the repositories that its paths are in now, or would be in after
+        all other waiting changes: two changes may each be half of a repository."""
         try:
             if not any(map(has_piece, names_of(action))):
                 return Repositories(self._sides).noted(action)
@@ -391,7 +389,7 @@ class AgentChanges:
             self._gate.answers.close(why, request.id)
 
     async def _edit_anew(self, name: str, held: Edits) -> bool:
-        """Apply the same edits to the host's new content; return whether they fit."""
+        """Apply the same edits to the host's new content. Return whether they fit."""
         try:
             text = await asyncio.to_thread(self._host_text, name)
             after = await asyncio.to_thread(
@@ -411,8 +409,8 @@ class AgentChanges:
         ]
 
     def _conflict(self, name: str, host: Seen | None) -> tuple[str, ...]:
-        """For what replaces, deletes or moves the whole file: whether the host holds something
-        that the session never saw."""
+        """Return the conflict of a request that replaces, deletes or moves the whole file, if the
+        host holds a version that the session never saw."""
         known = self._sides.known(name)
         if known is None and host is None:
             return ()
@@ -420,8 +418,8 @@ class AgentChanges:
 
     def _seen_by_agent(self, name: str, host: Seen | None, verb: str) -> Seen:
         """Return the content that the agent may know of. INVARIANT: a file that was left out of the
-        copy answers like a missing one: else edits that fit or don't would spell out its
-        content."""
+        copy looks like a missing one. Otherwise the agent could spell out its content by trying
+        which edits fit."""
         if host is None or not self._sides.is_seen_by_agent(name):
             raise UserError(
                 f"can't {verb} `{name}`: there is no such file in this session",
@@ -461,11 +459,10 @@ def _subject(name: str) -> str:
 
 
 def canonical(path: str) -> str:
-    """An agent's path relative to the workspace's root: its own prefix, `.` and empty parts
-    removed.
+    """Return an agent's path relative to the workspace's root, without its prefix, `.` and empty
+    parts.
 
-    Nothing else is resolved: `..` and absolute paths stay as they are, for the gate to see and
-    refuse.
+    Nothing else is resolved: `..` and absolute paths stay, for the gate to see and refuse.
     """
     name = path.removeprefix(COPY_INSIDE)
     if name.startswith("/"):

@@ -1,8 +1,8 @@
 """The agent's waiting edits of a file, to which a further edit is added.
 
-Effects need it to say why edits no longer fit, and to make them in a copy that moved on. It is a
-memory of this run only: an approval applies the request's content, not this. It must never grow
-with what an agent sends.
+Effects need it to say why edits no longer fit, and to repeat them in a copy that has changed. It
+lives in memory only: an approval applies the request's content, not this. Its size must never
+depend on how much an agent sends.
 """
 
 from typing import NamedTuple
@@ -55,10 +55,10 @@ class AgentEdits:
             del self._by_name[next(iter(self._by_name))]
 
     def of(self, name: str, request_id: str) -> Edits | None:
-        """Return the edits of a request; None where it holds none, or they are no longer known."""
+        """Return a request's edits, or None where it has none or they are forgotten."""
         found = self._by_name.get(name)
         return found if found is not None and found.request_id == request_id else None
 
     def forget(self, name: str) -> None:
-        """Forget edits that were made."""
+        """Forget a file's edits, which were made."""
         self._by_name.pop(name, None)

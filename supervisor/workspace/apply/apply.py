@@ -1,9 +1,9 @@
-"""Apply one granted change to the host's workspace, whole or not at all.
+"""Apply one granted change to the host's workspace, completely or not at all.
 
 It decides only whether the host is still what the request was about: `before` must be there now,
-and content is taken from the snapshot whose hash is `after`. With `restore` it is the only code
-that writes to the user's folder, by the steps of `placing`. It must never follow a symlink, set a
-set-id bit, or touch `.git` or the supervisor's data.
+and content comes from the snapshot whose hash is `after`. It and `restore` are the only code that
+writes to the user's folder, by the steps of `placing`. It must never follow a symlink, set a set-id
+bit, or touch `.git` or the supervisor's data.
 """
 
 import contextlib
@@ -40,10 +40,10 @@ from supervisor.workspace.trees.history import History
 
 class Applier:
     """Carries out file changes below `root`. Blocking: call it in a thread, one at a time. The
-    host's has a history.
+    host's applier has a history.
 
-    `at(step)` is called before and after each step that a crash could fall between; tests end
-    the process there.
+    `at(step)` is called before and after each step that a crash could separate; tests end the
+    process there.
     """
 
     def __init__(
@@ -65,13 +65,13 @@ class Applier:
     def apply(
         self, action: FileChange, request_id: str, use: Use, *, mtime_ns: int | None = None
     ) -> Applied:
-        """Apply the action; return what the host then holds, and what it held. `use` is the
+        """Apply the action. Return what the host then holds, and what it held. `use` is the
         grant's.
 
         Repeating a finished action is no error. `mtime_ns` is the time for a written file, unless
-        that would hide the change from programs that go by times. Raises StaleError, PathError,
-        RefusedError or another GatehouseError, after which nothing has changed (but perhaps new
-        empty folders on the way).
+        that would hide the change from programs that compare times. Raise StaleError, PathError,
+        RefusedError or another GatehouseError; then nothing has changed, except that new empty
+        folders may exist on the way.
         """
         if action.operation == "rename":
             return self.move(action, request_id, use)
@@ -79,20 +79,20 @@ class Applier:
         return self.shut(action, self.carry_out(action, host, request_id, use, mtime_ns=mtime_ns))
 
     def check_move(self, action: FileChange, request_id: str) -> Seen | None:
-        """Return the state of a rename's old path, if the rename is possible now, or done. Raises
-        as `apply`."""
+        """Return the state of a rename's old path, if the rename is possible now, or done. Raise as
+        `apply`."""
         with as_errors(name_of(action)):
             self._refuse_repositories(action)
             return self._mover.check(action, request_id).old
 
     def keep(self, action: FileChange, host: Seen | None) -> None:
-        """Keep the content that a deletion or rename will take from its path, where `host` is the
-        path's state. Raises as `apply`."""
+        """Keep the content that a deletion or rename will remove from its path. `host` is the
+        path's state. Raise as `apply`."""
         with as_errors(name_of(action)):
             self._placer.keep(name_of(action), host)
 
     def move(self, action: FileChange, request_id: str, use: Use) -> Applied:
-        """Do a rename; see `Mover`. Raises as `apply`."""
+        """Do a rename; see `Mover`. Raise as `apply`."""
         with as_errors(name_of(action)):
             self._refuse_repositories(action)
             return self._mover.carry_out(
@@ -100,12 +100,13 @@ class Applier:
             )
 
     def sharing_syncs(self) -> contextlib.AbstractContextManager[None]:
-        """Sync each folder once, at the end of this block: effects in it aren't settled before."""
+        """Sync each folder once, at the end of this block. Effects in the block aren't settled
+        before."""
         return self._placer.sharing_syncs()
 
     def check(self, action: FileChange, request_id: str) -> Seen | None:
-        """Return the host's state: what the action is about, or what it would make or has begun to
-        make. Raises as `apply`."""
+        """Return the host's state: what the action is about, or the action's complete or begun
+        result. Raise as `apply`."""
         name = name_of(action)
         split(name)
         with as_errors(name):
@@ -138,7 +139,7 @@ class Applier:
             return file.read(MOST_HEAD_BYTES)
 
     def _check_below(self, action: FileChange) -> None:
-        """INVARIANT: a folder goes only where the action names everything in it."""
+        """INVARIANT: a folder is removed only where the action names everything in it."""
         found = strays(action, each_name(self._root, name_of(action)))
         if found:
             text = (
@@ -156,8 +157,9 @@ class Applier:
         *,
         mtime_ns: int | None = None,
     ) -> Staged | None:
-        """Write a file or link beside its place, where `host` is the result of `check`. None where
-        there is nothing to stage, or not yet: `carry_out` then does all. Raises as `apply`."""
+        """Write a file or link beside its place. `host` is the result of `check`. Return None where
+        there is nothing to stage, or not yet: `carry_out` then does everything. Raise as `apply`.
+        """
         name = name_of(action)
         is_folder = host is not None and host.kind == "dir" and action.operation != "swap"
         if (
@@ -176,8 +178,8 @@ class Applier:
             return self._stager.stage(action, name, host, request_id, use, mtime_ns)
 
     def _is_in_the_way(self, name: str) -> bool:
-        """Return whether something that is no folder is where one on the way should be, or that one
-        may not be written to (yet)."""
+        """Return whether a non-folder stands where a parent folder should be, or a parent folder
+        isn't writable (yet)."""
         try:
             with self._root.parent(name) as (fd, _):
                 return not os.access(".", os.W_OK | os.X_OK, dir_fd=fd, effective_ids=True)
@@ -190,15 +192,15 @@ class Applier:
 
     def staging_together(self) -> contextlib.AbstractContextManager[None]:
         """Make everything staged in this block durable at its end; only then may any of it be
-        placed. OSError where that fails."""
+        placed. Raise OSError where that fails."""
         return self._placer.staging_together()
 
     def unstage(self, staged: Staged) -> None:
-        """It won't be placed."""
+        """Remove a staged file that won't be placed."""
         self._placer.unstage(staged.name, staged.temporary)
 
     def place(self, staged: Staged) -> Applied:
-        """Put the staged file or link in its place. Raises as `apply`."""
+        """Put the staged file or link in its place. Raise as `apply`."""
         with as_errors(staged.name):
             return self._place(staged)
 
@@ -211,7 +213,7 @@ class Applier:
         *,
         mtime_ns: int | None = None,
     ) -> Applied:
-        """Do the whole effect, where `host` is the result of `check`. Raises as `apply`."""
+        """Do the whole effect. `host` is the result of `check`. Raise as `apply`."""
         name = name_of(action)
         with as_errors(name):
             if self._is_done(action, host, request_id):
@@ -223,9 +225,9 @@ class Applier:
             return self._carry_out(action, name, host, request_id, use, mtime_ns)
 
     def shut(self, action: FileChange, applied: Applied) -> Applied:
-        """Set a new folder's own permissions now that all its entries are there: without root's
-        rights none could come later. Permissions that the person set since stay. Raises as
-        `apply`."""
+        """Set a new folder's own permissions once all its entries are there: without root's rights,
+        no entry could be added later. Permissions that the person set since stay. Raise as `apply`.
+        """
         if not _makes_folder(action):
             return applied
         name, mode = name_of(action), folder_mode_of(action)
@@ -236,14 +238,14 @@ class Applier:
             if host.mode & PERMISSIONS == mode:
                 return applied
             self._at("shutting")
-            # A set-id bit is that of the folder around it.
+            # The set-id bit comes from the parent folder.
             return applied._replace(
                 known=self._set_folder_mode(name, mode | (host.mode & ~PERMISSIONS), host)
             )
 
     def _is_done(self, action: FileChange, host: Seen | None, request_id: str) -> bool:
-        """Return whether the host already has the action's result, or the file that this request
-        placed before a crash, with those permissions that it may have (see `access`)."""
+        """Return whether the host already has the action's result. A file that this request placed
+        before a crash counts, with the permissions that it may have (see `access`)."""
         if _has_result(action, host):
             return True
         if host is None or host.kind != "file" or host.token != action.after:
@@ -255,16 +257,16 @@ class Applier:
         )
 
     def _is_unfinished(self, action: FileChange, host: Seen | None, request_id: str) -> bool:
-        """Return whether this is a folder that this request made before a crash, which it hasn't
-        given its permissions yet."""
+        """Return whether this is a folder that this request made before a crash, without its
+        permissions yet."""
         if not _makes_folder(action) or host is None or host.kind != "dir":
             return False
         is_begun = self._placer.done_before(request_id, name_of(action), None).changed
         return is_begun and not host.mode & PERMISSIONS & ~(folder_mode_of(action) | OWNER)
 
     def found_done(self, action: FileChange, request_id: str, use: Use) -> Applied | None:
-        """Return the outcome of an action that was carried out before a crash; None where the path
-        was changed since. Changes nothing."""
+        """Return the outcome of an action that was carried out before a crash, or None where the
+        path was changed since. Changes nothing."""
         host = look_quietly(self._root, name_of(action))
         is_done = self._is_done(action, host, request_id)
         return self.carry_out(action, host, request_id, use) if is_done else None
@@ -289,8 +291,7 @@ class Applier:
         is_folder = host is not None and host.kind == "dir"
         match action.operation:
             case "write" | "edit" | "symlink" if is_folder:
-                # A swap would take the folder, with all that is in it, for the old version of a
-                # file.
+                # A swap would replace the folder, with everything in it, by a file's old version.
                 raise GatehouseError(
                     f"`{name}` is a folder on the host; nothing was changed", "choose another name"
                 )
@@ -322,7 +323,7 @@ class Applier:
         begun = self._stager.begin(request_id, action, None, HeldContent("dir", mode))
         making = self._root.parent(name, create=self._placer.sync, modes=modes_on_way(action))
         with self._placer.naming(name), making as (fd, leaf):
-            # As near to it as the umask lets, should a crash come right after.
+            # As close to the final mode as the umask allows, in case a crash comes right after.
             os.mkdir(leaf, mode | OWNER, dir_fd=fd)
             self._at("placed")
             made = os.open(leaf, DIRECTORY, dir_fd=fd)
@@ -337,7 +338,7 @@ class Applier:
         self, action: FileChange, name: str, host: Seen, request_id: str, use: Use
     ) -> Applied:
         use(rebuilt(action, name, host, after="dir", mode=action.mode))
-        # Set-id and sticky bits are the side's own: they decide the group of new entries.
+        # Set-id and sticky bits are the host's own: they decide the group of new entries.
         mode = folder_mode_of(action) | (host.mode & ~PERMISSIONS)
         begun = self._stager.begin(request_id, action, host, HeldContent("dir", mode))
         return begun._replace(known=self._set_folder_mode(name, mode, host))
@@ -356,8 +357,8 @@ class Applier:
         return begun
 
     def prune(self, name: str, is_gone: Callable[[str], bool], request_id: str) -> list[str]:
-        """Remove folders above a deleted path that are empty and that the copy hasn't either, as
-        git would; their names."""
+        """Remove empty folders above a deleted path that the copy lacks too, as git would. Return
+        their names."""
         removed: list[str] = []
         parts = list(split(name)[:-1])
         while parts and is_gone("/".join(parts)):
@@ -399,7 +400,7 @@ def _known(action: FileChange, host: Seen | None) -> Known | None:
     if host is None:
         return None
     seen_bit = stat.S_ISUID if "setuid" in action.hazards else 0
-    # A file may have got less than it was given; what was agreed is what the copy has.
+    # A file may have fewer permissions than requested; both sides agreed on the copy's.
     agreed = action.mode if host.kind == "file" and action.mode is not None else host.mode
     return Known(
         host.kind, agreed & PERMISSIONS | seen_bit, host.digest, host.target, host.signature

@@ -1,9 +1,9 @@
-"""Apply several changes of the host as one: all of them, or none.
+"""Apply several host changes as one: all of them, or none.
 
-First every `before` is checked, then all new content is written beside its place, where nobody sees
-it and where a full disk shows itself; only then come deletions, folders and renames. Where one
-fails, those already made are put back from their before-contents, by the journal's intents. So kill
--9 at any moment leaves a batch that the next start carries out or takes back as a whole.
+First every `before` is checked. Then all new content is written beside its place, where nobody sees
+it and a full disk is noticed. Only then come deletions, folders and renames. If one fails, those
+already made are reverted from their before-contents, by the journal's intents. So kill -9 at any
+moment leaves a batch that the next start completes or reverts as a whole.
 
 It must never overwrite what somebody else wrote meanwhile, not even to put back the old content.
 """
@@ -36,7 +36,7 @@ from supervisor.workspace.trees.journal import BatchBegun, Intent, decode_name, 
 from supervisor.workspace.trees.trees import Sides
 
 MOST_NAMED = 5
-# Something is where a folder should be, or in a folder that should go.
+# Something blocks a folder's place, or lies in a folder to be removed.
 _IN_THE_WAY = {
     errno.ENOTDIR,
     errno.EISDIR,
@@ -46,13 +46,13 @@ _IN_THE_WAY = {
     errno.ENOENT,
 }
 
-# A request, and a path as intents name it.
+# A request, and a path as named in intents.
 type _Key = tuple[str, str]
 
 
 class BatchChange(NamedTuple):
-    """One of a batch; a swap is several of one request. `use` is its grant's, `mtime_ns` what
-    `Applier.apply` takes."""
+    """One change of a batch; a swap is several of one request. `use` is its grant's, `mtime_ns` as
+    in `Applier.apply`."""
 
     request_id: str
     action: FileChange
@@ -69,14 +69,14 @@ class BatchChange(NamedTuple):
 
     @property
     def keys(self) -> list[_Key]:
-        """Return the keys of all its intents: a rename has two."""
+        """Return the keys of all its intents; a rename has two."""
         names = names_of(self.action) if self.action.operation == "rename" else [self.name]
         return [(self.request_id, encode_name(name)) for name in names]
 
 
 class BatchError(GatehouseError):
-    """Nothing of the batch is in effect, but for what the message names. `name` is the path that
-    prevented it, empty where there was none."""
+    """Nothing of the batch is in effect, except what the message names. `name` is the path that
+    prevented it; empty where there was none."""
 
     http_status = 409
 
@@ -101,7 +101,7 @@ class _FailedError(Exception):
 
 
 class _Tries:
-    """Failed roll-backs, with reasons. `is_stuck`: some may succeed once the disk is well."""
+    """Failed roll-backs, with reasons. `is_stuck`: some may succeed once the disk works again."""
 
     def __init__(self) -> None:
         self.why: list[str] = []
@@ -118,8 +118,8 @@ class _Tries:
 
 
 class Batch:
-    """Carries out changes of one session's host together. Blocking: call it in a thread, one at
-    a time."""
+    """Carries out host changes of one session together. Blocking: call it in a thread, one at a
+    time."""
 
     def __init__(self, sides: Sides, applier: Applier, at: Callable[[str], None]) -> None:
         self._root = sides.host
@@ -130,9 +130,10 @@ class Batch:
         self._at = at
 
     def carry_out(self, batch: BatchBegun, changes: Sequence[BatchChange]) -> list[Applied]:
-        """Apply all changes; return each outcome, in order. BatchError where none was applied.
+        """Apply all changes. Return each outcome, in order. Raise BatchError where none was
+        applied.
 
-        Repeated after a crash, with the same changes, it does the rest.
+        Repeated after a crash with the same changes, it does the rest.
         """
         self._end_earlier(batch)
         is_resumed = self._history.open_batch is not None
@@ -156,14 +157,14 @@ class Batch:
     def roll_back(
         self, batch: BatchBegun, begun: Collection[_Key] | None = None, *, is_last: bool = False
     ) -> list[str]:
-        """Undo what any of the batch's intents did; return those that failed, with reasons.
-        `begun`: those whose effects may have happened, so that what the person did isn't taken for
-        one of them; None where a crash lost that knowledge: then any may.
+        """Undo the effects of the batch's intents. Return those that failed, with reasons. `begun`
+        are the changes whose effects may have happened, so that nothing the person did is taken for
+        one. It is None after a crash: then any may have happened.
 
-        What the person has made of a path since is theirs. INVARIANT: what it held before the
-        batch isn't lost by that: the effect counts as done, and can be undone like any other.
-        What failed by the disk alone is tried again before the next batch, for the last time,
-        and at the next start: it must never block what comes later.
+        A path that the person changed since belongs to the person. INVARIANT: its content before
+        the batch isn't lost: the effect counts as done, and can be undone like any other. Failures
+        of the disk alone are retried at the next start, and for the last time before the next
+        batch: they must never block later changes.
         """
         self._at("rolling back")
         ids = set(batch.requests)
@@ -175,14 +176,14 @@ class Batch:
         newest_first = intents[::-1]
         for intent in sorted(newest_first, key=_order_back):
             is_meant = begun is None or (intent.request, intent.name) in begun
-            # Nothing is placed before what stood there is kept.
+            # Nothing is placed before the old content is kept.
             if (
                 is_meant
                 and not tries.succeeds(functools.partial(self._take_back, batch, intent))
                 and self._history.has_before(intent)
             ):
                 stays.append(intent)
-            # Folders are made when the batch is made ready.
+            # Folders are made while the batch is prepared.
             tries.succeeds(functools.partial(self._take_back_folders, batch, intent))
         for intent in newest_first:
             self._set_folder_time(intent)
@@ -196,8 +197,8 @@ class Batch:
         return tries.why
 
     def _end_earlier(self, batch: BatchBegun) -> None:
-        """A batch that could not be put back as a whole is put back as far as that goes, before
-        another relies on the history."""
+        """Finish rolling back an earlier batch as far as possible, before another relies on the
+        history."""
         earlier = self._history.open_batch
         if earlier is not None and earlier.id != batch.id:
             self.roll_back(earlier, is_last=True)
@@ -210,8 +211,8 @@ class Batch:
         host = self._check_all(changes)
         self._at("batch checked")
         staged: dict[_Key, Staged] = {}
-        # A path in a folder of this very batch waits for that: made earlier as a parent, the folder
-        # would be in its own way.
+        # A path in a folder of this batch waits for the folder: made early as a parent, the folder
+        # would block itself.
         folders = {change.name for change in changes if _makes_folder(change.action)}
         with self._applier.staging_together():
             for change in changes:
@@ -253,7 +254,7 @@ class Batch:
         )
 
     def _check_all(self, changes: Sequence[BatchChange]) -> dict[_Key, Seen | None]:
-        """Return the host's state of each path. A rename's paths are checked once more later."""
+        """Return the host's state of each path. A rename's paths are checked again later."""
         host: dict[_Key, Seen | None] = {}
         for change in changes:
             with _about(change.name):
@@ -271,14 +272,14 @@ class Batch:
             return False
 
     def _open_folders(self, intents: Sequence[Intent]) -> None:
-        """Open folders that the batch made and has shut already: their entries go before them."""
+        """Open folders that the batch made and already shut: their entries are removed first."""
         for intent in intents:
             if _is_folder(intent.after) and not _is_folder(intent.before):
                 with contextlib.suppress(OSError, GatehouseError):
                     self._restorer.let_in(decode_name(intent.name), intent.after)
 
     def _set_folder_time(self, intent: Intent) -> None:
-        """Everything in a folder is back by now, so its time can be, too."""
+        """Restore a folder's time, now that all its entries are back."""
         before = intent.before
         if before is not None and before.kind == "dir" and before.mtime_ns:
             with (
@@ -293,12 +294,12 @@ class Batch:
             raise stale(
                 name
             )  # what the batch took from there is back by now: the person took it away
-        # A crash may have come between making a folder and its mode.
+        # A crash may have separated making a folder from setting its mode.
         expected = (
             MADE_FOLDER if intent.before is None and _is_folder(intent.after) else intent.after
         )
         if _is_swap(intent):
-            # Two steps, each of which a crash may have done: remove the new entry, if it came;
+            # Two steps, and a crash may have done either: remove the new entry if it came, and
             # bring the old one back.
             with contextlib.suppress(StaleError):
                 came = MADE_FOLDER if _is_folder(intent.after) else intent.after  # shut or not
@@ -313,13 +314,14 @@ class Batch:
             except GatehouseError as error:
                 if not _is_of_person(error):
                     raise
-                # another path of the batch is in it and goes later, or it is somebody else's
+                # it still holds another path of the batch, which is removed later, or somebody
+                # else's
                 return
 
 
 def _is_of_person(error: GatehouseError | OSError) -> bool:
-    """Return whether a path can't be put back because the person changed it, or a folder above it:
-    trying again won't help."""
+    """Return whether a path can't be put back because the person changed it or a folder above it,
+    so that trying again won't help."""
     if isinstance(error, StorageError):
         return False
     cause = error if isinstance(error, OSError) else error.__cause__
@@ -336,9 +338,9 @@ def _about(name: str) -> Iterator[None]:
 
 
 def order(action: FileChange) -> tuple[int, int, str]:
-    """Order a batch: deletions from within, folders from outside, all else. Modes of folders come
-    last, from within, since one may take away the right to write; a mode that gives it comes first,
-    from outside."""
+    """Return the sort key of a batch: deletions innermost first, folders outermost first, then
+    everything else. Modes of folders come last, innermost first, since one may take away the right
+    to write. A mode that gives it comes first, outermost first."""
     name = name_of(action)
     depth = name.count("/")
     if (
@@ -359,8 +361,9 @@ def _makes_folder(action: FileChange) -> bool:
 
 
 def _order_back(intent: Intent) -> int:
-    """Order a roll-back: modes of folders, then removals, which make room, then folders that
-    something else replaced, then restored entries, and last the modes that would prevent it."""
+    """Return the sort key of a roll-back: modes of folders, then removals (which make room), then
+    folders that something else replaced, then restored entries, and last the modes that would
+    prevent it."""
     if is_mode_of_folder(intent.before, intent.after):
         return 0 if lets_in(intent.before) else 4
     if intent.before is None:
@@ -373,6 +376,6 @@ def _is_folder(held: HeldContent | None) -> bool:
 
 
 def _is_swap(intent: Intent) -> bool:
-    """Return whether a folder took the place of something else, or the other way round."""
+    """Return whether a folder took the place of something else, or vice versa."""
     before, after = intent.before, intent.after
     return before is not None and after is not None and _is_folder(before) != _is_folder(after)

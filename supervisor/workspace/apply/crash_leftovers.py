@@ -1,9 +1,9 @@
 """Remove temporary files and empty folders that a crash left on the host.
 
-The journal names them. Such a file is beside the path that it was for, or in the folder that was
-there then, wherever the person moved that since. It is known by its name alone: 96 random bits,
-recorded before it was made, so nothing of the user's has it. It must never remove a file by any
-other name, follow a link, or enter git's own folder or the supervisor's data.
+The journal names them. Such a file is beside its target path, or in the folder that was there then,
+wherever the person has moved it. Its name alone identifies it: it has 96 random bits and was
+recorded before the file was made, so no file of the user's has it. It must never remove a file by
+any other name, follow a link, or enter git's own folder or the supervisor's data.
 """
 
 import contextlib
@@ -20,15 +20,15 @@ from supervisor.workspace.disk.swap import aside_of, discard, move_new
 from supervisor.workspace.trees.journal import Intent, decode_name
 
 _HOLDS_SOMETHING = (errno.ENOTEMPTY, errno.EEXIST)
-# As for a walk: a tree that never ends must not keep a session from starting.
+# As for a walk: an endless tree must not keep a session from starting.
 MOST_ENTRIES = 500_000
 
 
 def clean_leftovers(
     root: Root, intents: Iterable[Intent], *, anywhere: bool = False
 ) -> dict[str, str]:
-    """Remove leftovers; return those that remain, by path, with a reason for the person. With
-    `anywhere` those that aren't beside their path are searched in the whole workspace."""
+    """Remove leftovers. Return the remaining ones by path, with a reason for the person. With
+    `anywhere`, those that aren't beside their path are searched in the whole workspace."""
     leaves = {
         intent.temporary: decode_name(intent.name).rpartition("/")[2]
         for intent in intents
@@ -57,8 +57,8 @@ def clean_leftovers(
 def _clear(
     folder: int, temporary: str, leaf: str, place: str, ours: Collection[str]
 ) -> dict[str, str]:
-    """Remove it, with what of ours is in it. A folder that was swapped out, and that somebody
-    put something into since, gets a name that anybody sees, which is given back. Raises OSError."""
+    """Remove a leftover, with our own entries in it. If somebody has put something into a
+    swapped-out folder since, give it a visible name and return that. Raise OSError."""
     if _is_discarded(folder, temporary):
         return {}
     for _, folders, files, fd in os.fwalk(temporary, topdown=False, dir_fd=folder):
@@ -78,7 +78,7 @@ def _clear(
 
 
 def _is_discarded(folder: int, name: str) -> bool:
-    """Remove it; False where it is a folder that holds something. Raises OSError."""
+    """Remove it. Return False where it is a folder that isn't empty. Raise OSError."""
     try:
         discard(folder, name)
     except OSError as error:
@@ -89,9 +89,9 @@ def _is_discarded(folder: int, name: str) -> bool:
 
 
 def _put_back_aside(folder: int, aside: str, leaf: str, intent: Intent) -> dict[str, str]:
-    """Undo a swap in two steps that a crash cut: the old file still has another name, and gets its
-    own back. Where that is taken by now, a kept file is removed; any other stays visible, and is
-    reported."""
+    """Revert a two-step swap that a crash cut: the old file has a temporary second name, and gets
+    its own back. If that name is taken by now, a kept file is removed; any other stays visible, and
+    is reported."""
     try:
         status = os.stat(aside, dir_fd=folder, follow_symlinks=False)
         move_new(folder, aside, folder, leaf)

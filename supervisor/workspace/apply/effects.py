@@ -37,9 +37,9 @@ from supervisor.workspace.trees.journal import BatchBegun
 from supervisor.workspace.trees.trees import Sides
 
 _READY = ("allowed", "approved")
-# Changes that rules allow each for itself: so many share the syncs of their folders.
+# Independently allowed changes that share their folders' syncs.
 CHUNK = 500
-# Changes that are settled in one go: what else the loop has to do waits for it.
+# Changes settled in one go; the rest of the loop waits for it.
 SETTLED = 50
 _NONE: Mapping[str, Grant] = MappingProxyType({})
 
@@ -56,9 +56,9 @@ type SettledEffect = tuple[Granted, Outcome, dict[str, object]]
 
 
 class Effects:
-    """Effects of one session. `settled(name, failed)` is called after each, `ask_again(name, why)`
-    for one that failed only because another of the same answer did; `at` is `Applier`'s, for
-    tests."""
+    """Carries out one session's effects. `settled(name, failed)` is called after each;
+    `ask_again(name, why)` for an effect that failed only because another of the same answer did.
+    `at` is `Applier`'s, for tests."""
 
     def __init__(
         self,
@@ -99,9 +99,9 @@ class Effects:
     async def carry_out_all(
         self, requests: Sequence[Request], grants: Mapping[str, Grant] = _NONE
     ) -> None:
-        """Carry out several requests: those that a person answered at once as a whole or not at
-        all, those that rules allow one by one. Used requests are skipped, but for those with one of
-        these `grants`, by id."""
+        """Carry out several requests: those that a person answered together all or none, those that
+        rules allow one by one. Used requests are skipped, except those with one of these `grants`,
+        by id."""
         begun = [
             Granted(one, self.action_of(one), grants[one.id])
             for one in requests
@@ -149,8 +149,8 @@ class Effects:
         return granted, [refused for _, refused in pairs if isinstance(refused, Refused)]
 
     async def _each(self, granted: Sequence[Granted]) -> None:
-        """Do each for itself, with the folders synced once; a swap is as many changes as a
-        batch."""
+        """Carry out each change separately, with folders synced once; a swap is several changes,
+        done as a batch."""
         for one in granted:
             if one.action.operation == "swap":
                 await self._swap(one)
@@ -163,7 +163,7 @@ class Effects:
         await self._settle_all(settled, lambda name: self._settled(name, True))
 
     async def _as_one(self, batch: BatchBegun, granted: Sequence[Granted]) -> None:
-        """Do all of them or none."""
+        """Carry out all of them or none."""
         parts = [part for one in granted for part in _parts(one)]
         changes = await asyncio.to_thread(
             lambda: [
@@ -177,7 +177,7 @@ class Effects:
             facts = _failure(error) | {"batch": batch.id}
             at_fault, why = (error.name, error.why) if isinstance(error, BatchError) else ("", "")
             again = lambda name: self._ask_again(name, why if name == at_fault else "")  # noqa: E731
-            # One alone isn't held up by others: it is due again after a while.
+            # A single change isn't blocked by others: it is due again after a while.
             then = again if len(granted) > 1 else lambda name: self._settled(name, True)
             await self._settle_all([(one, "failed", facts) for one in granted], then)
         else:
@@ -186,8 +186,8 @@ class Effects:
             )
 
     async def _swap(self, one: Granted) -> None:
-        """Do all of a swap or nothing. Where a crash came after all of it, only settle it: what the
-        person did there since is theirs, and no reason to take anything back."""
+        """Carry out a swap completely or not at all. If it was complete before a crash, only settle
+        it: later changes of the person's are no reason to revert it."""
         if not self._sides.history.has_all(one.request.id, names_of(one.action)):
             await self._as_one(_batch_of([one.request]), [one])
             return
@@ -200,10 +200,10 @@ class Effects:
         await self._confirm([(part, found) for (part, _), found in zip(parts, came, strict=True)])
 
     async def _confirm(self, done: Sequence[tuple[Granted, Applied | None]]) -> None:
-        """Agree on and settle finished effects, some at a time so that nobody waits for long. None:
-        it was done, and somebody changed the path since."""
-        # INVARIANT: the history has effects in the order in which they happened; what undo puts
-        # back follows from it.
+        """Record the agreement on finished effects and settle them, in portions so that nobody
+        waits long. None: it was done, and somebody changed the path since."""
+        # INVARIANT: the history lists effects in the order in which they happened; undo relies on
+        # it.
         done = sorted(done, key=lambda one: order(one[0].action))
         last = {one.request.id: number for number, (one, _) in enumerate(done)}
         for at in range(0, len(done), SETTLED):
@@ -225,7 +225,7 @@ class Effects:
             await self._settle_all(settled, lambda name: self._settled(name, False))
 
     def _prune_all(self, granted: Sequence[Granted]) -> dict[str, dict[str, object]]:
-        """For deletions and renames, the part of their outcome about the folders that went with
+        """Return, for deletions and renames, the part of their outcome about folders removed with
         them."""
         return {
             one.request.id: {"folders_removed": self._prune(name_of(one.action), one.request.id)}
@@ -261,8 +261,8 @@ class Effects:
     def _stage_each(
         self, granted: Sequence[Granted], failed: dict[str, Applied | GatehouseError]
     ) -> dict[str, Staged]:
-        """Stage each request's file beside its place, synced together; those that can't be staged
-        are among the `failed`."""
+        """Stage each request's file beside its place, synced together. Requests that can't be
+        staged are added to `failed`."""
         staged: dict[str, Staged] = {}
         try:
             with self._applier.staging_together():
@@ -295,7 +295,7 @@ class Effects:
         return staged
 
     async def recover(self) -> None:
-        """Clean up after a crashed supervisor and finish its effects. Level: the host's state says
+        """Clean up after a crashed supervisor and finish its effects. The host's state alone says
         what happened."""
         intents = list(self._sides.history.open.values())
         self._sides.left_behind |= await asyncio.to_thread(
@@ -310,8 +310,7 @@ class Effects:
             for request, grant in left
             if isinstance(grant, Grant)
         ]
-        # `apply` finds each done already, or finds `before` still there and does it, or finds
-        # neither and refuses.
+        # `apply` finds each change done, or finds `before` and does it, or refuses.
         batch = self._sides.history.open_batch
         ids = set(batch.requests) if batch is not None else set()
         if batch is not None and any(request.id in ids for request, _ in left):
@@ -324,15 +323,15 @@ class Effects:
                 await self._effect(*one)
 
     def action_of(self, request: Request) -> FileChange:
-        """Return the request's action, which is one of files."""
+        """Return the request's action, which must be a file change."""
         action = self._gate.queue.action_of(request)
         if not isinstance(action, FileChange):
             raise TypeError(f"the workspace was given {type(action).__name__}")
         return action
 
     def names_open(self, answered: Iterable[Request], *, rest: bool) -> set[str]:
-        """Return the paths of changes in the copy that came to nothing; with `rest` those of the
-        others, too, of which some may be left."""
+        """Return the paths whose changes in the copy weren't carried out; with `rest`, also those
+        of the other requests, which may have left something."""
         found = self._gate.queue.get_all([one.id for one in answered if one.origin == "workspace"])
         still = [self.action_of(one) for one in found if rest or failure(one)]
         return {name for action in still for name in names_of(action)}
@@ -366,7 +365,7 @@ class Effects:
         )
 
     def _time_of(self, request: Request, action: FileChange) -> int | None:
-        # Only a file that came to be in the copy has a time worth keeping.
+        # Only a file that was made in the copy has a time worth keeping.
         mine = (
             signature_at(self._sides.copy, name_of(action))
             if request.origin == "workspace"
@@ -383,7 +382,7 @@ class Effects:
         return removed
 
     def why_stale(self, request: Request, action: FileChange) -> str | None:
-        """Return why an approved action no longer fits the host; None where it fits, or is done
+        """Return why an approved action no longer fits the host, or None where it fits or is done
         already."""
         name = name_of(action)
         host = look_quietly(self._sides.host, name)
@@ -401,7 +400,7 @@ class Effects:
                 return None
         elif token in (action.before, action.after):
             return None
-        # Don't even tell the hash of a file that the session doesn't have: a short content can be
+        # Don't even tell the hash of a file that the session doesn't have: short content can be
         # guessed from it.
         told = self._sides.known(name) is not None
         now = (
@@ -426,7 +425,8 @@ class Effects:
 
 
 def _batch_of(requests: Sequence[Request]) -> BatchBegun:
-    # Like an undo's id, it names its session: a person can give it without that.
+    # Like an undo's id, it contains its session's id, so that a person needn't give that
+    # separately.
     return BatchBegun(
         f"batch-{requests[0].session_id}-{secrets.token_hex(4)}", tuple(one.id for one in requests)
     )
@@ -434,7 +434,8 @@ def _batch_of(requests: Sequence[Request]) -> BatchBegun:
 
 def _parts(granted: Granted) -> list[tuple[Granted, Use]]:
     """Return a request's single changes, each with its use of the grant. INVARIANT: the grant is
-    spent on the whole, and each step of a swap is, built anew, the one that it names."""
+    used for the whole, and each step of a swap, rebuilt before it is done, must be one that the
+    grant names."""
     _, *steps = single_changes(granted.action)
     return [
         (granted, granted.grant.use),

@@ -1,11 +1,11 @@
 """Move a file to another path of the same tree: one rename, never over anything.
 
 Folders are opened one by one. The file keeps its inode, owner, times and mode. The journal has an
-intent for each of the two paths, with what both held before, so that undo and a batch put them back
-like any other change.
+intent for each of the two paths, with what both held before, so that undo and a batch can put them
+back like any other change.
 
-It must never replace a file at the new path, nor move anything but what was looked at: what was
-saved at the old path in the last moment goes back there.
+It must never replace a file at the new path, nor move anything but the file that was checked: a
+file saved at the old path in the last moment is moved back.
 """
 
 import os
@@ -37,7 +37,7 @@ from supervisor.workspace.trees.repositories import piece_at
 
 
 class Ends(NamedTuple):
-    """The contents of the two paths of a move."""
+    """The contents of a move's two paths."""
 
     old: Seen | None
     new: Seen | None
@@ -60,7 +60,7 @@ class Mover:
         self._at = at
 
     def check(self, action: FileChange, request_id: str) -> Ends:
-        """Return what is at both paths, where the action fits it or is done. Raises StaleError,
+        """Return the state of both paths, where the action fits it or is done. Raise StaleError,
         PathError or OSError."""
         name, to = _paths(action)
         ends = look_at_ends(self._root, action)
@@ -79,12 +79,12 @@ class Mover:
     def carry_out(
         self, action: FileChange, ends: Ends, request_id: str, use: Callable[[FileChange], None]
     ) -> Applied:
-        """Do it, where `ends` is what `check` gave. `known` of the outcome is the new path's,
-        `before` the old one's."""
+        """Do the move. `ends` is the result of `check`. In the outcome, `known` is the new path's
+        state, `before` the old one's."""
         name, to = _paths(action)
         moved = ends.old or ends.new
         assert moved is not None
-        # Anew, from what is about to be done; see `rebuilt`.
+        # Rebuilt from what is about to be done; see `rebuilt`.
         again = rename_of(name, to, moved.token, action.hazards)
         use(
             msgspec.structs.replace(again, folders=action.folders, repositories=action.repositories)
@@ -110,7 +110,7 @@ class Mover:
         return begun._replace(known=known, folders=there.folders)
 
     def _has_both_names(self, request_id: str, to: str, ends: Ends) -> bool:
-        """Return whether this request's move was cut short where the file system takes two steps
+        """Return whether this request's move was interrupted on a file system that needs two steps
         for it."""
         if ends.old is None or ends.new is None or ends.old.signature != ends.new.signature:
             return False
@@ -132,7 +132,7 @@ class Mover:
                 raise _taken(to) from None
             self._at("placed")
             status = os.stat(there[1], dir_fd=there[0], follow_symlinks=False)
-            # Not by the change time: that is of the rename itself.
+            # The change time isn't compared: the rename itself sets it.
             if not (
                 is_identical(status, moved.signature)
                 and holds(*there, moved.digest, status.st_size)
@@ -143,7 +143,7 @@ class Mover:
             return status
 
     def _go_back(self, here: _Place, name: str, there: _Place, to: str) -> None:
-        """Something was saved at the old path between the look and the rename: that was moved."""
+        """Move a file back that was saved at the old path between the check and the rename."""
         try:
             move_new(*there, *here)
         except FileExistsError:  # and once more since
@@ -154,14 +154,14 @@ class Mover:
 
 
 def look_at_ends(root: Root, action: FileChange) -> Ends:
-    """Return what is at both paths of a rename. Raises as `look`, PathError where one is no
+    """Return the state of a rename's two paths. Raise as `look`, or PathError where one is no
     path."""
     name, to = _paths(action)
     return Ends(look(root, name), look(root, to))
 
 
 def is_moved(action: FileChange, ends: Ends) -> bool:
-    """Return whether the paths are as the action would make them."""
+    """Return whether the paths already have the action's result."""
     return ends.old is None and ends.new is not None and ends.new.token == action.after
 
 

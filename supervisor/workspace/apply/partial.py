@@ -3,14 +3,13 @@
     the chosen hunks   a new request for exactly the content that they make; it supersedes the old
                        one, is answered in the operator's name in the same transaction, and applied
                        from its own snapshot
-    the rest           `pending`: asked anew. The comparison finds by itself what differs in the
-                       copy; what the agent asked through its API is asked again here, once the part
-                       is applied
+    the rest           `pending`: asked anew. The comparison itself finds what differs in the copy;
+                       a request from the agent's API is asked again here, once the part is applied
                        `drop`: its request is made and denied in that same transaction
 
 It answers requests, so only the operator's door may call it: no agent route may lead here. It must
-never apply what wasn't shown: the hunks are those of the request's own two contents, and the host
-must hold the first of them still.
+never apply what wasn't shown: the hunks come from the request's own two contents, and the host must
+still hold the first of them.
 """
 
 import asyncio
@@ -34,13 +33,13 @@ from supervisor.workspace.trees.trees import Sides
 
 type Rest = Literal["pending", "drop"]
 
-# Changes of the file's mode in a request: the part leaves the mode as it is.
+# Mode changes in a request; the part leaves the mode unchanged.
 _OF_THE_MODE = ("new-executable", "setuid", "wider")
 
 
 class PartAnswered(msgspec.Struct, frozen=True):
-    """`part` is the request for the chosen hunks, approved and carried out; `rest` the one for
-    the others, where it was made here. `taken` of `hunks` were chosen."""
+    """`part` is the approved and applied request for the chosen hunks; `rest` the one for the
+    others, where it was made here. `taken` of `hunks` were chosen."""
 
     part: Request
     rest: Request | None
@@ -49,8 +48,8 @@ class PartAnswered(msgspec.Struct, frozen=True):
 
 
 class _Chosen(NamedTuple):
-    """The resulting file, with its permissions and hazards, and the number of its hunks; and the
-    hazards of the rest."""
+    """The resulting file, with its permissions, hazards and number of hunks; and the hazards of the
+    rest."""
 
     content: bytes
     mode: int | None
@@ -64,7 +63,7 @@ class _Chosen(NamedTuple):
         return f"{self.taken} of {self.hunks} changes of this file"
 
     def answer(self, rest: Rest) -> str:
-        """Return what is said of the part, wherever it is shown, and to the agent."""
+        """Return the text about the part, for the pages and for the agent."""
         left = self.hunks - self.taken
         others = "the other" if left == 1 else f"the other {left}"
         became = (
@@ -78,7 +77,7 @@ class _Chosen(NamedTuple):
 
     def rest_of(self, action: FileChange, part: Request) -> FileChange:
         """Return what the action still asks once the part is applied. INVARIANT: the comparison
-        will find the same then, so that denying it answers that."""
+        will find the same then, so a denial of it holds."""
         assert isinstance(part.action, FileChange)
         return msgspec.structs.replace(
             action, before=part.action.after, hazards=self.left_hazards, folders=()
@@ -87,7 +86,7 @@ class _Chosen(NamedTuple):
 
 class PartialAnswers:
     """Partial answers of one session. The caller of `answer` holds the channel's turn.
-    `ask_again(name)` is called where an answer came to nothing; `at` is `Applier`'s, for tests."""
+    `ask_again(name)` is called where an answer had no effect; `at` is `Applier`'s, for tests."""
 
     def __init__(
         self,
@@ -108,8 +107,8 @@ class PartialAnswers:
     async def answer(
         self, request_id: str, hunks: Collection[str], rest: Rest, *, by: str, fingerprint: str
     ) -> PartAnswered:
-        """Approve these hunks of a card, and apply them. `UserError` where it isn't the card that
-        was shown, or the host has moved on: then nothing was answered and nothing applied.
+        """Approve these hunks of a card, and apply them. Raise `UserError` where it isn't the card
+        that was shown, or the host has changed; then nothing was answered or applied. Raise
         `RefusedError` where the gate refuses the result."""
         request, action = self._pending(request_id, fingerprint)
         chosen = await asyncio.to_thread(self._choose, action, frozenset(hunks))
@@ -143,9 +142,9 @@ class PartialAnswers:
         rest: Rest,
         by: str,
     ) -> tuple[Request, Request | None]:
-        """Make the request of the part and say yes, make that of the rest and say no. INVARIANT:
-        nothing awaits in here, and it is one transaction: after a crash the old card waits
-        still, or all of this is said."""
+        """Make and approve the part's request, and make and deny the rest's. INVARIANT: nothing
+        awaits in here, and it is one transaction: after a crash either the old card still waits, or
+        everything is answered."""
         left = None
         with self._gate.queue.together():
             part = self._ask(derived, request, f"{chosen.in_words}, chosen by the operator")
@@ -200,7 +199,7 @@ class PartialAnswers:
     # -- contents (in a thread) -------------------------------------------------------------------
 
     def _choose(self, action: FileChange, hunks: frozenset[str]) -> _Chosen:
-        """Return the host's file with these hunks. Everything is read anew from the contents that
+        """Return the host's file with these hunks. Everything is read again from the contents that
         the request names."""
         if not hunks:
             raise UserError("no change was chosen", "tick at least one, or deny the request")
@@ -224,8 +223,8 @@ class PartialAnswers:
         return _Chosen(content, mode, len(hunks), len(pieces(old, new)), hazards, left)
 
     def _host_file(self, action: FileChange) -> tuple[bytes, int | None]:
-        """Return the content that the request is about to replace, and its permissions: the part
-        leaves these as they are."""
+        """Return the content that the request will replace, and its permissions, which the part
+        keeps."""
         name = name_of(action)
         try:
             host = look(self._sides.host, name)

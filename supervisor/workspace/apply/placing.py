@@ -1,15 +1,15 @@
 """Steps shared by all effects: intend, place, keep.
 
-A file is replaced by rename of a synced temporary file in the same folder, so a reader sees the old
+A file is replaced by renaming a synced temporary file in the same folder. So a reader sees the old
 content or the new one, a hard link elsewhere keeps the old one, and kill -9 leaves at most a
-temporary file, which the journal names. What is replaced or removed is kept first. Apply and undo
+temporary file, which the journal names. Replaced or removed content is kept first. Apply and undo
 share these steps, so that both take the same care. It must never follow a symlink, write through a
 hard link, or touch `.git` or the supervisor's data.
 
-Nothing is replaced that wasn't looked at: a new file is put in place by link(2), which never
-replaces, any other by a swap that is taken back where something else came out (`swap`). What
-remains: on a file system without that, a save by the person within some microseconds before a file
-is placed would be lost; the same holds for a deletion.
+Only a checked file is replaced. A new file is put in place by link(2), which never replaces. Any
+other is swapped in, and swapped back where an unexpected file came out (`swap`). What remains: on a
+file system without swaps, a save by the person within some microseconds before the placing is lost;
+the same holds for a deletion.
 """
 
 import contextlib
@@ -40,17 +40,17 @@ from supervisor.workspace.trees.repositories import RepositoryGuard, piece_at
 
 TEMPORARY_PREFIX = ".gatehouse-"
 FOLDER_ITSELF = os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
-# Temporary files in more folders than this are found by their paths alone: the supervisor has other
-# uses for descriptors.
+# Beyond this many folders, temporary files are found by their paths alone: the supervisor needs its
+# descriptors elsewhere.
 MOST_HELD = 200
 
 
 class HeldFolders:
     """Folders of one side's temporary files, held open until each file is placed or removed.
 
-    A person may move a folder away in the middle of an effect: its path then leads nowhere, or to
-    another folder, but the descriptor still leads here. Placing opens the path anew, and finds the
-    file there or nothing. Nothing is held once no temporary file is left.
+    A person may move a folder away in the middle of an effect. Its path then leads nowhere or to
+    another folder, but the descriptor still leads here. Placing opens the path again, and finds the
+    file there or nothing. A folder is released with its last temporary file.
     """
 
     def __init__(self) -> None:
@@ -63,8 +63,8 @@ class HeldFolders:
         return self._fds.get(folder)
 
     def keep(self, temporary: str, folder: str, fd: int) -> None:
-        """A temporary file is in this folder: `fd`, which is this object's from now on, if it
-        isn't already."""
+        """Note that a temporary file is in this folder. This object owns `fd` from now on, if it
+        isn't held already."""
         if folder not in self._fds:
             if len(self._fds) >= MOST_HELD:
                 os.close(fd)
@@ -73,12 +73,13 @@ class HeldFolders:
         self._folders[temporary] = folder
 
     def forget(self, temporary: str) -> None:
-        """The temporary name is gone."""
+        """Note that the temporary name is gone."""
         self._folders.pop(temporary, None)
         self._close_if_unused()
 
     def remove(self, temporary: str) -> bool:
-        """Remove the file, wherever its folder is by now; False where the folder isn't held."""
+        """Remove the file, wherever its folder is by now. Return False where the folder isn't
+        held."""
         folder = self._folders.pop(temporary, None)
         if folder is None:
             return False
@@ -90,7 +91,7 @@ class HeldFolders:
         return True
 
     def clear(self) -> None:
-        """Remove every file that is left."""
+        """Remove all remaining files."""
         for temporary in list(self._folders):
             self.remove(temporary)
 
@@ -105,8 +106,8 @@ class HeldFolders:
 class Applied(NamedTuple):
     """An effect: the side's state now, and before and after as values for `Restorer`.
 
-    `changed` is False where the side held it already: then there is nothing to take back. `folders`
-    are the new ones on the way, outermost first.
+    `changed` is False where the side already held the result: then there is nothing to take back.
+    `folders` are the new parent folders, outermost first.
     """
 
     known: Known | None
@@ -117,8 +118,8 @@ class Applied(NamedTuple):
 
 
 class _StagingIn:
-    """Result of `Placer.staging`, by hand for speed as that of `Root.parent`. Adds the folder to
-    those that are `there`, and leaves it open for `held`; it is opened only where it isn't yet."""
+    """Result of `Placer.staging`, written by hand for speed like that of `Root.parent`. Adds the
+    folder to those that are `there`, and leaves it open for `held`; opens it only if needed."""
 
     __slots__ = (
         "_fd",
@@ -166,11 +167,11 @@ class _StagingIn:
 
 
 class _PlacingIn:
-    """(folder, leaf) for a block that gives a temporary file its place: the temporary name is gone
-    after it, whatever happens.
+    """Gives (folder, leaf) to a block that places a temporary file; afterwards the temporary name
+    is gone in any case.
 
-    StaleError where the person moved the folder away since it was made ready; none is made in
-    its stead.
+    Raise StaleError where the person moved the folder away since the file was staged; no other
+    folder is made.
     """
 
     __slots__ = ("_name", "_parent", "_placer", "_temporary")
@@ -200,8 +201,8 @@ class _PlacingIn:
 
 
 class Placer:
-    """Steps of effects on one side. With a history (the host's), each effect is journaled and what
-    it replaces is kept.
+    """Steps of effects on one side. With a history (the host's), each effect is journaled and
+    replaced content is kept.
 
     Not `durable`: a power cut may undo an effect, and nothing that relies on it may be recorded.
     """
@@ -237,7 +238,7 @@ class Placer:
             self.held.clear()
             folders, self._postponed = self._postponed, None
             for folder in folders:
-                # One that is gone by now needs none, and its own folder is among these.
+                # A folder that is gone needs no sync; its parent is among these.
                 with (
                     contextlib.suppress(FileNotFoundError, NotADirectoryError),
                     self.root.directory(folder) as fd,
@@ -246,8 +247,8 @@ class Placer:
 
     @contextlib.contextmanager
     def staging_together(self) -> Iterator[None]:
-        """Sync the temporary files that are made in this block together, at its end: none may be
-        placed before. OSError where that can't be."""
+        """Sync the temporary files made in this block together, at its end; none may be placed
+        before. Raise OSError where that fails."""
         self._staging = Syncs()
         try:
             with (
@@ -262,7 +263,7 @@ class Placer:
             staging.finish()
 
     def sync(self, fd: int) -> None:
-        """Make an open file or folder durable, where effects are to be."""
+        """Make an open file or folder durable, if effects are to be durable."""
         if not self._durable:
             return
         if self._staging is not None:
@@ -277,7 +278,7 @@ class Placer:
                 discard(fd, temporary)
 
     def placed(self, temporary: str) -> None:
-        """A temporary file has its place, and that name no more."""
+        """Note that a temporary file was placed, and its temporary name is gone."""
         self.held.forget(temporary)
 
     def naming(
@@ -287,7 +288,7 @@ class Placer:
         *,
         consent_of: str | None = None,
     ) -> contextlib.AbstractContextManager[None]:
-        """For a block that gives something this name: see `RepositoryGuard.naming`."""
+        """Guard a block that gives something this name: see `RepositoryGuard.naming`."""
         if self.guard is None:
             return contextlib.nullcontext()
         return self.guard.naming(name, piece, consent_of or name)
@@ -310,12 +311,12 @@ class Placer:
         temporary: str = "",
         repositories: tuple[str, ...] = (),
     ) -> Applied:
-        """Keep the old content and record the intent; return the future `Applied`, but for `known`.
+        """Keep the old content and record the intent. Return the future `Applied`, without `known`.
 
-        The effect itself must not have begun before this returns, and must not do anything else.
+        The effect itself must not begin before this returns, and must not do anything else.
         """
         before = self.keep(name, host)
-        # Begun anew after a crash: the folders that it made then are its own still.
+        # Begun again after a crash: the folders that it made then still belong to it.
         earlier = self._history.intended(request_id, name) if self._history is not None else None
         made = (
             tuple(decode_name(folder) for folder in earlier.folders) if earlier is not None else ()
@@ -336,8 +337,8 @@ class Placer:
         return Applied(None, before, after, folders)
 
     def done_before(self, request_id: str, name: str, known: Known | None) -> Applied:
-        """For an effect that the side shows already: by this request's own doing, before a
-        crash, or somebody else's."""
+        """Return the outcome of an effect that the side already shows, through this request before
+        a crash, or through somebody else."""
         intent = self._history.intended(request_id, name) if self._history is not None else None
         if intent is None:
             return Applied(known, None, None, (), changed=False)
@@ -353,14 +354,14 @@ class Placer:
         return f"{TEMPORARY_PREFIX}{secrets.token_hex(12)}"
 
     def staging(self, name: str, temporary: str, modes: Modes = AS_UMASK) -> "_StagingIn":
-        """(folder, leaf) for a block that makes the temporary file: it stays for `place`, unless
-        the block fails."""
+        """Give (folder, leaf) to a block that makes the temporary file. It stays for `place`,
+        unless the block fails."""
         there = self._there if self._staging is not None else set[str]()
         return _StagingIn(self, name, temporary, there, modes)
 
     def was_there(self, name: str) -> bool:
-        """Return whether the folder that holds a path was there a moment ago, when something was
-        made ready or placed in it."""
+        """Return whether the folder that holds a path existed a moment ago, when something was
+        staged or placed in it."""
         folder = name.rpartition("/")[0]
         return folder in self._there or (self._postponed is not None and folder in self._postponed)
 
@@ -373,12 +374,11 @@ class Placer:
     def place_signed(
         self, name: str, temporary: str, host: Seen | None, digest: str | None
     ) -> Signature | None:
-        """`place`, and the signature of the file there, whose content is `digest` (None: it is a
-        link).
+        """Do as `place`. Return the signature of the placed file, whose content is `digest` (None:
+        it is a link).
 
-        None where somebody saved over it at once. INVARIANT: that one's signature is never taken
-        for ours: it would pass for what both sides agreed on, and the next effect would replace
-        it unseen.
+        Return None where somebody saved over it at once. INVARIANT: that file's signature is never
+        taken for ours: it would count as agreed, and the next effect would replace it unseen.
         """
         with _PlacingIn(self, name, temporary) as (fd, leaf):
             made = identity(os.stat(temporary, dir_fd=fd, follow_symlinks=False))
@@ -430,7 +430,7 @@ class Placer:
             self.sync_folder(fd, name)
 
     def set_folder_mode(self, name: str, mode: int, host: Seen | None) -> Signature:
-        """Give a folder these permissions, durably, readable or not, unless it has changed; return
+        """Give a folder these permissions, durably, readable or not, unless it has changed. Return
         its new signature.
 
         What remains: permissions that the person sets within some microseconds are replaced, as
@@ -449,9 +449,8 @@ class Placer:
                 os.close(folder)
 
     def _set_mode(self, folder: str, mode: int) -> None:
-        """Set an open folder's mode by a name that stands for exactly this one: fchmod(2) takes no
-        descriptor of an unreadable folder. It is synced where it is readable before or
-        afterwards."""
+        """Set an open folder's mode by a name that stands for exactly this one: fchmod(2) accepts
+        no descriptor of an unreadable folder. Sync it where it is readable before or afterwards."""
         with contextlib.ExitStack() as opened:
             is_readable = _keep_open(folder, opened)
             Path(folder).chmod(mode)
@@ -460,7 +459,7 @@ class Placer:
                 self.sync(reading)
 
     def keep(self, name: str, host: Seen | None) -> HeldContent | None:
-        """Keep content that is about to be replaced or removed; repeating it costs nothing.
+        """Keep content that is about to be replaced or removed; repeating it costs nothing. Raise
         StaleError where it has changed."""
         if host is None or host.kind != "file" or self._history is None:
             return held_of(host)
@@ -480,7 +479,7 @@ class Placer:
             os.close(fd)
 
     def _missing_folders(self, name: str) -> tuple[str, ...]:
-        """Return the folders on the way that aren't there, outermost first."""
+        """Return the missing parent folders, outermost first."""
         if self.was_there(name):
             return ()
         parts = split(name)[:-1]
@@ -494,11 +493,11 @@ class Placer:
 
 
 def _replace(fd: int, temporary: str, leaf: str, host: Seen) -> bool:
-    """Replace the seen file by the temporary one; False where another file is there at that
-    instant.
+    """Replace the checked file by the temporary one. Return False where another file is there at
+    that moment.
 
-    INVARIANT: by its content, too. The swap itself sets the change time, so nothing else tells of
-    bytes written in place, with the old size and the old time, since the last look.
+    INVARIANT: content is compared, too. The swap sets the change time, so nothing else shows bytes
+    written in place, with the old size and time, since the check.
     """
 
     def is_expected(leaf: str, status: os.stat_result) -> bool:

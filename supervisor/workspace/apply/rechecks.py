@@ -1,5 +1,7 @@
-"""Check right before and after an effect: the action rebuilt from what is about to be done, and a
-path against what was seen there. Changes nothing.
+"""Checks right before and after an effect. Changes nothing.
+
+The action is rebuilt from what is about to be done, and a path is compared with what was seen
+there.
 """
 
 import os
@@ -48,21 +50,21 @@ def rebuilt(
             action.steps if action.operation == "swap" else ()
         ),  # each is looked at when it is done
         folders=action.folders,  # and each of these when it is made
-        # no others: looked at in `check`, and when the name is given
+        # unchanged: checked in `check`, and when the name is given
         repositories=action.repositories,
     )
 
 
 def is_identical(status: os.stat_result, signature: Signature) -> bool:
-    """Return whether this is the same file, unmodified unless on purpose in secret: all of a
-    signature but the change time."""
+    """Return whether this is the same file and unmodified, unless somebody modified it covertly:
+    compares the whole signature but the change time."""
     size, mtime_ns, _, inode, mode = signature
     return identity(status) == (size, mtime_ns, inode, mode)
 
 
 def holds(folder: int, leaf: str, digest: str | None, size_bytes: int) -> bool:
-    """Return whether a file's content is this one, and can be read; True where none is told, as of
-    a link. `size_bytes`: by its stat."""
+    """Return whether a file's content has this digest and can be read. Return True where there is
+    no digest, as for a link. `size_bytes` comes from its stat."""
     if digest is None:
         return True
     try:
@@ -76,7 +78,7 @@ def holds(folder: int, leaf: str, digest: str | None, size_bytes: int) -> bool:
 
 
 def identity(status: os.stat_result) -> tuple[int, int, int, int]:
-    """Return a signature without the change time: that is of the swap or the link itself."""
+    """Return a signature without the change time, which the swap or the link itself sets."""
     return status.st_size, status.st_mtime_ns, status.st_ino, status.st_mode
 
 
@@ -93,7 +95,7 @@ def check_still(fd: int, leaf: str, name: str, host: Seen | None) -> None:
 
 
 def is_same(signature: Signature, host: Seen) -> bool:
-    """Return whether this is what was seen. A folder's times change with what is in it: being the
+    """Return whether this is what was seen. A folder's times change with its entries, so being the
     same folder is enough."""
     return (
         signature[3:] == host.signature[3:] if host.kind == "dir" else signature == host.signature

@@ -1,11 +1,11 @@
 """Put back what a path held: content, permissions, times, link targets, folders.
 
-A path that held nothing is removed again. A folder gets its permissions back, not its time: that
-changes with its entries, as it did before the folder went.
+A path that held nothing is removed again. A folder gets its permissions back, but not its time,
+which changes with its entries.
 
-It carries out no request: what is put back was there before, and is taken from the history. It must
-never overwrite what isn't as expected, follow a symlink, or give a set-id bit to a file whose owner
-is another than before.
+It carries out no request: the restored state was there before, and comes from the history. It must
+never overwrite anything unexpected, follow a symlink, or give a set-id bit to a file whose owner
+has changed.
 """
 
 import contextlib
@@ -32,8 +32,7 @@ OPERATION = "undo"
 
 
 class StagedBack(NamedTuple):
-    """A file that is finished, under a temporary name beside its place. `begun` is what `place`
-    gives."""
+    """A finished file under a temporary name beside its place. `begun` is what `place` returns."""
 
     name: str
     host: Seen | None
@@ -55,12 +54,12 @@ class Restorer:
 
     @contextlib.contextmanager
     def together(self) -> Iterator[None]:
-        """Several at once: each folder is synced once, at the end of the block."""
+        """Restore several paths: each folder is synced once, at the end of the block."""
         with self._placer.sharing_syncs():
             yield
 
     def staging_together(self) -> contextlib.AbstractContextManager[None]:
-        """As `Applier.staging_together`."""
+        """Do as `Applier.staging_together`."""
         return self._placer.staging_together()
 
     def stage(
@@ -71,8 +70,8 @@ class Restorer:
         expected: HeldContent | None,
         seen: Seen | None = None,
     ) -> StagedBack | None:
-        """Write a file beside its place, as `restore` would. None where that can't be, or not yet:
-        `restore` then does all, or says why not."""
+        """Write a file beside its place, as `restore` would. Return None where that isn't possible,
+        or not yet: `restore` then does everything, or says why not."""
         if held is None or held.kind != "file":
             return None
         with as_errors(name):
@@ -100,12 +99,12 @@ class Restorer:
             return False
 
     def place(self, staged: StagedBack) -> Applied:
-        """Put the staged file in its place. Raises as `restore`."""
+        """Put the staged file in its place. Raise as `restore`."""
         with as_errors(staged.name):
             return self._place(staged)
 
     def unstage(self, staged: StagedBack) -> None:
-        """It won't be placed."""
+        """Remove a staged file that won't be placed."""
         self._placer.unstage(staged.name, staged.temporary)
 
     def restore(
@@ -116,13 +115,13 @@ class Restorer:
         expected: HeldContent | None,
         seen: Seen | None = None,
     ) -> Applied:
-        """Put a path back to `held` (None: nothing), where it is in the state `expected` now.
-        `seen` is the result of a look just now: the file isn't read again then, and its signature
-        tells whether it is still this one.
+        """Put a path back to `held` (None: nothing), if it is in the state `expected` now. `seen`
+        is the result of a look just now: then the file isn't read again, and its signature shows
+        whether it is unchanged.
 
         Its intent is journaled under `request_id` and the old content is kept, as for any effect;
-        the caller confirms it. Repeating it is no error. Raises StaleError, NotKeptError, PathError
-        or another GatehouseError, after which nothing has changed.
+        the caller confirms it. Repeating it is no error. Raise StaleError, NotKeptError, PathError
+        or another GatehouseError; then nothing has changed.
         """
         split(name)
         with as_errors(name):
@@ -142,7 +141,7 @@ class Restorer:
             self._placer.guard.check_back(name, piece_held(held, self._history))
 
     def let_in(self, name: str, held: HeldContent | None) -> None:
-        """Let the owner into a folder in the state `held`, to take back its entries. Raises as
+        """Let the owner into a folder in the state `held`, to take back its entries. Raise as
         `restore`."""
         with as_errors(name):
             host = look(self._root, name)
@@ -231,7 +230,7 @@ class Restorer:
 
 
 def piece_held(held: HeldContent, history: History) -> RepositoryPiece:
-    """Return the part of a repository's folder that a restored path may be."""
+    """Return which part of a repository's folder a restored path may be."""
     match held.kind:
         case "file":
             return RepositoryPiece(
@@ -244,5 +243,5 @@ def piece_held(held: HeldContent, history: History) -> RepositoryPiece:
 
 
 def _mode_for(mode: int, is_same_owner: bool) -> int:
-    """Return the permissions as they were; a set-id bit only for the owner that it was set for."""
+    """Return the old permissions; a set-id bit only for the owner that it was set for."""
     return mode & (PERMISSIONS | SET_ID | stat.S_ISVTX if is_same_owner else PERMISSIONS)

@@ -24,22 +24,22 @@ from supervisor.workspace.disk.blobs import write_all
 from supervisor.workspace.disk.scan import BLOCK_BYTES, digest_fd
 
 NEW_FILE_MODE = 0o644
-# Largest content read as a whole.
+# Largest content read in one piece.
 SMALL_BYTES = 256 * 1024
-# `use` of a grant: called right before the effect, with what is about to be done.
+# `use` of a grant, called right before the effect with what is about to be done.
 type Use = Callable[[FileChange], None]
 
 
 class EffectContents(Protocol):
     """Source of an effect's content: snapshots, or the host's file for the copy. Read bytes are
-    hashed anew."""
+    hashed again."""
 
     def open(self, digest: str) -> int: ...
 
 
 class Staged(NamedTuple):
-    """A file or link that is finished, under a temporary name beside its place. `begun` is what
-    `place` completes."""
+    """A finished file or link under a temporary name beside its place. `begun` is what `place`
+    completes."""
 
     name: str
     host: Seen | None
@@ -48,7 +48,7 @@ class Staged(NamedTuple):
 
 
 class Stager:
-    """Makes what changes put in place. `at` is `Applier`'s."""
+    """Makes the files, links and folders that changes put in place. `at` is `Applier`'s."""
 
     def __init__(self, contents: EffectContents, placer: Placer, at: Callable[[str], None]) -> None:
         self._contents = contents
@@ -78,8 +78,8 @@ class Stager:
         use: Use,
         mtime_ns: int | None,
     ) -> Staged:
-        """Finish what the action puts at `name`, where `host` is now. Raises GatehouseError or
-        OSError."""
+        """Finish what the action puts at `name`. `host` is the state there now. Raise
+        GatehouseError or OSError."""
         if action.link_target is not None:
             return self._stage_link(action, name, host, request_id, use)
         if action.after == "dir":
@@ -95,7 +95,7 @@ class Stager:
         use: Use,
         mtime_ns: int | None,
     ) -> Staged:
-        """Finish a file with the snapshot's content and the action's mode. Raises as `stage`."""
+        """Finish a file with the snapshot's content and the action's mode. Raise as `stage`."""
         mode = (action.mode if action.mode is not None else NEW_FILE_MODE) & PERMISSIONS
         with self._content(action) as (blocks, digest):
             use(rebuilt(action, name, host, after=digest, mode=action.mode))
@@ -139,7 +139,7 @@ class Stager:
     def _stage_folder(
         self, action: FileChange, name: str, host: Seen | None, request_id: str, use: Use
     ) -> Staged:
-        """An empty one, for the place of something else."""
+        """Stage an empty folder, which will replace something else."""
         use(rebuilt(action, name, host, after="dir", mode=action.mode))
         mode = folder_mode_of(action)
         temporary = self._placer.temporary()
@@ -156,7 +156,7 @@ class Stager:
 
     @contextlib.contextmanager
     def _content(self, action: FileChange) -> Iterator[tuple[Iterable[bytes], str]]:
-        """Return the snapshot that the action is bound to, and the hash of its real content."""
+        """Yield the snapshot that the action is bound to, and the hash of its real content."""
         try:
             fd = self._contents.open(action.after or "")
         except FileNotFoundError:
@@ -175,7 +175,7 @@ class Stager:
 
 
 def folder_mode_of(action: FileChange) -> int:
-    """Return the permissions of a new folder, 0o755 where the action names none."""
+    """Return a new folder's permissions, 0o755 where the action names none."""
     return (action.mode if action.mode is not None else 0o755) & PERMISSIONS
 
 
@@ -196,8 +196,8 @@ def _copy_verified(blocks: Iterable[bytes], writing: int, digest: str) -> None:
 
 
 def _set_time(fd: int, mtime_ns: int | None, host: Seen | None) -> None:
-    """Set the new file's time; to now where that lies ahead, or isn't after that of the file it
-    replaces: programs that go by times (make, rsync) must see the change."""
+    """Set the new file's time. Use the current time where the given one is in the future, or not
+    after the replaced file's: programs that compare times (make, rsync) must notice the change."""
     now_ns = os.fstat(fd).st_mtime_ns
     if (
         mtime_ns is not None

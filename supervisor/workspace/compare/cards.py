@@ -1,7 +1,7 @@
-"""Build the card of a file change from what is bound to the request.
+"""Build the card of a file change from the contents that the request is bound to.
 
-It must never show a content that an approval wouldn't apply; `change_card` holds each side against
-the hash that the request names.
+It must never show a content that an approval wouldn't apply; `change_card` checks each side against
+the hash in the request.
 """
 
 from typing import Literal
@@ -19,7 +19,7 @@ from supervisor.errors import GatehouseError
 from supervisor.workspace.disk.scan import look_quietly, read_file
 from supervisor.workspace.trees.trees import Sides
 
-# Of a swap's steps those that are read for its card.
+# Steps of a swap that are read for its card.
 MOST_BELOW = 40
 
 
@@ -59,8 +59,8 @@ def _card(sides: Sides, action: FileChange, redactor: Redactor) -> ChangeCard:
 def image_in(
     sides: Sides, action: FileChange, side: Literal["old", "new"]
 ) -> tuple[Image, bytes] | None:
-    """Return one side of a change, where it is an image that may be shown, and still what the
-    action is about."""
+    """Return one side of a change, if it is an image that may be shown and still the one in the
+    action."""
     digest = action.before if side == "old" else action.after
     if side == "old":
         try:

@@ -1,14 +1,13 @@
 """Compare copy and host, take snapshots, and ask the gate about each difference.
 
-Level, not edge (law 8). One comparison looks at some folders, or at all; each path that isn't as
-both sides last agreed becomes at most one request, and a path that is again as it was ends its
-request. An answered change isn't asked again until its content differs. It only asks:
-nothing here has an effect on the host.
+Level-triggered (law 8). One comparison looks at some folders, or at all. Each path that differs
+from the last agreement becomes at most one request, and a path that returns to it ends its request.
+An answered change isn't asked again until its content differs. It only asks: nothing here has an
+effect on the host.
 
-A file that has another name now is one request, not two (`path_findings`). Git's own folder in the
-copy is never compared, since a single commit changes dozens of its files (`refused_paths`). It must
-never read a path other than below the copy's descriptor, or judge a change by an event instead of
-by contents.
+A renamed file is one request, not two (`path_findings`). Git's own folder in the copy is never
+compared, since a single commit changes dozens of its files (`refused_paths`). It must never read a
+path other than below the copy's descriptor, or judge a change by an event instead of by contents.
 """
 
 import asyncio
@@ -53,12 +52,10 @@ from supervisor.workspace.trees.walk import Walk
 
 REASON = "changed in the private copy"
 HELD_UP = "could not be carried out before: {}"
-# Paths that are looked at, asked about and carried out in one go: the rest of the loop waits
-# meanwhile.
+# Paths examined, asked about and carried out in one go; the rest of the loop waits meanwhile.
 CHUNK = 500
-# A change that couldn't be carried out is asked again after this long, and each time twice as long:
-# a disk that stays full must not fill the record. Less than a full comparison comes after, so that
-# the next one asks.
+# A failed change is asked again after this long, doubled each time: a disk that stays full must not
+# fill the record. A little less than the interval of full comparisons, so that the next one asks.
 FIRST_S = 20.0
 LONGEST_S = 3600.0
 
@@ -66,8 +63,8 @@ type _AskedKey = tuple[str, str | None, int | None, str | None]
 
 
 class _LastAsked(NamedTuple):
-    """The last request about a path: `key` is the change without the host's old state, `other` the
-    other path of a rename, `tries` how many requests for the same failed before, `way` its new
+    """The last request about a path. `key` is the change without the host's old state, `other` the
+    other path of a rename, `tries` how many earlier requests for the same failed, `way` its new
     parent folders, `repositories` those of the action."""
 
     key: _AskedKey
@@ -84,8 +81,8 @@ class _LastAsked(NamedTuple):
 
 
 class _ToAsk(NamedTuple):
-    """A path that differs in a way that must be asked about; `key`, `other` and `way` are as in
-    `_LastAsked`. `mark`: the fingerprint of the action without the folders around it."""
+    """A path with a difference to ask about. `key`, `other` and `way` are as in `_LastAsked`.
+    `mark` is the fingerprint of the action without the folders around it."""
 
     name: str
     key: _AskedKey
@@ -96,29 +93,29 @@ class _ToAsk(NamedTuple):
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Every path that it is about."""
+        """Return every path that it is about."""
         return (self.name, self.other) if self.other else (self.name,)
 
 
 def _failure(request: Request) -> str:
-    """Return why a request couldn't be carried out; empty where it could."""
+    """Return why a request couldn't be carried out; empty if it could."""
     if status(request) != "used" or request.outcome is None or request.outcome.get("ok"):
         return ""
     return str(request.outcome.get("error") or "it failed")
 
 
 def _is_due(request: Request, tries: int, now: float) -> bool:
-    """Return whether a request that failed after `tries` others for the same is to be asked once
-    more. `now`: seconds since the epoch."""
+    """Return whether to ask again about a request that failed after `tries` others for the same.
+    `now`: seconds since the epoch."""
     if not _failure(request) or request.settled_at is None:
         return False
     waited_s = now - request.settled_at
-    # A clock that was set back mustn't keep it waiting for as long as it was wrong.
+    # A clock that was set back mustn't delay it by the same time.
     return waited_s < 0 or waited_s >= min(LONGEST_S, FIRST_S * 2 ** min(tries, 20))
 
 
 def _still_speaks(request: Request, before: _LastAsked, now: _ToAsk, *, last: bool) -> bool:
-    """Return whether what became of an earlier request for the same change holds for it still."""
+    """Return whether the outcome of an earlier request for the same change still holds."""
     if before.key != now.key or not holds_for(before.way, now.way):
         return False
     if before.repositories != now.action.repositories:
@@ -130,7 +127,8 @@ def _still_speaks(request: Request, before: _LastAsked, now: _ToAsk, *, last: bo
 
 
 def _tries_of(before: _LastAsked | None, earlier: Mapping[str, Request], now: _ToAsk) -> int:
-    """Count the failed requests for the same in a row; `earlier` are those known, by id."""
+    """Return how many requests for the same failed in a row. `earlier` are the known ones, by
+    id."""
     if before is None or before.key != now.key:
         return 0
     request = earlier.get(before.request_id)
@@ -178,41 +176,41 @@ class Comparison:
     # -- what the channel calls -------------------------------------------------------------------
 
     async def begin(self) -> None:
-        """See what git's own folder holds before the agent does anything."""
+        """Record what git's own folder holds before the agent does anything."""
         await self._git.look()
 
     async def run(self, folders: set[str] | None, *, last: bool = False) -> None:
-        """Compare the entries of these folders, and new folders below; None: everything.
+        """Compare the entries of these folders, and new folders below them; None: everything.
 
-        With `last` nothing is held back or put off, and failed changes are tried once more.
+        With `last`, nothing is held back or put off, and failed changes are tried once more.
         """
         found = await self._candidates(folders)
         self._is_whole = folders is None
         if folders is None:
             await self._git.look()
         if self._held and (last or self._free() > 0):
-            # Wherever they are: of a rename that waited both paths are looked at together.
+            # In any folder: both paths of a waiting rename are examined together.
             found |= await self._there(self._held)
             self._held.clear()
         await self._deal_with(found, last)
         await self._snapshots.tidy(whole=folders is None)
 
     async def ask_now(self, names: Collection[str]) -> None:
-        """Compare these paths alone, and hold nothing back: for a copy that nothing watches, whose
-        session has ended."""
+        """Compare only these paths, and hold nothing back: for a copy that is no longer watched,
+        since its session has ended."""
         await self._deal_with(await self._there(names), last=True)
 
     async def _there(self, names: Collection[str]) -> dict[str, bool]:
         return await asyncio.to_thread(lambda: {name: self._is_there(name) for name in names})
 
     async def _deal_with(self, found: dict[str, bool], last: bool) -> None:
-        """Ask about paths that may differ: by each, whether something is there."""
+        """Ask about paths that may differ. `found` says for each whether something is there."""
         found, parts = await asyncio.to_thread(self._swaps.gather, found)
         for name in parts:
             self._withdraw(name, "it is part of another change now")
             self._compared.pop(name, None)
         found = {name: there for name, there in found.items() if not self._is_held(name)}
-        # Deletions first and from within, so that a folder is empty when its turn comes.
+        # Deletions first and innermost first, so that a folder is empty when its turn comes.
         gone = sorted((name for name, there in found.items() if not there), reverse=True)
         there = sorted(name for name, there in found.items() if there)
         renames = Renames(self._renamed_with)
@@ -222,9 +220,9 @@ class Comparison:
         self.holds_back = bool(self._held)
 
     async def expect(self, names: set[str]) -> list[str]:
-        """Prepare for names that the next comparison will meet, folders with a slash: ask git now
-        whether they are ignored. Return the files that are worth prefetching. May be called without
-        the turn."""
+        """Prepare for names that the next comparison will meet (folders end with a slash): ask git
+        now whether they are ignored. Return the files worth prefetching. May be called without the
+        turn."""
         shown = [name for name in names if not self._side.is_hidden(name.rpartition("/")[2])]
         out = await self._ignores.among(
             [name for name in shown if self._sides.known(name.rstrip("/")) is None]
@@ -232,7 +230,7 @@ class Comparison:
         return [name for name in shown if name not in out and not name.endswith("/")]
 
     async def look_ahead(self, names: Sequence[str]) -> None:
-        """Look at these files now, for the next comparison. With the turn, as all else."""
+        """Examine these files now, for the next comparison. Call it with the turn."""
         await to_end(lambda: self._examiner.ahead.look(names))
 
     def is_stuck(self) -> bool:
@@ -240,12 +238,12 @@ class Comparison:
         return self.holds_back and self._free() <= 0
 
     def look_at(self, name: str) -> None:
-        """The host may have changed at this path: compare it next time, whether or not the copy
-        changes."""
+        """Compare this path next time, whether or not the copy changes, since the host may have
+        changed there."""
         self._compared.pop(name, None)
 
     def forget(self, name: str) -> None:
-        """Look at a path anew that we changed, with no memory of requests."""
+        """Compare a path that we changed again, and forget its requests."""
         asked = self._asked.pop(name, None)
         if asked is not None:
             self._let_go[name] = asked
@@ -253,18 +251,18 @@ class Comparison:
         self._problems.pop(name, None)
 
     def ask_again(self, name: str, why: str) -> None:
-        """Ask anew, since an answer about the path came to nothing. `why`: this path kept
+        """Ask again, since an answer about the path had no effect. `why`: this path prevented
         others from being carried out."""
         self.forget(name)
         if why:
             self._problems[name] = HELD_UP.format(why)
 
     def refused(self) -> dict[str, str]:
-        """Return the paths of the copy that are never carried over, with reasons."""
+        """Return the copy's paths that are never carried over, with reasons."""
         return self._refusals.reasons()
 
     def reconsider(self) -> None:
-        """Ask again about what rules denied: they are others now."""
+        """Ask again about changes that the former rules denied."""
         asked = list(self._asked.items())
         requests = self._gate.queue.get_all({one.request_id for _, one in asked})
         denied = {
@@ -280,14 +278,14 @@ class Comparison:
     # -- finding ----------------------------------------------------------------------------------
 
     async def _candidates(self, folders: set[str] | None) -> dict[str, bool]:
-        """Paths that need a look, and whether something is there."""
+        """Return the paths that need a look, and whether something is there."""
         self._take_back_pending()
         found = (await self._walk.candidates(folders)).found
         await asyncio.to_thread(self._add_asked, found, everything=folders is None)
         return found
 
     def _take_back_pending(self) -> None:
-        """Keep forgotten requests whose cards still wait: such a card must keep its owner."""
+        """Restore forgotten requests whose cards still wait: such a card must keep its owner."""
         let_go, self._let_go = self._let_go, {}
         requests = (
             self._gate.queue.get_all({one.request_id for one in let_go.values()}) if let_go else []
@@ -298,9 +296,9 @@ class Comparison:
                 self._asked.setdefault(name, asked)
 
     def _add_asked(self, found: dict[str, bool], *, everything: bool) -> None:
-        """Add paths whose state differs from what was asked, wherever they are: a folder may be
-        gone with them; of a rename both paths or none. With `everything` add all, because the host
-        may have changed."""
+        """Add paths whose state differs from what was asked, in any folder: they may be gone with
+        their folder. Of a rename, both paths are added. With `everything`, add all, because the
+        host may have changed."""
         ways = Ways(self._sides)
         for name, asked in list(self._asked.items()):
             if name not in found:
@@ -323,8 +321,8 @@ class Comparison:
     async def _ask_about(
         self, names: Sequence[str], last: bool, renames: Renames | None = None
     ) -> None:
-        """Look at each path and deal with it, some at a time; without what may be an end of a
-        rename, where that is held."""
+        """Examine each path and handle it, in portions; possible ends of a rename are skipped where
+        they are held."""
         for at in range(0, len(names), CHUNK):
             findings = await asyncio.to_thread(
                 self._examiner.all, names[at : at + CHUNK], last, renames
@@ -339,8 +337,8 @@ class Comparison:
             await self._ask_all(noted, last)
 
     async def _ask_renames(self, renames: Renames, last: bool) -> None:
-        """Ask about each rename as one change, and about the halves that are none. Where rules deny
-        the one change, each half is judged for itself."""
+        """Ask about each rename as one change, and about unpaired halves. Where rules deny the
+        rename, each half is judged separately."""
         pairs = renames.pairs()
         actions = await self._noted([_rename(*pair) for pair in pairs])
         found = zip(pairs, actions, strict=True)
@@ -363,18 +361,18 @@ class Comparison:
         return _ToAsk(old, key, mark, with_way(action, finding.way), new, finding.way)
 
     async def _noted(self, actions: Sequence[FileChange]) -> list[FileChange]:
-        """Return the actions with the repositories that their paths are in, as things are now."""
+        """Return the actions with the repositories that their paths are in now."""
         looking = Repositories(self._sides)
         return await asyncio.to_thread(lambda: [looking.noted(action) for action in actions])
 
     def _renamed_with(self, name: str) -> str | None:
         """Return the other path of the rename that a path was last asked about as; empty where that
-        was no rename."""
+        request was no rename."""
         asked = self._asked.get(name)
         return None if asked is None else asked.other
 
     async def _follow_up(self, finding: PathFinding) -> _ToAsk | None:
-        """Deal with one path; return its request to the gate, if any."""
+        """Handle one path. Return its request to the gate, if any."""
         name, mine = finding.name, finding.mine
         if finding.unsteady:
             self._watcher.wake(name.rpartition("/")[0])
@@ -410,8 +408,8 @@ class Comparison:
         return None
 
     async def _swap(self, finding: PathFinding) -> _ToAsk | None:
-        """Ask about a swapped path, with all below it. One that must wait has no card, and is
-        looked at again each time: it waits for the host, which may report nothing."""
+        """Ask about a swapped path with everything below it. A swap that must wait has no card, and
+        is examined again each time: it waits for the host, which may report nothing."""
         name, mine = finding.name, finding.mine
         swap = await self._swaps.complete(finding)
         if swap.action is None:
@@ -435,8 +433,7 @@ class Comparison:
         )
 
     def _agree(self, finding: PathFinding) -> None:
-        """Nothing to do about a path: remember what both sides hold, and end a request that is
-        about it."""
+        """Record that both sides hold the same at a path, and end a request about it."""
         name, mine, host = finding.name, finding.mine, finding.host
         known = self._sides.known(name)
         if mine is None:
@@ -465,13 +462,14 @@ class Comparison:
         self._withdraw(name, "the private copy is as the host again")
 
     async def _holds_something(self, folder: str) -> bool:
-        """Return whether a new folder has anything in it but git's and ours: it comes with that, or
-        is ignored with it. Of one that can't be read nothing comes until it can."""
+        """Return whether a new folder holds anything besides git's and our own files: it is created
+        with those entries, or ignored with them. An unreadable folder counts as empty until it is
+        readable."""
         found = await asyncio.to_thread(readable_entries, self._sides.copy, folder)
         return any(not self._side.is_hidden(leaf) for leaf, _ in found)
 
     async def _ask_all(self, wanted: Sequence[_ToAsk], last: bool) -> None:
-        """Ask the gate about these paths, all at once, and carry out what rules allow."""
+        """Ask the gate about all these paths at once, and carry out what rules allow."""
         if not wanted:
             return
         self._room = self._free()
@@ -496,7 +494,7 @@ class Comparison:
                 self._held |= {name: self._compared.pop(name, None) for name in one.names}
             else:
                 to_ask.append(one)
-        # Those that were in the way before come last, each with its why.
+        # Paths that blocked others before come last, each with its reason.
         to_ask.sort(key=self._problem_of)
         requests, grants = list[Request](), dict[str, Grant]()
         for reason, some in itertools.groupby(to_ask, key=self._problem_of):
@@ -527,8 +525,8 @@ class Comparison:
         return next((why for name in one.names if (why := self._problems.get(name))), "")
 
     def _must_wait(self, one: _ToAsk, earlier: Request | None) -> bool:
-        """Return whether one more card is too many now. What needs no card, or takes the place of
-        one, goes on."""
+        """Return whether another card would be too many now. Requests that need no card, or replace
+        one, go on."""
         if earlier is not None and status(earlier) == "pending":
             return False
         if self._gate.rulings.verdict(one.action, self._session_id).decision != "ask":

@@ -12,7 +12,7 @@ from supervisor.workspace.trees.trees import Sides
 
 
 class CopySide:
-    """The copy's side of one session. `compared` are the signatures of paths looked at since they
+    """One session's copy, for the walk. `compared` are the signatures of paths examined since they
     were agreed on."""
 
     def __init__(self, sides: Sides, compared: Mapping[str, Signature]) -> None:

@@ -1,8 +1,8 @@
 """Examine one path on both sides, and derive the finding to ask about.
 
-All of it is blocking and knows no requests. The bytes looked at are kept, so that what is applied
-is what was shown. It must never read a path other than below the two sides' descriptors, or raise:
-a path that can't be examined is a finding that says why.
+All of it is blocking and knows no requests. The examined bytes are kept, so that an approval
+applies what was shown. It must never read a path other than below the two sides' descriptors, or
+raise: a path that can't be examined is a finding that says why.
 """
 
 import contextlib
@@ -32,27 +32,27 @@ from supervisor.workspace.trees.secrets_seen import hazards_of_kept
 from supervisor.workspace.trees.trees import Sides, Ways
 
 _OF_FILES = ("write", "chmod", "swap")
-# Of all merge bases that a session keeps.
+# All merge bases of a session together.
 MOST_BYTES = 256 << 20
-# Largest file that is prefetched: one written again before it is quiet was read in vain, and its
-# snapshot stays for the history.
+# Largest prefetched file: if it is written again before the copy is quiet, it was read in vain, and
+# its snapshot stays for the history.
 LARGEST_BYTES = 256 * 1024
-# Prefetched findings at once: the next comparison is long in coming where much waits for answers.
+# Most prefetched findings: the next comparison may be far off where much waits for answers.
 MOST_FOUND = 2000
 
 
 class Bases:
-    """Merge bases of one session: the host's content when an agent's change was asked about, with
-    which a merge begins should the person edit the file, too. Without one there is only no
-    suggested merge, so the store is bounded and its errors stop nothing."""
+    """Merge bases of one session: the host's content when an agent's change was asked about. A
+    merge starts from it if the person edits the file, too. A missing base only means no suggested
+    merge, so the store is bounded and its errors stop nothing."""
 
     def __init__(self, sides: Sides) -> None:
         self._sides = sides
         self._bytes = 0
 
     def learn(self, name: str, host: Seen | None) -> None:
-        """Record the host's content as agreed where the file is as both sides last agreed: so a
-        file that the person only touches later isn't taken for changed."""
+        """Record the host's content as agreed if the file is as both sides last agreed. Then a file
+        that the person only touches later doesn't count as changed."""
         known = self._sides.known(name)
         if (
             known is not None
@@ -63,7 +63,7 @@ class Bases:
             self._sides.learn_digest(name, host.digest)
 
     def keep(self, name: str, host: Seen | None, wanted: Want) -> None:
-        """Keep the host's file, where it is as both sides last agreed. Never raises."""
+        """Keep the host's file if it is as both sides last agreed. Never raises."""
         if (
             self._sides.known(name) is None
             or host is None
@@ -83,7 +83,7 @@ class Bases:
 
 
 class _Circumstances(NamedTuple):
-    """Inputs of a finding, with signatures for the contents."""
+    """Inputs of a finding, with signatures in place of contents."""
 
     mine: Signature | None
     host: Signature | None
@@ -93,9 +93,9 @@ class _Circumstances(NamedTuple):
 
 
 class LookedAhead:
-    """Prefetched findings of one session: new files are read while the copy gets quiet. A finding
-    counts only where both sides, and what is known of the path, are as they were then. Call `look`
-    and `take` with the channel's turn."""
+    """Prefetched findings of one session: new files are read while waiting for the copy to be
+    quiet. A finding counts only if both sides, and the known facts of the path, are unchanged. Call
+    `look` and `take` with the channel's turn."""
 
     def __init__(self, sides: Sides, examine: Callable[[str], PathFinding]) -> None:
         self._sides = sides
@@ -103,7 +103,7 @@ class LookedAhead:
         self._found: dict[str, tuple[PathFinding, _Circumstances]] = {}
 
     def look(self, names: Iterable[str]) -> None:
-        """Examine the files of these that are small, as the comparison would."""
+        """Examine the small files among these, as the comparison would."""
         with self._sides.blobs.sharing_sync():
             for name in itertools.islice(names, max(0, MOST_FOUND - len(self._found))):
                 before = self._circumstances(name)
@@ -114,7 +114,7 @@ class LookedAhead:
                 ):
                     finding = self._examine(name)
                     if not finding.unsteady and not finding.problem:
-                        # Facts about the path that the look itself recorded aren't a change.
+                        # Facts that the look itself recorded aren't a change.
                         self._found[name] = finding, before._replace(known=self._sides.known(name))
 
     def take(self, name: str) -> PathFinding | None:
@@ -145,14 +145,15 @@ class Examiner:
         self.ahead = LookedAhead(sides, lambda name: self.one(name, False, None))
 
     def all(self, names: Sequence[str], last: bool, renames: Renames | None) -> list[PathFinding]:
-        """Return the finding of each path, but for possible ends of a rename: those are held."""
+        """Return the finding of each path, except possible ends of a rename, which are held."""
         left: list[PathFinding] = []
         ways = Ways(self._sides)
         with self._sides.blobs.sharing_sync():
             for name in names:
                 ready = None if last else self.ahead.take(name)
                 finding = self.one(name, last, renames) if ready is None else ready
-                # Found out ahead or not: the permissions of a folder may have changed since.
+                # Computed for prefetched findings, too: a folder's permissions may have changed
+                # since.
                 finding.way = (
                     ways.to(name) if finding.host is None and finding.mine is not None else ()
                 )
@@ -179,14 +180,15 @@ class Examiner:
 
     def _compare_sides(self, finding: PathFinding, last: bool, renames: Renames | None) -> None:
         sides, name = self._sides, finding.name
-        # At the very end a file that still grows is taken as it is: a snapshot is whole in itself.
+        # In the last comparison, a file that still grows is taken as it is: a snapshot is complete
+        # in itself.
         digest_of = (lambda fd, before: digest_fd(fd)) if last else None
         keep = (
             (lambda fd, before: sides.blobs.keep_file(fd, None)) if last else sides.blobs.keep_file
         )
         finding.host = look(sides.host, name)
         self._bases.learn(name, finding.host)
-        # A path that is new to both is asked about whatever its content, so it needn't be read
+        # A path new to both sides is asked about whatever its content, so it needn't be read
         # before.
         is_new = (
             finding.host is None
@@ -220,7 +222,7 @@ class Examiner:
             return None
         known = self._sides.known(name)
         wanted = want(known, finding.mine, finding.host, holds_known=self._sides.holds_known(name))
-        # To delete it would be to delete what the copy still has, in another spelling.
+        # A deletion would remove what the copy still has in another spelling.
         is_there = (
             finding.mine is None
             and wanted is not None

@@ -1,8 +1,8 @@
-"""Folder swaps: group the paths under a folder that replaced a file or link.
+"""Folder swaps: group the paths under a folder that replaced a file or link, or vice versa.
 
-Or the other way round. A comparison asks about all of them as one. One path's question takes the
-others'. It must never let a folder go that holds anything the session never had: what is ignored,
-or came to the host since, is the person's.
+A comparison asks about them all as one: the request for the top path replaces those for the others.
+It must never remove a folder that holds anything the session never had: ignored files, and files
+new on the host, are the person's.
 """
 
 import asyncio
@@ -49,8 +49,8 @@ from supervisor.workspace.trees.trees import Sides
 
 
 class Swap(NamedTuple):
-    """A swapped path with all below it: `action`, and the signatures behind it; `problem`: why it
-    must wait; `large`: contents that go as soon as no request names them."""
+    """A swapped path with everything below it. `action`, and the signatures behind it; `problem`:
+    why it must wait; `large`: contents to drop as soon as no request names them."""
 
     action: FileChange | None = None
     members: dict[str, Signature] = {}
@@ -60,11 +60,11 @@ class Swap(NamedTuple):
 
 
 class _WaitsError(Exception):
-    """It can't be asked about as it is; the message says why."""
+    """The swap can't be asked about now; the message says why."""
 
 
 class FolderSwaps:
-    """Folder swaps of one session. Calls must not overlap: the comparison's own don't."""
+    """Folder swaps of one session. Calls must not overlap, as those of the comparison don't."""
 
     def __init__(self, sides: Sides, side: CopySide, ignores: Ignores, redactor: Redactor) -> None:
         self._sides = sides
@@ -74,8 +74,8 @@ class FolderSwaps:
         self._last: dict[str, tuple[object, Swap]] = {}
 
     def gather(self, found: dict[str, bool]) -> tuple[dict[str, bool], set[str]]:
-        """Return the paths to look at, with each that belongs to a swapped one replaced by that;
-        and those that were. Blocking."""
+        """Return the paths to examine, with paths below a swapped one replaced by it, and the
+        replaced paths. Blocking."""
         looked: dict[str, str] = {}
         kept: dict[str, bool] = {}
         ended = [name for name in self._last if not self._is_swapped(name)]
@@ -93,7 +93,7 @@ class FolderSwaps:
         return kept, taken - kept.keys()
 
     def _top(self, folder: str, looked: dict[str, str]) -> str:
-        """Return the outermost swapped path among a folder and those above it; empty where there is
+        """Return the outermost swapped path among a folder and its parents; empty where there is
         none."""
         if not folder:
             return ""
@@ -104,7 +104,8 @@ class FolderSwaps:
         return looked[folder]
 
     def _is_swapped(self, name: str) -> bool:
-        """Asked at every comparison while a swap waits, so no file is read for it."""
+        """Return whether a path is swapped, without reading files: every comparison asks while a
+        swap waits."""
         sides = self._sides
         signatures = signature_at(sides.copy, name), signature_at(sides.host, name)
         if len({stat.S_ISDIR(one[4]) for one in signatures if one is not None}) < 2:
@@ -124,7 +125,7 @@ class FolderSwaps:
     # -- all of it --------------------------------------------------------------------------------
 
     async def complete(self, finding: PathFinding) -> Swap:
-        """Return the whole action for a swapped path. Unchanged paths aren't read again."""
+        """Return the complete action for a swapped path. Unchanged paths aren't read again."""
         assert finding.wanted is not None
         assert finding.mine is not None
         made = await self._listed(finding.name) if finding.mine.kind == "dir" else {}

@@ -1,8 +1,8 @@
 """Drop large snapshots that nobody needs, so that an agent can't fill the disk.
 
-Small ones stay for the history. Level, not edge (law 8): nobody tells it which request ended, or
-how; it looks at what is needed now. So a crash makes it forget nothing, and a content may be one
-file's or one of two thousand in a swapped folder. The comparison and the agent's API both leave
+Small ones stay for the history. Level-triggered (law 8): it isn't told which request ended, or how,
+but checks what is needed now. So a crash makes it forget nothing. A content may belong to one file,
+or to one of two thousand in a swapped folder. The comparison and the agent's API both leave
 snapshots behind. It must never drop what may still be applied, or what undo and merge read. A
 snapshot is named only once its request exists, so the caller must hold the channel's turn.
 """
@@ -17,7 +17,7 @@ from supervisor.gate.gate import Gate
 from supervisor.workspace.disk.merging import MOST_MERGED_BYTES
 from supervisor.workspace.trees.trees import Sides
 
-# Look through them again once there are this many more, however many are needed.
+# Check again after this much growth, however many are needed.
 MOST_GROWTH_BYTES = 256 << 20
 _hashes = re.compile("[0-9a-f]{64}").findall
 
@@ -32,8 +32,8 @@ class LargeSnapshots:
         self._left_bytes = 0
 
     async def tidy(self, *, whole: bool = False) -> None:
-        """Drop unneeded snapshots; unless `whole`, only where there is much more than after the
-        last time. Never raises for errors of disk or database: the next call does the rest."""
+        """Drop unneeded snapshots. Unless `whole`, do so only where there is much more than after
+        the last time. Never raises for errors of disk or database: the next call does the rest."""
         large = self._sides.blobs.large()
         grown_bytes = sum(large.values()) - self._left_bytes
         if not large or not (whole or grown_bytes > min(self._left_bytes, MOST_GROWTH_BYTES)):

@@ -1,8 +1,8 @@
 """Findings of a comparison, and pairs of them that are one renamed file.
 
-A rename is known only with all of a comparison's deletions and creations. It must never take for a
-rename what the person changed, what has a hazard of its own, or what was asked about as something
-else and still is that.
+A rename is known only with all deletions and creations of a comparison. It must never pair what the
+person changed, what has a hazard of its own, or what was asked about as something else and still is
+that.
 """
 
 from collections.abc import Callable, Iterable
@@ -15,7 +15,7 @@ from supervisor.core.files.renames import File, pair
 
 
 class PathFinding(msgspec.Struct):
-    """One examined path: its state on both sides, and the resulting change; `problem`: why it can't
+    """One examined path: its state on both sides, and the resulting change. `problem`: why it can't
     be carried over. `way`: its new parent folders."""
 
     name: str
@@ -28,7 +28,7 @@ class PathFinding(msgspec.Struct):
 
     @property
     def is_creation(self) -> bool:
-        """Return whether it is a new file where nothing is on the host."""
+        """Return whether it is a new file, with nothing on the host."""
         wanted, mine = self.wanted, self.mine
         return (
             mine is not None
@@ -39,11 +39,11 @@ class PathFinding(msgspec.Struct):
 
 
 class Renames:
-    """The ends of renames in one comparison: `hold` takes the findings that may be one, deletions
-    first, `pairs` says which are.
+    """The ends of renames in one comparison. `hold` takes the findings that may be one, deletions
+    first; `pairs` returns the pairs.
 
-    `asked(name)` is the other end of the rename that a path was last asked about as, empty where
-    it was asked about as something else, None where it wasn't asked about.
+    `asked(name)` is the other end of the rename that a path was last asked about as; empty where it
+    was asked about as something else, None where it wasn't asked about.
     """
 
     def __init__(self, asked: Callable[[str], str | None]) -> None:
@@ -54,7 +54,7 @@ class Renames:
 
     @property
     def holds_any(self) -> bool:
-        """Return whether a new file may be one that was deleted elsewhere."""
+        """Return whether a new file may match a held deletion."""
         return bool(self._gone)
 
     def may_come_from(self, finding: PathFinding) -> bool:
@@ -83,8 +83,8 @@ class Renames:
         return True
 
     def pairs(self) -> list[tuple[str, PathFinding]]:
-        """Return each rename's old name, and the finding at the new one. Requests that stand
-        already stay as they are."""
+        """Return each rename's old name, and the finding at the new one. Existing requests stay as
+        they are."""
         kept: dict[str, str] = {}
         for name, file in self._gone.items():
             new = self._made.get(self._asked(name) or "")
@@ -104,7 +104,7 @@ class Renames:
         return [(old, self._made[new]) for old, new in sorted([*kept.items(), *pair(gone, made)])]
 
     def without(self, pairs: Iterable[tuple[str, PathFinding]]) -> list[str]:
-        """Return the names outside these pairs, deletions first and from within."""
+        """Return the names outside these pairs, deletions first and innermost first."""
         taken = {name for old, new in pairs for name in (old, new.name)}
         return [
             name

@@ -1,8 +1,8 @@
-"""Put on record what never leaves the copy: paths that can't be carried over, and changes in git's
-own folder there that would make git run programs.
+"""Record what never leaves the copy: impossible paths, and git changes that run programs.
 
-They are no cards: nobody could approve them. Git's folder is the agent's playground, and never
-compared. It must never read a file in there, or follow a link out of it.
+The latter are changes in the copy's `.git` that would make git run programs. They get no cards:
+nobody could approve them. Git's folder is the agent's playground, and never compared. It must never
+read a file in there, or follow a link out of it.
 """
 
 import asyncio
@@ -16,21 +16,21 @@ from supervisor.gate.gate import Gate
 from supervisor.workspace.disk.beneath import DIRECTORY, Root
 from supervisor.workspace.disk.scan import signature_at
 
-# Changes in git's own folder that one session has on record.
+# Changes in git's own folder that one session may record.
 MOST_ATTEMPTS = 50
 _FILES = ("config", "config.worktree", "info/attributes")
 
 
 class RefusedPath(NamedTuple):
-    """A path that is never carried over in the state that it is in: its signature then, and why."""
+    """A path that is never carried over in its present state: its signature then, and why."""
 
     signature: Signature | None
     why: str
 
 
 class Refusals:
-    """Refused paths of one session's copy, each on record once for each state. `compared` is what
-    the comparison has looked at."""
+    """Refused paths of one session's copy; each is recorded once per state. `compared` is what the
+    comparison has examined."""
 
     def __init__(
         self, copy: Root, gate: Gate, session_id: str, compared: dict[str, Signature]
@@ -42,7 +42,7 @@ class Refusals:
         self._refused: dict[str, RefusedPath] = {}
 
     def refuse(self, name: str, action: FileChange, why: str) -> None:
-        """Record that a path is never carried over as it is now."""
+        """Record that a path is never carried over in its present state."""
         now = signature_at(self._copy, name)
         before = self._refused.get(name)
         if before == RefusedPath(now, why):
@@ -53,11 +53,11 @@ class Refusals:
         record_refusal(self._gate.audit, action, self._session_id, why)
 
     def forget(self, name: str) -> None:
-        """Record it anew, should the path be refused again."""
+        """Record the path again if it is refused again."""
         self._refused.pop(name, None)
 
     def clear(self) -> None:
-        """Forget all of them: the rules are others now."""
+        """Forget all of them, since the rules changed."""
         self._refused.clear()
 
     def reasons(self) -> dict[str, str]:
@@ -66,7 +66,7 @@ class Refusals:
 
 
 class SessionGit:
-    """Git's own folder of one session's copy."""
+    """Watches git's own folder of one session's copy."""
 
     def __init__(self, copy: Root, gate: Gate, session_id: str) -> None:
         self._copy = copy
@@ -76,7 +76,7 @@ class SessionGit:
         self._attempts = 0
 
     async def look(self) -> None:
-        """Put on record what changed since the last look; the first only remembers."""
+        """Record what changed since the last look; the first look only remembers."""
         seen = await asyncio.to_thread(self._signatures)
         before, self._seen = self._seen, seen
         if before is None:

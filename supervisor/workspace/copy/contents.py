@@ -5,8 +5,9 @@
     a folder in one     the same, without the `.git`
     any other folder    everything; a repository in it as above
 
-`.gatehouseignore` has the last word (`own_ignores`). A path that git ignores comes only where it is
-wanted, and is the agent's own then: it is in no baseline, so neither direction ever compares it.
+`.gatehouseignore` has the last word (`own_ignores`). A path that git ignores is copied only where
+somebody wants it, and then belongs to the agent: it is in no baseline, so neither direction ever
+compares it.
 
 It only reads names. It must never go through a symlink or into what is out of bounds.
 """
@@ -23,7 +24,7 @@ from supervisor.workspace.disk.beneath import PathError, Root, split
 from supervisor.workspace.disk.git_files import LEFT_OUT, files_of, ignored_of
 from supervisor.workspace.trees.own_ignores import OwnIgnores
 
-# Below a folder with a shorter path no path can be too long, whatever its letters are.
+# Below a folder with a shorter path, no path can be too long, whatever characters it has.
 SURELY_SHORT = 500
 
 type Folders = dict[str, list[str]]
@@ -31,7 +32,7 @@ type Folders = dict[str, list[str]]
 
 class FolderContents:
     """Contents of one host folder. Names are relative to it; `repositories` are those found so far,
-    "" the folder itself.
+    "" for the folder itself.
 
     `skipped`: paths that can't be copied, with reasons; `left_out`: paths that `.gatehouseignore`
     names, though git would list them.
@@ -47,7 +48,7 @@ class FolderContents:
         self.repositories: list[str] = []
 
     async def of(self, folder: str, *, into_baseline: bool = True) -> list[CopyTask]:
-        """Return what to copy of a folder. A repository in it is one leaf: ask `of_nested` about
+        """Return what to copy of a folder. A repository in it is one leaf: call `of_nested` for
         it."""
         path = self._host.path / folder
         git = await git_copy.find(path, self.notes)
@@ -78,8 +79,7 @@ class FolderContents:
         return found
 
     async def of_nested(self, folder: str, *, into_baseline: bool) -> list[CopyTask]:
-        """Return what to copy of a folder that is a repository of its own; nothing where it is
-        none."""
+        """Return what to copy of a nested repository; nothing where the folder is none."""
         if not await asyncio.to_thread(self._has_git, folder):
             return []
         return await self.of(folder, into_baseline=into_baseline)
@@ -95,9 +95,9 @@ class FolderContents:
     # -- what git lists ---------------------------------------------------------------------------
 
     def _belonging(self, folder: str, listed: list[str]) -> list[FolderBatch]:
-        """Return git's list by folder, without what `.gatehouseignore` names."""
+        """Return git's list by folder, without the paths that `.gatehouseignore` names."""
         prefix = f"{folder}/" if folder else ""
-        # Git shows an untracked repository with a slash, a submodule without: both are leaves.
+        # Git lists an untracked repository with a slash, a submodule without: both are leaves.
         groups = self._checked(grouped(prefix + name.rstrip("/") for name in listed))
         return [(at, kept) for at, leaves in groups if (kept := self._kept(at, leaves))]
 
@@ -113,8 +113,8 @@ class FolderContents:
     async def _of_ignored(
         self, folder: str, path: Path, top: Path | None
     ) -> tuple[list[FolderBatch], list[FolderBatch]]:
-        """Return the ignored paths that come all the same: named with `!` in `.gatehouseignore`, or
-        wanted besides."""
+        """Return the ignored paths that are copied all the same: named with `!` in
+        `.gatehouseignore`, or wanted besides."""
         kept: list[FolderBatch] = []
         extra: list[FolderBatch] = []
         if not self._include_ignored and not self._own.says_to_keep():
@@ -139,9 +139,9 @@ class FolderContents:
     # -- folders without git ----------------------------------------------------------------------
 
     def _walk(self, start: str, installed: list[str] | None = None) -> list[FolderBatch]:
-        """All that is below a folder; a repository of its own is a leaf, git's own folder
-        nothing. With `installed` what `left_out` names isn't there, but put into that list, each
-        with a slash."""
+        """Return everything below a folder; a nested repository is a leaf, and git's own folder is
+        skipped. With `installed`, paths named in `left_out` are skipped, too, and added to that
+        list, each with a slash."""
         groups: Folders = {}
         waiting = [start]
         while waiting:
@@ -158,7 +158,7 @@ class FolderContents:
     def _list(
         self, fd: int, folder: str, installed: list[str] | None
     ) -> tuple[list[str], list[str]]:
-        """Return the leaves in a folder, and the folders to go into."""
+        """Return the leaves in a folder, and the folders to enter."""
         prefix = f"{folder}/" if folder else ""
         asks = not self._own.keeps_all(folder)
         leaves: list[str] = []
@@ -185,8 +185,8 @@ class FolderContents:
         return sorted(leaves), sorted(inner, reverse=True)
 
     def _checked(self, groups: Folders) -> list[FolderBatch]:
-        """Drop the names that sync never handles: too long, or git's own in some file system's
-        eyes."""
+        """Drop the names that sync never handles: too long, or equal to `.git` on some file
+        system."""
         out: list[FolderBatch] = []
         for folder, leaves in groups.items():
             together = "\0".join(leaves)
@@ -220,7 +220,7 @@ class FolderContents:
 
 
 def grouped(names: Iterable[str]) -> Folders:
-    """Names by folder; one with a slash at its end is a folder, which may be empty."""
+    """Group names by folder. A name with a slash at its end is a folder, which may be empty."""
     groups: Folders = {}
     for name in names:
         folder, _, leaf = name.rpartition("/")

@@ -26,11 +26,10 @@ from supervisor.workspace.copy import copying
 from supervisor.workspace.copy.copying import Copied, Copier, FolderBatch
 
 PROGRAM = Path(copying.__file__)
-# A process takes 20 ms to start, in which a thread has copied so many.
+# A process takes 20 ms to start; a thread copies this many files meanwhile.
 FEW_FILES = 1500
 MOST_PROCESSES = 4
-# So many files are copied before their row is looked at, and so many requests are under way with
-# each process.
+# Files per request, and requests in flight per process.
 PIECE_FILES = 500
 UNDER_WAY = 2
 LONGEST_LINE_BYTES = 64 << 20
@@ -46,8 +45,8 @@ class CopyFolders(NamedTuple):
 
 
 class CopyTask(NamedTuple):
-    """Some leaves of some folders of `root` (a resolved path; "": the workspace), and where
-    below the copy they go."""
+    """Some leaves of some folders of `root` (a resolved path; "": the workspace), and where below
+    the copy they go."""
 
     root: str
     prefix: str
@@ -63,7 +62,7 @@ class CopyTask(NamedTuple):
 def pieces(
     groups: Sequence[FolderBatch], root: str = "", prefix: str = "", *, into_baseline: bool
 ) -> list[CopyTask]:
-    """Cut into pieces of PIECE_FILES, in order."""
+    """Split into pieces of PIECE_FILES, in order."""
     out: list[CopyTask] = []
     room = 0
     for folder, leaves in groups:
@@ -83,9 +82,10 @@ async def copy_all(
     done: Callable[[CopyTask, Copied], None],
     tell: Callable[[int], object],
 ) -> None:
-    """Copy all pieces; call `done` with each outcome, `tell` with the bytes so far of a large one.
+    """Copy all pieces. Call `done` with each outcome, `tell` with the bytes copied so far of a
+    large one.
 
-    Raises OSError where it can't go on. Copied files stay, and no process runs any more.
+    Raise OSError where copying can't go on. Copied files stay, and no process is left running.
     """
     waiting = deque(work)
     number = min(os.process_cpu_count() or 1, MOST_PROCESSES, len(waiting))
@@ -117,7 +117,7 @@ async def _drive(
     done: Callable[[CopyTask, Copied], None],
     tell: Callable[[int], object],
 ) -> None:
-    """One process, given pieces until there are none left."""
+    """Give pieces to one process until there are none left."""
     ours, theirs = socket.socketpair()
     passed = (theirs.fileno(), place.workspace, place.target)
     try:
@@ -154,7 +154,8 @@ async def _drive(
 
 
 def _line(piece: CopyTask) -> bytes:
-    # By the standard library: names that aren't UTF-8 are lone surrogates, which msgspec refuses.
+    # By the standard library: names that aren't UTF-8 contain lone surrogates, which msgspec
+    # refuses.
     return json.dumps([piece.root, piece.prefix, piece.groups]).encode() + b"\n"
 
 

@@ -1,16 +1,16 @@
 """Copy files into the private copy. Also run as `python -I -S copying.py FD`.
 
-A tree of many files is copied by a few of these processes at once (`copy_pool`), since one Python
-makes system calls from one thread at a time; a small tree by this code in a thread. So it imports
-nothing of ours and little else, and starts in milliseconds. It is told what to copy and decides
-nothing; it reports what it copied in numbers, as there are many.
+A few of these processes copy a tree of many files (`copy_pool`), since one Python makes system
+calls from one thread at a time. A thread runs this code for a small tree. So it imports nothing of
+ours and little else, and starts in milliseconds. It is told what to copy and decides nothing; it
+reports what it copied as numbers, as there are many.
 
 It must never follow a symlink, open what is out of bounds, share an inode with the host, or change
 anything on the host. Every folder is opened relative to its parent's descriptor, on both sides.
 
 A request is a line of JSON: [root, prefix, [[folder, [leaf, ...]], ...]]. `root` is a folder's
-resolved path, "" the workspace. The answer is any number of lines `{"bytes": so far}`, then a line
-of JSON with the fields of `Copied`, and the numbers.
+resolved path, "" for the workspace. The answer is any number of lines `{"bytes": so far}`, then a
+line of JSON with the fields of `Copied`, and the numbers.
 """
 
 import contextlib
@@ -40,11 +40,11 @@ FATAL = {
     errno.ENFILE,
     errno.ENOMEM,
 }
-# The kernel can't copy between these two files by itself (copy_file_range(2)).
+# Errors where the kernel can't copy between these two files (copy_file_range(2)).
 CANNOT = {errno.EXDEV, errno.EOPNOTSUPP, errno.ENOSYS, errno.EINVAL, errno.EPERM, errno.ETXTBSY}
 
-# One row for each leaf: its outcome, its permissions, the signatures of the host's and of the
-# copy's (`core.files.changes`).
+# One row per leaf: outcome, permissions, and the signatures on the host and in the copy
+# (`core.files.changes`).
 ROW = 12
 NOTHING, STEADY, UNSTEADY, LINK, FOLDER = range(5)
 _NO_ROW = (NOTHING,) + (0,) * (ROW - 1)
@@ -64,8 +64,8 @@ class Copied(NamedTuple):
 
 
 class Copier:
-    """`workspace` and `target` are descriptors of folders, `forbidden` the (device, inode) of
-    folders that are left out."""
+    """Copies leaves. `workspace` and `target` are descriptors of folders, `forbidden` the (device,
+    inode) pairs of folders to leave out."""
 
     def __init__(self, workspace: int, target: int, forbidden: Iterable[tuple[int, int]]) -> None:
         self._workspace = workspace
@@ -86,8 +86,8 @@ class Copier:
     def copy(
         self, root: str, prefix: str, groups: Sequence[FolderBatch], tell: Callable[[int], object]
     ) -> Copied:
-        """Copy these leaves of these folders of `root` to below `prefix`. Raises OSError (FATAL)
-        where it can't go on.
+        """Copy these leaves of these folders of `root` to below `prefix`. Raise OSError (FATAL)
+        where copying can't go on.
 
         `tell(bytes)` is called while much is copied.
         """
@@ -116,7 +116,8 @@ class Copier:
         return fd
 
     def _open_source(self, root: str, prefix: str, opened: list[int]) -> int | None:
-        """None, said once, where the folder isn't there any more: the rest of the copy goes on."""
+        """Return the folder's descriptor. Return None, and report it once, where the folder is
+        gone; the rest of the copy goes on."""
         if not root:
             return self._workspace
         try:
@@ -168,7 +169,7 @@ class Copier:
     def _enter(
         self, source: int, target: int, prefix: str, parts: list[str]
     ) -> tuple[int, int] | None:
-        """Descriptors of the folder on both sides; None where it is out of bounds."""
+        """Return the folder's descriptors on both sides, or None where it is out of bounds."""
         common = 0
         while (
             common < min(len(parts), len(self._stack)) and self._stack[common][0] == parts[common]
@@ -201,7 +202,7 @@ class Copier:
     # -- what is in them --------------------------------------------------------------------------
 
     def leaf(self, source: int, target: int, leaf: str, at: str = "") -> tuple[int, ...]:
-        """Copy what isn't a folder's content from one open folder to another; its row."""
+        """Copy a leaf (no folder's content) from one open folder to another. Return its row."""
         try:
             reading = os.open(leaf, READING, dir_fd=source)
         except OSError as error:
@@ -230,7 +231,7 @@ class Copier:
                 made = os.fstat(writing)
         finally:
             os.close(writing)
-        # Written to while it was copied: both sides' agreed state is unknown.
+        # Written to while it was copied: the agreed state is unknown.
         host = _signature(before)
         what = STEADY if _signature(os.fstat(reading)) == host else UNSTEADY
         return (what, mode, *host, *_signature(made))
@@ -282,7 +283,7 @@ class Copier:
             self._range(reading, writing, 0, size)
 
     def _sparse(self, reading: int, writing: int, size: int) -> None:
-        """Holes stay holes."""
+        """Copy a file with its holes."""
         os.ftruncate(writing, size)
         at = 0
         while at < size:
@@ -316,8 +317,8 @@ class Copier:
             else:
                 if done:
                     return done
-        # Where the kernel copied nothing it may only not be able to (copy_file_range(2), bugs):
-        # reading tells.
+        # A result of 0 may only mean that the kernel can't copy (copy_file_range(2), bugs); a read
+        # shows.
         block = os.pread(reading, min(most, 1 << 20), at)
         done = 0
         while done < len(block):

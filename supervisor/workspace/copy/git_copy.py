@@ -1,10 +1,10 @@
 """Self-contained `.git` for the copy, from a repository, worktree or submodule.
 
 It decides which files of git's own folder are copied: objects, refs, index and state, all that
-history and status need; never hooks, locks, other worktrees, or a configuration that names
-programs, other files or credentials (that is rewritten from a list of harmless keys). `.git` is
-where a repository keeps what runs code and what points outside. It must never follow a pointer that
-the other end doesn't confirm, and never write to the host.
+history and status need. Never copied are hooks, locks, other worktrees, or a configuration that
+names programs, other files or credentials (that is rewritten from a list of harmless keys). `.git`
+is where a repository keeps code to run and pointers to the outside. It must never follow a pointer
+that the other end doesn't confirm, and never write to the host.
 """
 
 import asyncio
@@ -19,8 +19,8 @@ from supervisor.git.host_repository import GitFolder, borrowed_from, config_of, 
 from supervisor.git.repository_view import config_lines
 from supervisor.workspace.disk.git_files import ignored, pack_all
 
-# The keys of a repository's configuration that its copy keeps: what its format and its branches
-# need. All else may name a program to run, a file elsewhere or a credential.
+# The configuration keys that the copy keeps: those that its format and its branches need. Any other
+# may name a program to run, a file elsewhere or a credential.
 _KEPT_KEYS = re.compile(
     r"core\.(repositoryformatversion|filemode|symlinks|ignorecase|precomposeunicode|autocrlf|eol|safecrlf|sparsecheckout|sparsecheckoutcone)"
     r"|extensions\.(objectformat|refstorage|preciousobjects)"
@@ -53,8 +53,7 @@ _SHARED_FILES = {"description", "packed-refs", "shallow"}
 
 
 def parts(git: GitFolder, *, without_objects: bool = False) -> list[tuple[Path, list[str]]]:
-    """Return (folder, names to copy into the copy's `.git`), the second part's names apart from the
-    first's."""
+    """Return (folder, names to copy into the copy's `.git`) pairs. No file is in both lists."""
     apart = _LEFT_OUT | {"objects"} if without_objects else _LEFT_OUT
     shared = [name for name in _walk(git.common, apart) if not _is_left_out(name)]
     if git.own is None:
@@ -70,8 +69,8 @@ def parts(git: GitFolder, *, without_objects: bool = False) -> list[tuple[Path, 
 
 
 async def find(repository: Path, notes: list[str]) -> GitFolder | None:
-    """Return the git folder of this very folder (a repository around it doesn't count); None, with
-    a note, where it can't be used."""
+    """Return the git folder of this very folder (a repository around it doesn't count). Return
+    None, with a note, where it can't be used."""
     found = await asyncio.to_thread(git_folder_of, repository)
     if isinstance(found, str):
         notes.append(f"{found}: copied without git features")
@@ -80,9 +79,9 @@ async def find(repository: Path, notes: list[str]) -> GitFolder | None:
 
 
 async def around(folder: Path) -> Path | None:
-    """Return the repository around a folder without a `.git`; None where there is none, where it
-    ignores the folder (as one of a whole home does), or where it is another user's: those would
-    decide what is left out."""
+    """Return the repository around a folder without a `.git`, or None where there is none. A
+    repository that ignores the folder (as one of a whole home does), or that is another user's,
+    doesn't count: it would decide what is left out."""
     top = await asyncio.to_thread(_around, folder)
     if top is None or await ignored(top, [f"{folder.relative_to(top)}/"]):
         return None
@@ -91,7 +90,7 @@ async def around(folder: Path) -> Path | None:
 
 async def finish(repository: Path, copy: Path) -> list[str]:
     """Write the copy's configuration, and fetch the objects that the repository borrows from
-    another; notes."""
+    another. Return notes."""
     target = copy / ".git"
     found = await asyncio.to_thread(git_folder_of, repository)
     if not isinstance(found, GitFolder) or not target.is_dir():
@@ -112,8 +111,8 @@ async def finish(repository: Path, copy: Path) -> list[str]:
 
 
 async def _clean_config(git: GitFolder) -> str:
-    """Return the text of a repository's configuration with only `_KEPT_KEYS`, credentials in URLs
-    removed. A worktree's own counts: a sparse checkout is written down there."""
+    """Return a repository's configuration with only `_KEPT_KEYS`, and without credentials in URLs.
+    A worktree's own configuration counts: it may hold a sparse checkout."""
     lines: list[str] = []
     for key, value in await config_of(git):
         if _KEPT_KEYS.fullmatch(key):

@@ -1,11 +1,11 @@
 """Prepare the private copy as an overlay over the host's folder.
 
-The host's folder shines through, and the agent's changes go to the session's folder. This decides
-what the agent must not see although it could shine through, and hides it before the mount (a
-whiteout in the upper folder): what the ignore files leave out of a copy, the supervisor's own data,
-and every `.git`, which is replaced by a repository of the agent's own as in a copy. Its objects are
-borrowed from the read-only workspace as `git clone --shared` does; where that isn't possible, they
-are copied.
+The host's folder shines through, and the agent's changes go to the session's folder. This module
+decides what the agent must not see although it would shine through, and hides it before the mount
+(a whiteout in the upper folder). Hidden are what the ignore files leave out of a copy, the
+supervisor's own data, and every `.git`, which is replaced by the agent's own repository as in a
+copy. Its objects are borrowed from the read-only workspace as `git clone --shared` does; where that
+isn't possible, they are copied.
 
 It must never read the whole tree's contents. INVARIANT: whatever a copy would leave out is hidden.
 """
@@ -42,11 +42,12 @@ from supervisor.workspace.trees.journal import write_baseline
 from supervisor.workspace.trees.overlay_facts import OverlayFacts, write_facts
 from supervisor.workspace.trees.own_ignores import FILE_NAME, OwnIgnores
 
-# A change time is a tick of the kernel's clock old at most: 10 ms at its slowest (CONFIG_HZ=100).
+# A change time lags by at most one tick of the kernel's clock: 10 ms at its slowest
+# (CONFIG_HZ=100).
 TICK_S = 0.002
 MOST_TICKS = 50
-# statfs(2), linux/magic.h: local file systems whose change times are this kernel's. All can be an
-# overlay's lower one.
+# statfs(2), linux/magic.h: local file systems, whose change times come from this kernel. All of
+# them can be an overlay's lower layer.
 LOCAL = {
     0xEF53: "ext4",
     0x58465342: "XFS",
@@ -62,21 +63,23 @@ _libc = ctypes.CDLL(None, use_errno=True)
 
 
 class Plan(msgspec.Struct):
-    """Plan of an overlay. Paths are relative to the workspace. `files` is how many a copy would
-    have; `hidden` what the agent must not see; `apart` what git ignores and the agent gets all the
-    same, as its own; `left_out` what is hidden though git tracks it; `repositories` the folders
-    (`""`: the workspace itself, else with a slash) that have a `.git`."""
+    """Plan of an overlay. Paths are relative to the workspace."""
 
+    # How many files a copy would have.
     files: int = 0
+    # Paths that the agent must not see.
     hidden: list[str] = []
+    # Paths that git ignores and the agent gets all the same, as its own.
     apart: list[str] = []
+    # Paths that are hidden though git tracks them.
     left_out: list[str] = []
+    # Folders with a `.git` (`""`: the workspace itself, else with a slash).
     repositories: list[str] = []
 
 
 class Overview:
-    """Lists what an overlay of one host folder must hide: git lists it in the walk that lists what
-    belongs, and only where there is a `.gatehouseignore` is each name asked about."""
+    """Lists what an overlay of one host folder must hide. Git lists it together with what belongs;
+    single names are checked only where there is a `.gatehouseignore`."""
 
     def __init__(self, host: Root, *, include_ignored: bool) -> None:
         self._workspace = host.path
@@ -86,7 +89,7 @@ class Overview:
         self.plan = Plan()
 
     async def of(self, prefix: str) -> None:
-        """Add a folder, and the repositories in it. OSError where it can't be read."""
+        """Add a folder, and the repositories in it. Raise OSError where it can't be read."""
         folder = self._workspace / prefix
         if await asyncio.to_thread(os.path.lexists, folder / ".git"):
             self.plan.repositories.append(prefix)
@@ -104,7 +107,7 @@ class Overview:
                 await self.of(f"{name.rstrip('/')}/")
 
     async def _by_git(self, prefix: str, found: Listed) -> list[str]:
-        """Read git's lists of a repository; return the folders that may be other repositories."""
+        """Read git's lists of a repository. Return the folders that may be other repositories."""
         self.plan.files += found.files
         self._says_something = self._says_something or found.holds(FILE_NAME)
         if self._says_something:
@@ -114,8 +117,7 @@ class Overview:
         )
 
     def _leave_out(self, names: Iterable[str]) -> None:
-        """Hide the listed paths that `.gatehouseignore` names: whole folders where it names
-        those."""
+        """Hide the listed paths that `.gatehouseignore` names, and whole folders that it names."""
         hidden: dict[str, None] = {}
         for name in names:
             if self._own.verdict(name) is True:
@@ -128,7 +130,7 @@ class Overview:
         self.plan.hidden += hidden
 
     def _ignored(self, names: Iterable[str]) -> list[str]:
-        """Hide ignored paths; add the repositories among those that come all the same."""
+        """Hide ignored paths. Add the repositories among those that are kept all the same."""
         nested: list[str] = []
         for name in names:
             verdict = self._own.verdict(name) if self._says_something else None
@@ -144,7 +146,7 @@ class Overview:
         return nested
 
     def _walk(self, start: str, *, by_default: bool = False) -> list[str]:
-        """Walk a folder outside git: count its files, hide named ones; return the repositories
+        """Walk a folder outside git: count its files and hide named ones. Return the repositories
         below it. `by_default`: treat `LEFT_OUT` folders as ignored."""
         nested: list[str] = []
         waiting = [start]
@@ -185,7 +187,7 @@ async def look_over(host: Root, exclude: Iterable[Path], *, include_ignored: boo
 
 
 class MadeOverlay(NamedTuple):
-    """`notes` are lines for the person."""
+    """A mounted overlay. `notes` are lines for the person."""
 
     mount: OverlayMount
     notes: tuple[str, ...]
@@ -199,12 +201,12 @@ async def make_overlay(
     include_ignored: bool = False,
     at_least: int = 0,
 ) -> MadeOverlay | None:
-    """Make the session's folder ready and mount; None where the workspace has fewer files than
-    `at_least`.
+    """Make the session's folder ready and mount. Return None where the workspace has fewer files
+    than `at_least`.
 
-    Raises SandboxError where this workspace can't be shown by an overlay or the kernel refuses,
-    UserError and StorageError as `make_copy`; nothing is left behind then, nor after None, and a
-    copy can be made instead.
+    Raise SandboxError where an overlay can't show this workspace or the kernel refuses, UserError
+    and StorageError as `make_copy`. After an error or None nothing is left behind, and a copy can
+    be made instead.
     """
     workspace = await asyncio.to_thread(readable, workspace)
     host = Root(workspace, out_of_bounds=exclude)
@@ -237,8 +239,8 @@ async def make_overlay(
 
 
 async def _start(folder: Path) -> int:
-    """Make the folders; a change time that every change on the host from now on has at least,
-    and none before had."""
+    """Make the folders. Return the start: every later change on the host has a change time of at
+    least this, and no earlier one has."""
     for name in FOLDERS:
         (folder / name).mkdir(mode=0o700, parents=True)
     mark = folder / "work" / "start"
@@ -282,8 +284,7 @@ async def _prepare(host: Root, folder: Path, plan: Plan) -> list[str]:
 
 
 def _as_on_host(shown: Root, upper: Path) -> None:
-    """Give the folders that were made the modes and times of the host's; not git's, which are
-    our own."""
+    """Give the folders that we made the host's modes and times, except git's, which are our own."""
     for at, folders, _ in os.walk(upper):
         folders[:] = [name for name in folders if name != ".git"]
         name = os.path.relpath(at, upper)
@@ -295,7 +296,7 @@ def _as_on_host(shown: Root, upper: Path) -> None:
 
 
 def _hide_all(shown: Root, upper: Path, names: Iterable[str]) -> None:
-    # Sorted: a folder goes before what is in it, which then needs nothing any more.
+    # Sorted: a folder comes before its entries, which then need nothing any more.
     for name in sorted(name.rstrip("/") for name in names):
         parent, _, leaf = name.rpartition("/")
         _make_folders(shown, upper, parent)
@@ -303,14 +304,14 @@ def _hide_all(shown: Root, upper: Path, names: Iterable[str]) -> None:
 
 
 def _whiteout(place: Path) -> None:
-    # A character device 0:0, which any user may make (mknod(2), Linux 5.8), and which the agent
-    # can't: overlayfs refuses it.
+    # A character device 0:0 (a whiteout). Any user may make one (mknod(2), Linux 5.8); the agent
+    # can't, since overlayfs refuses.
     with contextlib.suppress(FileExistsError, NotADirectoryError):
         os.mknod(place, stat.S_IFCHR, os.makedev(0, 0))
 
 
 def _make_folders(shown: Root, upper: Path, name: str) -> None:
-    """The folders on the way, which take the place of the host's."""
+    """Make the parent folders, which take the place of the host's."""
     if not name or os.path.lexists(upper / name):
         return
     _make_folders(shown, upper, name.rpartition("/")[0])
@@ -320,7 +321,7 @@ def _make_folders(shown: Root, upper: Path, name: str) -> None:
 
 
 def _open(shown: Root, name: str) -> int:
-    """Not by `Root`: git's own folder may be on the way here."""
+    """Open a folder without `Root`: git's own folder may be on the way here."""
     fd = os.dup(shown.fd)
     for part in name.split("/"):
         inner = os.open(part, DIRECTORY, dir_fd=fd)
@@ -336,7 +337,7 @@ def _take_status(fd: int, place: Path) -> None:
 
 
 async def _repository(host: Root, prefix: str, upper: Path, left_out: Sequence[str]) -> list[str]:
-    """Give the agent a `.git` of its own; or hide the host's, where it can't be used."""
+    """Give the agent a `.git` of its own, or hide the host's if that isn't possible."""
     notes: list[str] = []
     repository = host.path / prefix
     git = await git_copy.find(repository, notes)
@@ -362,7 +363,7 @@ async def _repository(host: Root, prefix: str, upper: Path, left_out: Sequence[s
 
 
 async def _copy(host: Root, part: Path, names: Iterable[str], upper: Path, prefix: str) -> None:
-    """Copy these of git's own files."""
+    """Copy these files of git's own folder."""
     root = str(await asyncio.to_thread(part.resolve))
     fd = os.open(upper, DIRECTORY)
     try:
@@ -374,8 +375,8 @@ async def _copy(host: Root, part: Path, names: Iterable[str], upper: Path, prefi
 
 
 def _borrowed(workspace: Path, common: Path) -> str | None:
-    """Return the sandbox's read-only path of a repository's objects; None where they lie outside
-    the workspace, or are borrowed themselves."""
+    """Return the sandbox's read-only path of a repository's objects, or None where they lie outside
+    the workspace or are borrowed themselves."""
     with contextlib.suppress(ValueError, OSError):
         inside = common.resolve().relative_to(workspace)
         objects = common / "objects"
@@ -396,8 +397,8 @@ def clear(folder: Path) -> None:
 
 
 def why_unfit(workspace: Path, folder: Path) -> str:
-    """Return why an overlay in `folder` can't stand for the workspace; empty where nothing speaks
-    against trying."""
+    """Return why an overlay in `folder` can't represent the workspace; empty if there is no known
+    reason."""
     if folder.resolve().is_relative_to(workspace):
         return "the data folder lies in it (set GATEHOUSE_DATA to another place)"
     if workspace.is_relative_to(folder.resolve()):
@@ -417,7 +418,7 @@ def why_unfit(workspace: Path, folder: Path) -> str:
 
 
 def kind_of(path: Path) -> int:
-    """Return the type that statfs(2) gives, which Python's own `statvfs` leaves out."""
+    """Return the file system's type by statfs(2), which Python's own `statvfs` leaves out."""
     words = (ctypes.c_long * _STATFS_WORDS)()
     if _libc.statfs(os.fsencode(path), ctypes.byref(words)):
         raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()), str(path))

@@ -1,6 +1,6 @@
 """Choose how the private copy is made: files copied, or an overlay.
 
-Decides for `auto`, and says which it was. Where an overlay can't be mounted, `auto` copies and
+It decides for `auto`, and reports its choice. Where an overlay can't be mounted, `auto` copies and
 `overlay` is an error.
 """
 
@@ -16,9 +16,9 @@ from supervisor.workspace.copy.overlay import make_overlay
 from supervisor.workspace.copy.snapshot import OnProgress, make_copy
 from supervisor.workspace.trees.trees import COPY
 
-# What stays with a session whose copy another one takes over: its output, its review, its pushes.
+# Stays with a session whose copy another session takes over: its output, its review, its pushes.
 STAYS = frozenset({"output.log", "review.json", "review.md", "git"})
-# From so many files on `auto` takes an overlay: fewer are copied about as fast as one is mounted.
+# From this many files on, `auto` uses an overlay: fewer are copied about as fast as one is mounted.
 MANY_FILES = 5000
 IS_OVERLAY = (
     "the private copy is an overlay over the workspace: what you change there may show in it at"
@@ -32,7 +32,8 @@ IS_PART = (
 
 
 class PrivateCopy(NamedTuple):
-    """`mount` is None for a copy; `notes` are lines for the person."""
+    """A finished private copy. `mount` is None for copied files; `notes` are lines for the
+    person."""
 
     mount: OverlayMount | None
     notes: tuple[str, ...]
@@ -47,8 +48,8 @@ async def make_private_copy(
     include_ignored: bool = False,
     on_progress: OnProgress | None = None,
 ) -> PrivateCopy:
-    """Make it in the session's folder. Raises SandboxError where an overlay was asked for and
-    can't be had, and as `make_copy`."""
+    """Make the private copy in the session's folder. Raise SandboxError where an overlay was asked
+    for and isn't possible, otherwise as `make_copy`."""
     top = await git_copy.around(workspace)
     notes: tuple[str, ...] = () if top is None else (f"{IS_PART} (`{top}`)",)
     if mode != "copy":

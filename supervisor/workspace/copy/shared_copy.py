@@ -1,9 +1,8 @@
-"""The private copy on a volume that containers share: there while its session runs, and in the
-session's own folder afterwards.
+"""Keep the private copy on a volume shared by containers while its session runs.
 
-A volume can't be moved, so its content is, whatever lies in it: an agent wrote it. Where the
-session's folder has a link, the copy is on the volume. It must never follow a link, wait for a
-fifo, or stop at what has no permissions.
+Afterwards the copy is in the session's own folder. A volume can't be moved, so its content is,
+whatever it holds: an agent wrote it. While the copy is on the volume, the session's folder has a
+link. It must never follow a link, wait for a fifo, or stop at entries without permissions.
 """
 
 import contextlib
@@ -19,14 +18,14 @@ from supervisor.workspace.copy.copying import DIRECTORY, FATAL, Copier
 from supervisor.workspace.trees.trees import COPY
 
 _PATH = os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC
-# Deeper folders are left behind: two descriptors are open for each.
+# Deeper folders are left behind: each level keeps two descriptors open.
 MOST_DEPTH = 128
 _REMEDY = "make room, or give back its permissions; docker compose logs says more"
 
 
 def lend(folder: Path, volume: Path, is_running: Callable[[str], bool]) -> None:
-    """Have a session's copy on the volume, with what its folder holds of one. `UserError` where
-    another's is there that runs still, or can't be taken back."""
+    """Move a session's copy, as far as its folder holds one, to the volume. Raise `UserError` where
+    the volume holds another session's that is still running or can't be taken back."""
     for other in folder.parent.iterdir():
         if other != folder and (other / COPY).is_symlink():
             if is_running(other.name):
@@ -50,8 +49,8 @@ def lend(folder: Path, volume: Path, is_running: Callable[[str], bool]) -> None:
 
 
 def take_back(folder: Path) -> None:
-    """Move the copy into the session's folder; nothing where it is there. `UserError` where it
-    can't be: it stays on the volume then, and this may be called again."""
+    """Move the copy into the session's folder, if it isn't there. Raise `UserError` where that
+    fails: it then stays on the volume, and this may be called again."""
     copy = folder / COPY
     if not copy.is_symlink():
         return
@@ -69,17 +68,18 @@ def take_back(folder: Path) -> None:
 
 
 class _Move:
-    """Moves what is in one folder, by its descriptor, into another."""
+    """Moves the entries of one folder, by its descriptor, into another."""
 
     def __init__(self, source: int, target: int) -> None:
         self._source, self._target = source, target
         self._copier = Copier(source, target, ())
-        # What has several names is copied once: by number, where its first one is.
+        # A file with several names is copied once: by inode number, where its first copy is.
         self._names: dict[int, str] = {}
         self._left_out = 0
 
     def all(self) -> None:
-        """Move it. OSError where the disk is full or broken; what was moved is moved then."""
+        """Move all entries. Raise OSError where the disk is full or broken; entries moved by then
+        stay moved."""
         self._folder(self._source, self._target, "", 0)
         _empty(self._source)
         if self._left_out:
@@ -148,14 +148,14 @@ def _folder(path: Path) -> Iterator[int]:
 
 @contextlib.contextmanager
 def _pinned(folder: int, name: str) -> Iterator[os.stat_result]:
-    """What is known of an entry, which gets the permissions that it takes to move it."""
+    """Yield an entry's status, and give it the permissions needed to move it."""
     pin = os.open(name, _PATH, dir_fd=folder)
     try:
         status = os.fstat(pin)
         mode = stat.S_IMODE(status.st_mode)
         wanted = {stat.S_IFDIR: 0o700, stat.S_IFREG: 0o400}.get(stat.S_IFMT(status.st_mode), 0)
         if wanted & ~mode:
-            # This very entry, whatever is renamed meanwhile.
+            # This very entry, even if it is renamed meanwhile.
             Path(f"/proc/self/fd/{pin}").chmod(mode | wanted)
         yield status
     finally:
@@ -163,8 +163,8 @@ def _pinned(folder: int, name: str) -> Iterator[os.stat_result]:
 
 
 def _empty(folder: int) -> None:
-    """Remove all that is ours. What lies deeper comes up first: no path gets long, and few folders
-    are open, however deep they lie."""
+    """Remove everything of ours. Deep entries are moved up first, so that no path gets long and few
+    folders are open at any depth."""
     while entries := [name for name in os.listdir(folder) if _is_ours(folder, name)]:
         for name in entries:
             with _pinned(folder, name) as status:

@@ -1,7 +1,7 @@
 """Make the private copy by copying files at the start of a session.
 
-It plans the contents (`contents`), has them copied (`copy_pool`), and writes down what both sides
-then held: the baseline. It must never leave half a copy behind, nor call it whole.
+It plans the contents (`contents`), has them copied (`copy_pool`), and writes the baseline: what
+both sides then held. It must never leave half a copy behind, nor call it complete.
 """
 
 import asyncio
@@ -33,7 +33,7 @@ type OnProgress = Callable[[int, int, int], None]
 
 class CopyReport(msgspec.Struct, frozen=True):
     """Report of a copy. `baseline` maps each path to the state of both sides; `skipped` are (path,
-    why), at most MOST_SKIPPED_NAMED of `skipped_count`; `notes` are lines for the person."""
+    why) pairs, at most MOST_SKIPPED_NAMED of `skipped_count`; `notes` are lines for the person."""
 
     files: int
     folders: int
@@ -55,16 +55,16 @@ async def make_copy(
 ) -> CopyReport:
     """Copy the folder to `target`, which must not exist, and write `baseline.msgpack` beside it.
 
-    `exclude` are folders to leave out wherever they are. `include_ignored`: ignored paths come
-    along, as the agent's own. `on_progress(done, total, bytes)` is called in the event loop. Where
-    it fails or is cancelled, nothing is left. Raises UserError where the workspace can't be read,
-    StorageError where the copy can't be written.
+    `exclude` are folders to leave out wherever they are. `include_ignored`: ignored paths are
+    copied, too, as the agent's own. `on_progress(done, total, bytes)` is called in the event loop.
+    After an error or a cancellation nothing is left. Raise UserError where the workspace can't be
+    read, StorageError where the copy can't be written.
     """
     workspace = await asyncio.to_thread(readable, workspace)
     host = Root(workspace, out_of_bounds=exclude)
     copy = _Copy(host, target, FolderContents(host, include_ignored=include_ignored), on_progress)
     try:
-        # A link leads to a volume that a container shares, which is there already.
+        # A link leads to a volume that a container shares, which exists already.
         await asyncio.to_thread(_make_empty, target)
     except FileExistsError as error:
         host.close()
@@ -110,7 +110,7 @@ class _Copy:
             while pieces:
                 self._total += sum(piece.files for piece in pieces)
                 await copy_all(pieces, place, self._take, self._tell)
-                # A folder where git or the walk spoke of one name may be a repository of its own.
+                # A folder that git or the walk named as one entry may be a nested repository.
                 nested, self._nested = self._nested, []
                 pieces = [
                     piece
@@ -145,7 +145,7 @@ class _Copy:
         )
 
     def _take(self, piece: CopyTask, copied: Copied) -> None:
-        """Take one piece's outcome."""
+        """Record one piece's outcome."""
         rows, links, at = copied.rows.tolist(), iter(copied.links), 0
         for folder, leaves in piece.groups:
             prefix = f"{piece.prefix}{folder}/" if folder else piece.prefix
@@ -181,7 +181,7 @@ class _Copy:
     def _folder(self, path: str, mode: int, into_baseline: bool) -> None:
         self._folders[path] = mode
         if into_baseline:
-            # Of a folder's signature nothing else is ever compared.
+            # Only this part of a folder's signature is ever compared.
             self._baseline[path] = Known(
                 "dir", mode, host_signature=(0, 0, 0, 0, stat.S_IFDIR | mode)
             )
@@ -195,8 +195,7 @@ class _Copy:
             self._on_progress(self._done, self._total, self._bytes + more_bytes)
 
     def _set_modes(self, fd: int) -> None:
-        """Give the folders the modes that they have on the host, innermost first, and note which
-        folders these are."""
+        """Give the folders the host's modes, innermost first, and note which folders these are."""
         for name in sorted(self._folders, reverse=True):
             with contextlib.suppress(OSError):
                 folder = os.open(name, DIRECTORY, dir_fd=fd)
@@ -217,7 +216,7 @@ def _no_copy(error: OSError) -> StorageError:
 
 
 def readable(workspace: Path) -> Path:
-    """Return the real folder. UserError where there is none that can be read."""
+    """Return the real folder. Raise UserError where there is none that can be read."""
     try:
         with os.scandir(workspace):
             return workspace.resolve()
@@ -234,7 +233,7 @@ def readable(workspace: Path) -> Path:
 
 
 def _make_empty(target: Path) -> None:
-    """`FileExistsError` where there is something already."""
+    """Make the folder. Raise `FileExistsError` where something is there already."""
     target.mkdir(mode=0o700, parents=True, exist_ok=target.is_symlink())
     with os.scandir(target) as entries:
         if next(entries, None) is not None:

@@ -26,23 +26,23 @@ DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY
 MOST_PARTS = 256
 LONGEST_PATH_BYTES = 4096
-# Told the folder in which a missing one was made, to make that durable.
+# Called with the parent of a newly made folder, to make it durable.
 type Create = Callable[[int], object]
 
-# Permissions of parent folders to make, by depth; the umask decides those that aren't named.
+# Permissions of parent folders to make, by depth; the umask decides for the others.
 type Modes = Mapping[int, int]
 AS_UMASK: Modes = MappingProxyType({})
 
 
 class PathError(GatehouseError):
-    """A path that can't be reached beneath the workspace, or must not be."""
+    """A path can't be reached beneath the workspace, or must not be."""
 
 
 class Root:
     """A folder held by a descriptor: it stays this folder when its path is renamed or replaced.
 
-    `out_of_bounds` are folders that must not be entered even where they lie inside (the
-    supervisor's data); `forbidden` are their device and inode.
+    `out_of_bounds` are folders that must not be entered even if they lie inside (the supervisor's
+    data); `forbidden` are their device and inode.
     """
 
     def __init__(self, path: Path, *, out_of_bounds: Sequence[Path] = ()) -> None:
@@ -62,24 +62,24 @@ class Root:
         return root
 
     def close(self) -> None:
-        """Give the descriptor back. May be called twice."""
+        """Close the descriptor. May be called twice."""
         if self.fd >= 0:
             os.close(self.fd)
             self.fd = -1
 
     def directory(self, name: str) -> "_Directory":
-        """A descriptor of the folder `name` (`""`: the root itself), closed at the end of the
+        """Give a descriptor of the folder `name` (`""`: the root itself), closed at the end of the
         block.
 
-        Raises PathError, or OSError where one is missing, or is a symlink or a file.
+        Raise PathError, or OSError where a component is missing, or is a symlink or a file.
         """
         return _Directory(self, name)
 
     def parent(
         self, name: str, *, create: Create | None = None, modes: Modes = AS_UMASK
     ) -> "_Parent":
-        """Return the descriptor of the folder that holds `name`, and its last component. As
-        `directory`; with `create`, missing folders are made."""
+        """Give the descriptor of the folder that holds `name`, and its last component. With
+        `create`, missing folders are made. Raise as `directory`."""
         return _Parent(self, name, create, modes)
 
     def is_forbidden(self, status: os.stat_result) -> bool:
@@ -89,7 +89,7 @@ class Root:
     def open(
         self, folders: Sequence[str], create: Create | None = None, modes: Modes = AS_UMASK
     ) -> int:
-        """Return the last of these folders, each in the one before it."""
+        """Return a descriptor of the last of these nested folders."""
         if not folders:
             return os.dup(self.fd)
         fd = self._enter(self.fd, folders[0], create, modes.get(0))
@@ -109,7 +109,7 @@ class Root:
             if create is None:
                 raise
             with contextlib.suppress(FileExistsError):
-                # INVARIANT: never more than the mode, not even for the instant before it is set.
+                # INVARIANT: the folder never has more than the mode, not even before it is set.
                 os.mkdir(part, 0o777 if mode is None else mode, dir_fd=fd)
                 is_made = True
                 create(fd)
@@ -128,8 +128,8 @@ class Root:
 
 
 def _have_mode(fd: int, part: str, mode: int, *, is_made: bool) -> None:
-    """Give a folder that was just made its permissions; FileExistsError where one was there
-    already, and is open to more."""
+    """Give a folder that was just made its permissions. Raise FileExistsError where one with wider
+    permissions was there already."""
     now = stat.S_IMODE(os.fstat(fd).st_mode)
     if is_made and now & 0o777 != mode:
         os.fchmod(fd, mode | (now & ~0o777))  # a set-id bit is that of the folder around it
@@ -138,8 +138,8 @@ def _have_mode(fd: int, part: str, mode: int, *, is_made: bool) -> None:
 
 
 class _Directory:
-    """Result of `Root.directory`. By hand: with `contextlib` it takes as long again as the opening
-    itself."""
+    """Result of `Root.directory`, written by hand: `contextlib` would double the time of an
+    open."""
 
     __slots__ = ("_fd", "_name", "_root")
 
@@ -172,10 +172,11 @@ class _Parent:
 
 
 class Neighbours:
-    """`Root.parent` for many paths, most beside the one before: their folder is opened once.
+    """`Root.parent` for many paths, mostly consecutive ones in the same folder, which is opened
+    once.
 
-    INVARIANT: for reads alone. The folder may be moved away while it is held here; a writer must
-    open its way anew.
+    INVARIANT: for reads only. The folder may be moved away while it is held here; a writer must
+    open its path again.
     """
 
     def __init__(self, root: Root) -> None:
@@ -185,7 +186,7 @@ class Neighbours:
         self.is_forbidden = root.is_forbidden
 
     def parent(self, name: str) -> contextlib.AbstractContextManager[tuple[int, str]]:
-        """As `Root.parent`; the descriptor stays open."""
+        """Do as `Root.parent`; the descriptor stays open."""
         folder, _, leaf = name.rpartition("/")
         if folder != self._folder:
             self.close()
@@ -197,7 +198,7 @@ class Neighbours:
         return contextlib.nullcontext((self._fd, leaf))
 
     def close(self) -> None:
-        """Give the descriptor back. May be called twice."""
+        """Close the descriptor. May be called twice."""
         if self._folder is not None:
             os.close(self._fd)
             self._folder = None
@@ -205,8 +206,8 @@ class Neighbours:
 
 @functools.lru_cache(maxsize=8192)  # one effect opens its path some ten times
 def split(name: str) -> tuple[str, ...]:
-    """Return the components of a relative path. PathError where one isn't a plain name, or names
-    git's own folder."""
+    """Return the components of a relative path. Raise PathError where one isn't a plain name, or
+    names git's own folder."""
     parts = name.split("/")
     if len(parts) > MOST_PARTS or len(os.fsencode(name)) > LONGEST_PATH_BYTES:
         raise PathError(

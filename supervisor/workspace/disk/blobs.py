@@ -1,8 +1,8 @@
 """Snapshots of request content by hash, under `data/sessions/ID/blobs`.
 
-A card shows a blob and an approval applies that blob: what the agent does to its file in the
-meantime can't matter (law 2). Three parts rely on it: the channel that takes the snapshot, the
-card, and apply. It must never hand out bytes under a name that isn't their hash.
+A card shows a blob and an approval applies that blob, so what the agent does to its file meanwhile
+can't matter (law 2). Three parts rely on it: the channel that takes the snapshot, the card, and
+apply. It must never return bytes under a name that isn't their hash.
 """
 
 import contextlib
@@ -25,8 +25,8 @@ from supervisor.workspace.disk.scan import (
 )
 from supervisor.workspace.disk.syncing import Syncs
 
-# An agent can write large files for as long as it runs; the supervisor's disk must not fill up with
-# what it replaced.
+# An agent can write large files for as long as it runs; replaced contents must not fill the
+# supervisor's disk.
 MOST_BYTES = 4 << 30
 # Smaller ones stay for the history.
 SMALL_BYTES = 256 * 1024
@@ -34,18 +34,18 @@ _is_hash = re.compile("[0-9a-f]{64}").fullmatch
 
 
 class Writing(NamedTuple):
-    """A file that is being written: its temporary name, and the open file."""
+    """A file that is being written: its temporary name and the open file."""
 
     temporary: str
     fd: int
 
 
 class ContentFolder:
-    """A folder of contents by hash, opened once: each is written whole and named last. Only the
-    supervisor can reach it.
+    """A folder of contents by hash, opened once. Each file is written completely and named last.
+    Only the supervisor can reach it.
 
     A crash at any moment leaves at most a temporary file, which the next start removes. INVARIANT:
-    no name is given to a file that isn't finished. Blocking: call it in a thread, one at a time.
+    an unfinished file gets no name. Blocking: call it in a thread, one at a time.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -56,15 +56,15 @@ class ContentFolder:
         self._postponed: set[str] = set()
 
     def close(self) -> None:
-        """Give the folder's descriptor back. May be called twice."""
+        """Close the folder's descriptor. May be called twice."""
         if self._fd >= 0:
             os.close(self._fd)
             self._fd = -1
 
     @contextlib.contextmanager
     def sharing_sync(self) -> Iterator[None]:
-        """Sync the files of this block together, at its end: only then are they durable and named,
-        and what relies on them must not happen before. OSError where that fails: then none was
+        """Sync the files of this block together, at its end. Only then are they durable and named;
+        nothing that relies on them may happen before. Raise OSError where that fails: then none was
         kept."""
         self._syncs = Syncs()
         try:
@@ -84,11 +84,11 @@ class ContentFolder:
                     self._forget(temporary)
 
     def _note(self, name: str, size: int, *, durable: bool) -> None:
-        """It is here from now on."""
+        """Record that the content is here from now on."""
         raise NotImplementedError
 
     def _at(self, name: str) -> str:
-        """Under which name it is now, if it is here."""
+        """Return the content's present name, if it is here."""
         return self._unnamed[name][0] if name in self._unnamed else name
 
     def _sync(self, fd: int) -> None:
@@ -99,7 +99,7 @@ class ContentFolder:
             os.fsync(fd)
 
     def _contents(self) -> Iterator[tuple[str, int]]:
-        """Return name and size of each, and remove files that a crash cut short."""
+        """Yield each content's name and size, and remove files that a crash cut short."""
         for name in os.listdir(self._fd):  # noqa: PTH208  # of a descriptor
             if name.startswith("."):
                 self._forget(name)
@@ -108,7 +108,7 @@ class ContentFolder:
 
     @contextlib.contextmanager
     def _writing(self) -> Iterator[Writing]:
-        """Open a new file; it is removed at the end unless it got a name."""
+        """Open a new file. It is removed at the end unless it got a name."""
         temporary = f".{secrets.token_hex(8)}"
         flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
         fd = os.open(temporary, flags, 0o600, dir_fd=self._fd)
@@ -120,8 +120,7 @@ class ContentFolder:
                 self._forget(temporary)
 
     def _give_name(self, writing: Writing, name: str, size: int, *, durable: bool = True) -> None:
-        """It is finished, and `size` bytes: sync it, where it is to survive a power cut, and
-        name it."""
+        """Name a finished file of `size` bytes; sync it first if it must survive a power cut."""
         if durable:
             self._sync(writing.fd)
         if durable and self._syncs is not None:
@@ -139,15 +138,15 @@ class ContentFolder:
 
 
 def write_all(fd: int, data: bytes) -> None:
-    """Write all bytes, in as many calls as that takes."""
+    """Write all bytes, in as many calls as needed."""
     view = memoryview(data)
     while view:
         view = view[os.write(fd, view) :]
 
 
 class BlobStore(ContentFolder):
-    """Content by `content_hash`, in one folder that only the supervisor can reach. Blocking:
-    call it in a thread."""
+    """Content by `content_hash`, in one folder that only the supervisor can reach. Blocking: call
+    it in a thread."""
 
     def __init__(self, folder: Path) -> None:
         super().__init__(folder)
@@ -159,7 +158,7 @@ class BlobStore(ContentFolder):
         ] = {}  # the size of those of which this process saw that they are on the disk
 
     def keep(self, data: bytes, *, durable: bool = True) -> str:
-        """Store `data`, so that it survives a power cut if it is to be `durable`; its hash."""
+        """Store `data`; if `durable`, it survives a power cut. Return its hash."""
         digest = content_hash(data)
         if not self.has(digest):
             with self._writing() as writing:
@@ -168,8 +167,8 @@ class BlobStore(ContentFolder):
         return digest
 
     def keep_file(self, source: int, before: os.stat_result | None) -> str:
-        """Store an open file's content; return its hash. UnsteadyError where it isn't as `before`
-        at the end, TooLargeError."""
+        """Store an open file's content. Return its hash. Raise UnsteadyError where the file isn't
+        as `before` at the end, or TooLargeError."""
         with self._writing() as writing:
             state = hashlib.blake2b(digest_size=32)
             total = 0
@@ -195,15 +194,15 @@ class BlobStore(ContentFolder):
         return True
 
     def open(self, digest: str) -> int:
-        """A descriptor to read it from; the caller closes it. FileNotFoundError where it isn't
-        here."""
+        """Return a descriptor to read the content from; the caller closes it. Raise
+        FileNotFoundError where it isn't here."""
         return os.open(
             self._at(_name(digest)), os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=self._fd
         )
 
     def read(self, digest: str, limit_bytes: int) -> bytes | None:
-        """Return up to `limit_bytes + 1` bytes, so that the caller sees that there are more; None
-        where it isn't here."""
+        """Return up to `limit_bytes + 1` bytes, so that the caller notices if there are more.
+        Return None where the content isn't here."""
         try:
             fd = self.open(digest)
         except FileNotFoundError:
@@ -212,16 +211,16 @@ class BlobStore(ContentFolder):
             return file.read(limit_bytes + 1)
 
     def size(self, digest: str) -> int | None:
-        """Its length in bytes; None where it isn't here."""
+        """Return the length in bytes, or None where the content isn't here."""
         with contextlib.suppress(FileNotFoundError):
             return os.stat(self._at(_name(digest)), dir_fd=self._fd).st_size
         return None
 
     def link(self, digest: str, folder: int, sync: Callable[[int], None] = os.fsync) -> int | None:
-        """Give the content a second name in another folder of the session's, where `sync` makes it
-        durable; its size, None where it isn't here.
+        """Give the content a second name in another folder of the session's; `sync` makes it
+        durable. Return its size, or None where it isn't here.
 
-        Nothing is ever written into what has a name here, so both names keep meaning these bytes.
+        A file with a name here is never written to, so both names keep meaning these bytes.
         """
         try:
             size = self._durable.get(digest)
@@ -240,7 +239,7 @@ class BlobStore(ContentFolder):
             return None
 
     def large(self) -> dict[str, int]:
-        """Those that are larger than SMALL_BYTES, with their sizes."""
+        """Return the contents larger than SMALL_BYTES, with their sizes."""
         return dict(self._large)
 
     def drop(self, digest: str) -> None:

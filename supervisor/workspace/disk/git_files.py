@@ -1,10 +1,10 @@
 """Ask git about the host's folder: tracked files, ignored files, its own folder.
 
 Git looks at a view of the host's repository (`git.repository_view`), and never at the agent's copy.
-Its user's excludes file is ours: `node_modules` and `.venv`, the weakest of all ignore lines. In a
-`.gitignore` or a `.gatehouseignore` `!node_modules/` brings them back, what git tracks below them
-belongs, and a repository with an excludes file of its own uses that instead. It must never run a
-git command that writes to the host's repository.
+The user's excludes file is ours: `node_modules` and `.venv`, weaker than all other ignore lines.
+`!node_modules/` in a `.gitignore` or a `.gatehouseignore` brings them back, and files tracked below
+them belong. A repository with its own excludes file uses that instead. It must never run a git
+command that writes to the host's repository.
 """
 
 import asyncio
@@ -24,10 +24,10 @@ from supervisor.git.run_git import GitPlace, run_git
 GIT_TIMEOUT_S = 120.0
 LIST_LIMIT_BYTES = 256 << 20
 MOST_EXCLUDES_BYTES = 1 << 20
-# How `ls-files -s -z` shows a submodule.
+# A submodule in the output of `ls-files -s -z`.
 _SUBMODULE = b"\x00160000 "
 MOST_RESTARTS = 16
-# Git looks for `git/ignore` in it (gitignore(5), core.excludesFile).
+# Git reads `git/ignore` in it (gitignore(5), core.excludesFile).
 GIT_HOME = Path(__file__).parent / "git_home"
 OWN_EXCLUDES = GIT_HOME / "git" / "ignore"
 # Folders left out of the copy by default, which package managers make.
@@ -37,8 +37,8 @@ LEFT_OUT = frozenset(
 
 
 class _Seen(NamedTuple):
-    """A repository as git sees it, and the folder of it that is asked about: `prefix` ends with a
-    slash, or is empty."""
+    """A repository as git sees it, and the folder of it in question: `prefix` ends with a slash, or
+    is empty."""
 
     view: GitPlace
     prefix: str
@@ -76,8 +76,8 @@ async def _seen(folder: Path, top: Path | None) -> AsyncIterator[_Seen | None]:
 
 
 def _excludes(repository: Path, named: str) -> str:
-    """Return the file of ignore patterns beside the tree's own: the one that the repository names,
-    where that is plain and short, else ours."""
+    """Return the file of ignore patterns outside the tree: the repository's own, if that is plain
+    and short, else ours."""
     with contextlib.suppress(OSError, RuntimeError):  # of a home that there isn't
         path = repository / Path(named).expanduser()
         status = path.stat()
@@ -87,9 +87,9 @@ def _excludes(repository: Path, named: str) -> str:
 
 
 async def files_of(folder: Path, top: Path | None = None) -> list[str] | None:
-    """Tracked and untracked-not-ignored paths relative to the folder, sorted; None where git can't
-    read it. `top`: the folder of the repository that `folder` is a part of, where it isn't one
-    itself; paths are then of `folder` alone.
+    """Return tracked and untracked-not-ignored paths relative to the folder, sorted, or None where
+    git can't read it. `top` is the repository's folder, where `folder` is only a part of it; the
+    paths are then of `folder` alone.
 
     A submodule or a nested repository is one entry, with or without a trailing slash.
     """
@@ -97,15 +97,17 @@ async def files_of(folder: Path, top: Path | None = None) -> list[str] | None:
 
 
 async def ignored_of(folder: Path, top: Path | None = None) -> list[str]:
-    """Return the ignored paths that exist, sorted; a folder that is ignored whole is one entry with
-    a slash at its end."""
+    """Return the existing ignored paths, sorted. A completely ignored folder is one entry with a
+    trailing slash."""
     return await _list(folder, "-o", "-i", "--exclude-standard", "--directory", top=top) or []
 
 
 async def hide(copy: Path, names: Sequence[str]) -> None:
-    """Have git in a fresh copy not miss these tracked files, so that no commit there deletes them.
+    """Make git ignore in a fresh copy that these tracked files are missing, so that no commit there
+    deletes them.
 
-    The one command on a copy: nobody else has written to it yet, and its configuration is ours.
+    This is the one git command on a copy: nobody else has written to it yet, and its configuration
+    is ours.
     """
     tracked = set(await _list(copy, "-c") or [])
     text = b"".join(os.fsencode(name) + b"\0" for name in names if name in tracked)
@@ -144,7 +146,7 @@ def _without(listed: bytes, prefix: bytes) -> bytes:
 
 
 class Listed(NamedTuple):
-    """Output of `ls-files -s`, `belonging`, and the paths that are left out (a folder as one, with
+    """Output of `ls-files -s`: `belonging`, and the paths that are left out (a folder as one, with
     a slash)."""
 
     belonging: bytes
@@ -152,14 +154,14 @@ class Listed(NamedTuple):
 
     @property
     def files(self) -> int:
-        """Count the files that belong."""
+        """Return the number of files that belong."""
         return self.belonging.count(b"\0")
 
     @property
     def nested(self) -> list[str]:
-        """Those that may be repositories of their own: submodules, and untracked ones, which end
-        with a slash."""
-        # Most have neither, and a look for these bytes takes a hundredth of the time that lines do.
+        """Return the paths that may be nested repositories: submodules, and untracked ones, which
+        end with a slash."""
+        # Most lists have neither, and this search takes a hundredth of the time of splitting lines.
         if _SUBMODULE not in b"\0" + self.belonging and b"/\0" not in self.belonging:
             return []
         lines = self.belonging.split(b"\0")
@@ -167,21 +169,21 @@ class Listed(NamedTuple):
         return [os.fsdecode(line.rpartition(b"\t")[2]) for line in found]
 
     def holds(self, leaf: str) -> bool:
-        """Return whether the included files have one of this name, in any folder."""
+        """Return whether a file of this name is included, in any folder."""
         name = os.fsencode(leaf) + b"\0"
         return any(before + name in b"\0" + self.belonging for before in (b"\0", b"\t", b"/"))
 
     def names(self) -> list[str]:
-        """Those that belong."""
+        """Return the names that belong."""
         return [
             os.fsdecode(line.rpartition(b"\t")[2]) for line in self.belonging.split(b"\0") if line
         ]
 
 
 async def listed(folder: Path, top: Path | None = None) -> Listed | None:
-    """Return the list of `files_of`, unparsed, and what it leaves out; None where git can't read
-    it."""
-    # The two walk over the same folders: both at once take as long as one.
+    """Return the list of `files_of`, unparsed, and the paths it leaves out, or None where git can't
+    read it."""
+    # Both commands walk over the same folders: together they take as long as one.
     belonging, left_out = await asyncio.gather(
         _ls_files(folder, "-c", "-o", "-s", "--exclude-standard", top=top),
         _list(folder, "-o", "-i", "--exclude-standard", "--directory", top=top),
@@ -190,10 +192,10 @@ async def listed(folder: Path, top: Path | None = None) -> Listed | None:
 
 
 async def ignored(folder: Path, names: Sequence[str], top: Path | None = None) -> set[str]:
-    """Those of the paths that the host's ignore files leave out. A folder is asked about with a
-    trailing slash.
+    """Return the paths among these that the host's ignore files leave out. A folder's name ends
+    with a slash.
 
-    A path that git won't answer for (below a symlink, say) counts as not ignored: it is then
+    A path that git can't judge (below a symlink, for example) counts as not ignored: it is then
     asked about, never dropped.
     """
     async with _seen(folder, top) as seen:
@@ -207,7 +209,7 @@ async def _ignored(seen: _Seen, names: Sequence[str]) -> set[str]:
     for _ in range(MOST_RESTARTS):
         if not waiting:
             break
-        # With `./` in front no name is taken for a pathspec with magic (`:(glob)x`).
+        # With `./` in front, no name is taken for a pathspec with magic (`:(glob)x`).
         text = b"".join(before + os.fsencode(name) + b"\0" for name in waiting)
         done = await seen.git(
             *("check-ignore", "--no-index", "--verbose", "--non-matching", "-z", "--stdin"),
@@ -229,8 +231,8 @@ async def _ignored(seen: _Seen, names: Sequence[str]) -> set[str]:
 
 
 async def pack_all(repository: Path, git: GitFolder, target: Path) -> bool:
-    """Write every object that the repository's refs and index reach as packs into `target`;
-    whether it worked."""
+    """Write every object that the repository's refs and index reach as packs into `target`. Return
+    whether that worked."""
     async with view_of(HostRepository(repository, git), logs=True) as view:
         done = await run_git(
             view,
@@ -243,6 +245,6 @@ async def pack_all(repository: Path, git: GitFolder, target: Path) -> bool:
 
 
 def is_left_out(name: str) -> bool:
-    """Return whether a path is a folder left out by default, or lies in one: for folders that git
+    """Return whether a path is a folder left out by default, or lies in one; for folders that git
     doesn't know. A folder's name ends with a slash."""
     return not LEFT_OUT.isdisjoint(name.split("/")[:-1])

@@ -1,6 +1,6 @@
 """Messages for host effects that fail: one error per path, with a remedy.
 
-It must never pass on a system's error that doesn't name the path.
+It must never pass on a system error that doesn't name the path.
 """
 
 import errno
@@ -23,7 +23,7 @@ def stale(name: str) -> StaleError:
 
 
 class as_errors:  # noqa: N801  # used like a function; a class, because several of them stand on the way of each effect
-    """Turn whatever the system or a look raises at a path into a GatehouseError for a person."""
+    """Turn any system or look-up error at a path into a GatehouseError for a person."""
 
     __slots__ = ("_name",)
 

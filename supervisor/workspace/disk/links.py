@@ -12,14 +12,14 @@ from pathlib import Path
 from supervisor.core.lab.check import OnDisk
 from supervisor.core.text.paths import shown
 
-# Hard links are counted by looking for the other names; a larger workspace isn't searched, and the
-# file is then refused.
+# Hard links are counted by searching for the other names. A larger workspace isn't searched, and
+# the file is then refused.
 MOST_SEARCHED = 200_000
 
 
 def look(root: str, path: str) -> OnDisk:
-    """Return the state of the canonical `path` in the folder `root`; nothing where there is no such
-    folder."""
+    """Return the state of the canonical `path` in the folder `root`, or an empty state where there
+    is no such folder."""
     if not Path(root).is_dir():
         return OnDisk()
     why = why_outside(root, path)
@@ -31,8 +31,8 @@ def look(root: str, path: str) -> OnDisk:
 
 
 def why_outside(root: str, path: str) -> str | None:
-    """Return why `path`, relative to `root`, leaves it by a symlink or a hard link; None where it
-    doesn't, or nothing is there."""
+    """Return why `path`, relative to `root`, leaves it by a symlink or a hard link. Return None
+    where it doesn't, or nothing is there."""
     base = Path(root).resolve()
     try:
         inside = (base / path).resolve()
@@ -55,7 +55,7 @@ def why_outside(root: str, path: str) -> str | None:
 
 
 def _follow(path: Path) -> None:
-    """`OSError` where links go round; `resolve` gives such a path back as it is."""
+    """Raise `OSError` where links form a loop; `resolve` returns such a path unchanged."""
     try:
         path.stat()
     except OSError as error:
@@ -64,7 +64,7 @@ def _follow(path: Path) -> None:
 
 
 def _names_below(base: Path, status: os.stat_result) -> int:
-    """Count the file's names below `base`; fewer where the search ends early."""
+    """Return how many of the file's names are below `base`; fewer where the search ends early."""
     found = searched = 0
     for folder, _, names in base.walk():
         for name in names:

@@ -1,7 +1,7 @@
 """Three-way merge of one file's content, by `git merge-file`.
 
-Two callers merge: undo (with the person's edits since), and conflicts. Git gets three temporary
-files outside of everybody's folders, no configuration, and a bounded time. It must never give back
+Undo merges with the person's later edits, and conflicts merge both sides. Git gets three temporary
+files outside of everybody's folders, no configuration, and a bounded time. It must never return
 content with conflict markers: the caller is told of a conflict, and nothing is written.
 """
 
@@ -14,19 +14,19 @@ from supervisor.git.run_git import run_git
 
 MOST_MERGED_BYTES = 8 << 20
 MERGE_S = 20.0
-# From here on git's exit code isn't a number of conflicts (git-merge-file(1)).
+# From here on, git's exit code isn't a number of conflicts (git-merge-file(1)).
 _FAILED = 128
 
 
 class Merged(NamedTuple):
-    """`content` is None where there is none; `why` then says so to a person."""
+    """Result of a merge. `content` is None where there is none; `why` then says so to a person."""
 
     content: bytes | None
     why: str = ""
 
 
 async def merge_file(base: bytes, ours: bytes, theirs: bytes) -> Merged:
-    """`ours` with what leads from `base` to `theirs`. Raises UserError where git can't be
+    """Return `ours` with the changes from `base` to `theirs`. Raise UserError where git can't be
     started."""
     if ours == theirs or base == theirs:
         return Merged(ours)

@@ -1,14 +1,14 @@
 """Upper folder of an overlay copy: which paths the agent changed.
 
-The mounted view has their content. A path that isn't in the upper folder was not touched by the
-agent, whatever the view shows: the host's folder shines through, and the kernel promises nothing
-about it once the host changes (a file that was replaced by rename stays the old one, one that was
-created after a failed look-up stays missing). So ask `holds` before any conclusion.
+The mounted view has their content. The agent did not touch a path that isn't in the upper folder,
+whatever the view shows: the host's folder shines through. The kernel promises nothing about such a
+path once the host changes: a file replaced by rename stays the old one, and one created after a
+failed look-up stays missing. So call `holds` before any conclusion.
 
 The upper folder's own marks (whiteouts, opaque folders) say where to look; the view shows what is
-there, as the agent sees it. Only for a path that isn't known yet does a whiteout by itself mean a
-deletion: overlayfs lets nobody make one in the view. It must never read content from the upper
-folder, or take a path for deleted because of a mark.
+there, as the agent sees it. A whiteout alone means a deletion only for an unknown path: overlayfs
+lets nobody make one in the view. It must never read content from the upper folder, or take a path
+for deleted because of a mark.
 """
 
 import contextlib
@@ -28,7 +28,7 @@ _GONE = (FileNotFoundError, NotADirectoryError, PathError)
 
 
 class Whiteout(NamedTuple):
-    """Path of a whiteout, and a time that it is older than."""
+    """Path of a whiteout, and a time before which it was made."""
 
     name: str
     before_ns: int
@@ -43,13 +43,13 @@ class Upper:
         self._apart = apart
 
     def close(self) -> None:
-        """Give both descriptors back."""
+        """Close both descriptors."""
         self.root.close()
         self.view.close()
 
     def is_apart(self, name: str) -> bool:
         """Return whether neither direction compares a path, as decided at the start for it or a
-        folder above."""
+        parent folder."""
         while name:
             if name in self._apart:
                 return True
@@ -57,7 +57,7 @@ class Upper:
         return False
 
     def holds(self, name: str) -> bool:
-        """Return whether the view's state of a path is the agent's doing (or our own), and doesn't
+        """Return whether the view's state of a path comes from the agent (or from us), and doesn't
         shine through."""
         *above, leaf = name.split("/")
         if self._is_covered(above):
@@ -72,7 +72,7 @@ class Upper:
         return True
 
     def whiteout(self, name: str) -> Whiteout | None:
-        """Return the whiteout that hides a host path, on itself or on a folder above it."""
+        """Return the whiteout that hides a host path, on itself or on a parent folder."""
         with contextlib.ExitStack() as opened:
             fd, parts = self.root.fd, name.split("/")
             for number, part in enumerate(parts, 1):
@@ -87,7 +87,7 @@ class Upper:
         return None
 
     def covers(self, folder: str) -> bool:
-        """Return whether nothing of the host's shines through in this folder: it was deleted,
+        """Return whether nothing of the host's shines through in this folder, since it was deleted,
         replaced, or made anew."""
         return self._is_covered(folder.split("/") if folder else [])
 
@@ -107,8 +107,8 @@ class Upper:
         return False
 
     def entries(self, folder: str) -> Iterator[tuple[str, os.stat_result | None]]:
-        """List a folder's names in the upper folder, with the view's status: None where it shows
-        nothing."""
+        """Yield a folder's names in the upper folder, with the view's status: None where the view
+        shows nothing."""
         try:
             with self.root.directory(folder) as upper, os.scandir(upper) as listing:
                 names = [entry.name for entry in listing]
@@ -127,19 +127,19 @@ class Upper:
                 yield name, _status(view, name)
 
     def pin(self, name: str) -> os.stat_result:
-        """Have the kernel take a file or link into the upper folder as the view shows it. Only then
-        can it be swapped for another without a moment in which it is missing: what shines through
-        may be a file that the host has deleted."""
+        """Make the kernel copy a file or link into the upper folder as the view shows it. Only then
+        can it be swapped for another without being missing for a moment: the host may have deleted
+        a file that shines through."""
         with self.view.parent(name) as (fd, leaf):
             status = os.stat(leaf, dir_fd=fd, follow_symlinks=False)
-            # Any change of attributes does it, even to what they are.
+            # Any attribute change copies it up, even to the present values.
             os.utime(
                 leaf, ns=(status.st_atime_ns, status.st_mtime_ns), dir_fd=fd, follow_symlinks=False
             )
             return os.stat(leaf, dir_fd=fd, follow_symlinks=False)
 
     def folders_among(self, names: Collection[str]) -> set[str]:
-        """Those of the folders that the upper folder has, too, with all above them."""
+        """Return the folders that the upper folder has, too, with all their parents."""
         found: set[str] = set()
         waiting = [""]
         while waiting:
@@ -156,10 +156,10 @@ class Upper:
         return found
 
     def dead(self, folders: Iterable[str], host: Root) -> set[str]:
-        """Return those folders that the view takes from one which the host has deleted or replaced
-        since.
+        """Return the folders that the view still takes from a host folder which was deleted or
+        replaced since.
 
-        The view then lists the old entries, or none, whatever was put into the new folder: that is
+        The view then lists the old entries, or none, whatever was put into the new folder; that is
         how it is detected.
         """
         return {folder for folder in folders if folder and self._is_dead(folder.split("/"), host)}
@@ -170,9 +170,9 @@ class Upper:
             return False
         ours, there = _names(self.root, parts) or set(), _names(host, parts)
         if there is None:
-            # Where the upper folder has it, too, it lists as it should, but still shows by name
-            # what was there; and it can't be deleted, since the kernel asks the one that is gone
-            # whether it is empty.
+            # A folder that is also in the upper one lists correctly, but still shows old entries by
+            # name. And it can't be deleted, since the kernel asks the vanished folder whether it is
+            # empty.
             return not self._is_covered(parts)
         try:
             with _folder(self.view, parts) as fd:
@@ -182,8 +182,8 @@ class Upper:
         return shown != (visible if self._is_covered(parts) else visible | (there - ours))
 
     def hide(self, names: Iterable[str]) -> list[str]:
-        """Hide paths that shine through: those that the host ignores and got only now. Return those
-        that were hidden."""
+        """Hide paths that shine through: those that the host ignores and got only now. Return the
+        hidden ones."""
         hidden: list[str] = []
         for name in names:
             *above, leaf = name.split("/")
@@ -201,8 +201,8 @@ class Upper:
 
 @contextlib.contextmanager
 def _folder(root: Root, parts: Sequence[str]) -> Iterator[int]:
-    """As `Root.directory`, for names from a listing: git's own folder may be among them, to be
-    hidden."""
+    """Give a folder's descriptor as `Root.directory` does, for listed names: git's own folder may
+    be among them, to be hidden."""
     fd = os.dup(root.fd)
     try:
         for part in parts:
@@ -215,7 +215,7 @@ def _folder(root: Root, parts: Sequence[str]) -> Iterator[int]:
 
 
 def _names(root: Root, parts: Sequence[str]) -> set[str] | None:
-    """List a folder; None where there is none that can be read."""
+    """Return a folder's names, or None where there is none that can be read."""
     try:
         with _folder(root, parts) as fd:
             return set(os.listdir(fd))  # noqa: PTH208  # of a descriptor
@@ -229,8 +229,8 @@ def _unlink(fd: int, leaf: str) -> None:
     except OSError as error:
         if error.errno != errno.ESTALE:
             raise
-        # The host renamed a file that the agent has changed: the kernel takes both names for that
-        # one file, until the new one is in the upper folder, too.
+        # The host renamed a file that the agent has changed. The kernel takes both names for that
+        # one file until the new name is in the upper folder, too.
         os.utime(leaf, dir_fd=fd, follow_symlinks=False)
         os.unlink(leaf, dir_fd=fd)
 

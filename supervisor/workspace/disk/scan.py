@@ -1,8 +1,8 @@
 """Read a folder's entries, a path's state, a file's digest or content. Changes nothing.
 
-The copy is read while the agent writes to it: every look is at a descriptor, a file that changes
-under the look is reported as unsteady, and sizes are bounded. It must never follow a symlink or
-wait to open a fifo.
+The copy is read while the agent writes to it. So every look goes through a descriptor, a file that
+changes during the look is reported as unsteady, and sizes are bounded. It must never follow a
+symlink or wait to open a fifo.
 """
 
 import ctypes
@@ -36,9 +36,9 @@ class TooLargeError(Exception):
 
 
 def each_entry(root: Root, folder: str) -> Iterator[tuple[str, os.stat_result]]:
-    """The names in a folder with their lstat, none where it is no folder (any more).
+    """Yield the names in a folder with their lstat; nothing where it is no folder (any more).
 
-    Names that are out of bounds are left out. Raises OSError where the folder can't be read.
+    Names that are out of bounds are left out. Raise OSError where the folder can't be read.
     """
     may_be_forbidden = bool(root.forbidden)
     try:
@@ -58,8 +58,8 @@ def each_entry(root: Root, folder: str) -> Iterator[tuple[str, os.stat_result]]:
 
 
 def readable_entries(root: Root, folder: str) -> list[tuple[str, os.stat_result]]:
-    """As `each_entry`; none where the agent has shut the folder against us, too. Raises OSError
-    for all else."""
+    """Return the same as `each_entry`, but nothing where the agent has made the folder unreadable
+    for us, too. Raise OSError for all else."""
     try:
         return list(each_entry(root, folder))
     except PermissionError:
@@ -67,8 +67,8 @@ def readable_entries(root: Root, folder: str) -> list[tuple[str, os.stat_result]
 
 
 def each_name(root: Root, folder: str) -> Iterator[str]:
-    """The paths below a folder, at any depth, whatever they are. Raises OSError where one can't
-    be read."""
+    """Yield the paths below a folder, at any depth and of any kind. Raise OSError where a folder
+    can't be read."""
     waiting = [folder]
     while waiting:
         inside = waiting.pop()
@@ -87,13 +87,13 @@ def look(
     is_read: bool = True,
     known: Seen | None = None,
 ) -> Seen | None:
-    """Return a path's state now; None where nothing is, or where the way there leads over a symlink
-    or a file.
+    """Return a path's state now, or None where nothing is there, or a symlink or a file is on the
+    way.
 
-    A file is read for its digest, by `digest_of(fd, status)` where given; unless `is_read` no file
-    is opened, and none has a digest. `known`, of an earlier look, stands for a file with the same
-    signature. INVARIANT: a file isn't read before the clock tick of its last change is over: so a
-    later write never has the signature that goes with this digest. Raises UnsteadyError,
+    A file is read for its digest, by `digest_of(fd, status)` if given. Unless `is_read`, no file is
+    opened, and none has a digest. `known`, from an earlier look, is returned for a file with the
+    same signature. INVARIANT: a file isn't read before the clock tick of its last change is over,
+    so a later write never has the signature that goes with this digest. Raise UnsteadyError,
     TooLargeError, PathError (out of bounds), OSError (not readable).
     """
     try:
@@ -128,7 +128,8 @@ def look(
 
 
 def steady_digest(fd: int, before: os.stat_result) -> str:
-    """`content_hash` of an open file that didn't change while it was read."""
+    """Return the `content_hash` of an open file. Raise UnsteadyError where it changed while it was
+    read."""
     digest = digest_fd(fd, before.st_size)
     if signature_of(os.fstat(fd)) != signature_of(before):
         raise UnsteadyError
@@ -136,8 +137,8 @@ def steady_digest(fd: int, before: os.stat_result) -> str:
 
 
 def digest_fd(fd: int, size_bytes: int = LARGEST_FILE_BYTES) -> str:
-    """`content_hash` of everything from the descriptor's position on, read in blocks.
-    `size_bytes` is how much a stat said is there, if it did: then a small file takes one read."""
+    """Return the `content_hash` of everything from the descriptor's position on, read in blocks.
+    With `size_bytes` from a stat, a small file takes one read."""
     state = hashlib.blake2b(digest_size=32)
     total = 0
     asked = min(size_bytes + 1, BLOCK_BYTES)
@@ -153,7 +154,7 @@ def digest_fd(fd: int, size_bytes: int = LARGEST_FILE_BYTES) -> str:
 
 
 def signature_at(root: Root, name: str) -> Signature | None:
-    """Return the signature of a path without reading it; None where `look` would give None."""
+    """Return a path's signature without reading it, or None where `look` would return None."""
     try:
         with root.parent(name) as (fd, leaf):
             return signature_of(os.stat(leaf, dir_fd=fd, follow_symlinks=False))
@@ -175,12 +176,12 @@ def _seen(status: os.stat_result, *, digest: str | None = None, target: str | No
 
 
 def born_ns(root: Root, name: str) -> int | None:
-    """Return a path's birth time, in nanoseconds since the epoch; None where the file system
-    doesn't say. Raises OSError where the folder above is gone.
+    """Return a path's birth time, in nanoseconds since the epoch, or None where the file system
+    doesn't record it. Raise OSError where the parent folder is gone.
 
-    Only this tells a folder whose permissions changed from one that was deleted and made anew, as
-    git does it at every checkout: file systems give the new one the old one's inode at once. Python
-    has no function for statx(2) yet.
+    Only this distinguishes a folder whose permissions changed from one that was deleted and made
+    anew, as git does at every checkout: file systems reuse the old inode at once. Python has no
+    function for statx(2) yet.
     """
     answer = ctypes.create_string_buffer(_ANSWER_BYTES)
     with root.parent(name) as (fd, leaf):
@@ -194,7 +195,7 @@ def born_ns(root: Root, name: str) -> int | None:
 
 
 def look_quietly(root: Root, name: str) -> Seen | None:
-    """Return a path's state; None where nothing is, or on any error."""
+    """Return a path's state, or None where nothing is there, or on any error."""
     try:
         return look(root, name)
     except Exception:
@@ -204,8 +205,8 @@ def look_quietly(root: Root, name: str) -> Seen | None:
 def read_file(
     root: Root, name: str, limit_bytes: int = LARGEST_EDIT_BYTES, *, cut: bool = False
 ) -> bytes:
-    """A file's content; `UserError` where it is longer than the limit, unless it may be `cut`.
-    OSError where it can't be read."""
+    """Return a file's content. Raise `UserError` where it is longer than the limit, unless it may
+    be `cut`; OSError where it can't be read."""
     with root.parent(name) as (folder, leaf):
         fd = os.open(leaf, FILE, dir_fd=folder)
     with os.fdopen(fd, "rb") as file:
@@ -220,7 +221,7 @@ def read_file(
 
 
 def decode(data: bytes) -> str:
-    """Text that any bytes survive in; `encode` gives them back."""
+    """Return text that preserves any bytes; `encode` returns them."""
     return data.decode("utf-8", "surrogateescape")
 
 

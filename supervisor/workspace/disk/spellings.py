@@ -1,9 +1,9 @@
 """Names that are one file on the host and two in the copy.
 
-That happens where the host's file system folds case or Unicode forms: a path is looked up by the
-copy's spelling, and found under the host's. A comparison of names would see a respelled file twice,
-as deleted by the agent and as created by the host. It is neither. Both directions must ask this. It
-must never take two files for one: inodes decide, names only say where to look.
+That happens where the host's file system folds case or Unicode forms: the copy's spelling finds a
+file that the host stores under another. A comparison of names would see a respelled file twice, as
+deleted by the agent and as created by the host. It is neither. Both directions must ask this
+module. It must never take two files for one: inodes decide, names only say where to look.
 """
 
 import os
@@ -15,7 +15,7 @@ from supervisor.workspace.disk.scan import signature_at
 
 
 class Spellings:
-    """Spellings of one session's two sides. Blocking."""
+    """Finds spellings on one session's two sides. Blocking."""
 
     def __init__(self, host: Root, copy: Root) -> None:
         self._host = host
@@ -23,8 +23,8 @@ class Spellings:
         self._folds: dict[str, bool] = {}
 
     def other(self, name: str) -> str | None:
-        """Another path of the copy's that on the host is the very file of this one; None where
-        there is none."""
+        """Return another path of the copy's that is the same file on the host, or None where there
+        is none."""
         parts = name.split("/")
         above = ["/".join(parts[:number]) for number in range(len(parts))]
         folds = [self._is_folding(folder, part) for folder, part in zip(above, parts, strict=True)]
@@ -46,7 +46,7 @@ class Spellings:
         return None
 
     def _is_folding(self, folder: str, leaf: str) -> bool:
-        """Return whether a folder of the host finds a name that it has in another spelling, too."""
+        """Return whether a host folder also finds an existing name by another spelling."""
         if folder not in self._folds:
             prefix = f"{folder}/" if folder else ""
             others = _variants(leaf)
@@ -66,7 +66,7 @@ class Spellings:
 
 
 def folded(name: str) -> str:
-    """Return the common form of all spellings that some file system takes for one."""
+    """Return the common form of all spellings that some file system treats as equal."""
     return unicodedata.normalize("NFC", unicodedata.normalize("NFD", name).casefold())
 
 

@@ -1,12 +1,12 @@
-"""Replace or move a file without losing a save of the last moment.
+"""Replace or move a file without losing a last-moment save.
 
-rename(2) over a path destroys whatever has that name at that instant, however short before it was
-looked at. renameat2(2) with RENAME_EXCHANGE destroys nothing: what the person saved in between
+rename(2) over a path destroys whatever has that name at that moment, however recently it was
+checked. renameat2(2) with RENAME_EXCHANGE destroys nothing: a file that the person saved in between
 comes out under the temporary name, and is swapped back. A move goes only to a free name. It must
 never leave the person's content under a temporary name.
 
-What remains: a program that holds the old file open and writes to it after it was swapped out
-writes to a file without a name, as with every save by rename.
+What remains: a program that holds the old file open and writes to it after the swap writes to a
+file without a name, as with every save by rename.
 """
 
 import contextlib
@@ -17,7 +17,7 @@ from collections.abc import Callable
 
 _RENAME_NOREPLACE = 1  # linux/fs.h
 _RENAME_EXCHANGE = 2
-# Errors of a kernel or a file system without it (NFS, FUSE, some network file systems).
+# Errors of kernels and file systems without it (NFS, FUSE, some network file systems).
 _NOT_HERE = {errno.ENOSYS, errno.EINVAL, errno.EOPNOTSUPP}
 # File systems without hard links answer link(2) with one of these.
 _NO_LINKS = {errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK}
@@ -25,7 +25,7 @@ _NO_LINKS = {errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK}
 _MOST_ROUNDS = 8
 _PIN = os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC
 
-# Whether this name in the folder, with this stat, is the file to be replaced.
+# Returns whether this name in the folder, with this stat, is the file to be replaced.
 type Expected = Callable[[str, os.stat_result], bool]
 
 _renameat2 = ctypes.CDLL(None, use_errno=True).renameat2
@@ -33,12 +33,12 @@ _renameat2.argtypes = (ctypes.c_int, ctypes.c_char_p, ctypes.c_int, ctypes.c_cha
 
 
 def replace(folder: int, temporary: str, leaf: str, is_expected: Expected) -> bool:
-    """Rename the finished `temporary` to `leaf`, where that is what is expected; return whether it
+    """Rename the finished `temporary` to `leaf`, if the expected file is there. Return whether it
     was.
 
-    The old file is under the temporary name afterwards, for the caller to remove; after False it is
+    Afterwards the old file is under the temporary name, for the caller to remove; after False it is
     our own file again. Where the file system can't swap, the old file is checked right before it is
-    renamed over. Raises OSError; FileNotFoundError where nothing has the name any more.
+    renamed over. Raise OSError, or FileNotFoundError where nothing has the name any more.
     """
     pin = os.open(temporary, _PIN, dir_fd=folder)
     try:
@@ -63,16 +63,15 @@ def _is(expected: Expected, folder: int, leaf: str) -> bool:
 
 
 def aside_of(temporary: str, leaf: str) -> str:
-    """Return a visible, unused name beside `leaf` for a file that can't have that name."""
+    """Return a visible, unused name beside `leaf`, for a file that can't have that name."""
     return leaf + temporary
 
 
 def _replace_in_steps(folder: int, temporary: str, leaf: str, is_expected: Expected) -> bool:
-    """Replace without a swap: a file replaces a file in one step, so that a reader sees one of
-    them; a save in that instant is lost. A folder and a file don't replace one another: there the
-    old one is moved aside first, and nothing is replaced that wasn't looked at. INVARIANT: after a
-    crash between two steps the old one is there by another name, or, where it was an empty folder,
-    on record."""
+    """Replace without a swap. A file replaces a file in one step, so that a reader sees one of
+    them; a save at that moment is lost. A folder and a file can't replace each other: there the old
+    one is moved aside first, so nothing unchecked is replaced. INVARIANT: after a crash between two
+    steps the old one has another name, or is on record if it was an empty folder."""
     try:
         os.rename(temporary, leaf, src_dir_fd=folder, dst_dir_fd=folder)
     except IsADirectoryError:
@@ -84,7 +83,7 @@ def _replace_in_steps(folder: int, temporary: str, leaf: str, is_expected: Expec
 
 
 def _make_room(folder: int, temporary: str, leaf: str, is_expected: Expected) -> bool:
-    """A folder of ours for a file or a link."""
+    """Put our folder in the place of a file or a link, which is moved aside first."""
     aside = aside_of(temporary, leaf)
     os.rename(leaf, aside, src_dir_fd=folder, dst_dir_fd=folder)
     is_same = _is(is_expected, folder, aside)
@@ -104,7 +103,7 @@ def _make_room(folder: int, temporary: str, leaf: str, is_expected: Expected) ->
 
 
 def discard(folder: int, leaf: str) -> None:
-    """Remove a file, a link or an empty folder. Raises OSError."""
+    """Remove a file, a link or an empty folder. Raise OSError."""
     try:
         os.unlink(leaf, dir_fd=folder)
     except IsADirectoryError:
@@ -112,9 +111,9 @@ def discard(folder: int, leaf: str) -> None:
 
 
 def drop_folder(folder: int, temporary: str, leaf: str, is_ours: Expected) -> bool:
-    """Remove the folder that was swapped out for our own file. Where something came into it in
-    the last moment, it gets its name back; and where that has somebody's save by then, which
-    stays, a name beside it that anybody sees."""
+    """Remove the folder that was swapped out for our own file. If something was put into it in the
+    last moment, it gets its name back. If somebody has saved a file there by then, that stays, and
+    the folder gets a visible name beside it."""
     try:
         os.rmdir(temporary, dir_fd=folder)
     except FileNotFoundError:
@@ -135,7 +134,7 @@ def _swapped_back(folder: int, temporary: str, leaf: str, is_ours: Expected) -> 
 
 
 def _give_back(folder: int, temporary: str, leaf: str, ours: int) -> None:
-    """Swap until our own file, which is pinned, has the temporary name again, or nothing has."""
+    """Swap until the temporary name is gone, or our own file, which is pinned, has it again."""
     with contextlib.ExitStack() as pins:
         older = None
         for _ in range(_MOST_ROUNDS):
@@ -151,24 +150,23 @@ def _give_back(folder: int, temporary: str, leaf: str, ours: int) -> None:
                 continue
             if _pinned(folder, temporary, pins) in (ours, older):
                 break
-            # Saved once more in between: that came out, and is the newest. It goes back in place of
+            # Another save came in between: it came out, and is the newest. It goes back in place of
             # the older one.
             older = given
 
 
 def _pinned(folder: int, name: str, pins: contextlib.ExitStack) -> int:
-    """Return the inode's number, which stands for this very file: it isn't given to another as long
-    as it is open."""
+    """Return the inode number, and keep the file open: the number isn't reused meanwhile."""
     fd = os.open(name, _PIN, dir_fd=folder)
     pins.callback(os.close, fd)
     return os.fstat(fd).st_ino
 
 
 def link_new(folder: int, temporary: str, leaf: str) -> None:
-    """Give our finished file its name; FileExistsError where something has that name by now.
+    """Give our finished file its name. Raise FileExistsError where something has that name by now.
 
-    Where the file system has neither hard links nor a rename that replaces nothing, one saved
-    there in that instant is replaced.
+    On a file system with neither hard links nor a non-replacing rename, a file saved there at that
+    moment is replaced.
     """
     try:
         os.link(temporary, leaf, src_dir_fd=folder, dst_dir_fd=folder, follow_symlinks=False)
@@ -190,11 +188,11 @@ def _move_without_link(folder: int, temporary: str, leaf: str) -> None:
 
 
 def move_new(folder: int, leaf: str, to_folder: int, to_leaf: str) -> None:
-    """Give a file another name, in another folder perhaps. FileExistsError where something has that
-    name.
+    """Give a file another name, perhaps in another folder. Raise FileExistsError where something
+    has that name.
 
-    Where the file system can't do it in one step, the file has both names for a moment, and for
-    good after a crash.
+    Where the file system can't do it in one step, the file has both names for a moment, and after a
+    crash permanently.
     """
     try:
         _rename(folder, leaf, to_folder, to_leaf, _RENAME_NOREPLACE)

@@ -1,9 +1,9 @@
 """Sync many files in groups, so that the disk flushes them in one go.
 
-Snapshots, before-contents and new files on the host need it, each before a step of its own: a
-caller that postpones syncs here must do nothing that relies on them before `finish`. Not syncfs(2):
-that would wait for everything that anybody on the machine wrote. It must never take a failed sync
-for done.
+Snapshots, before-contents and new files on the host must each be synced before the next step. A
+caller that postpones syncs here must do nothing that relies on them before `finish`. syncfs(2)
+isn't used: it would wait for all writes on the machine. It must never take a failed sync for a
+completed one.
 """
 
 import os
@@ -12,23 +12,23 @@ from concurrent.futures import ThreadPoolExecutor
 from supervisor.base.clock import RealClock
 
 AT_ONCE = 8
-# Each holds a descriptor open.
+# Each postponed sync keeps a descriptor open.
 MOST_POSTPONED = 200
-# A file system that syncs as fast as this (in memory, or with a cache that outlives a power cut) is
-# done before a thread begins.
+# A file system that syncs this fast (in memory, or with a cache that survives a power cut) is done
+# before a thread would start.
 QUICK_S = 0.0001
 _CLOCK = RealClock()
 
 
 class Syncs:
-    """Files whose sync was postponed. Blocking: call it in a thread, one at a time."""
+    """Files with a postponed sync. Blocking: call it in a thread, one at a time."""
 
     def __init__(self) -> None:
         self._fds: list[int] = []
         self._is_quick = True
 
     def add(self, fd: int) -> None:
-        """Sync this open file at the next `finish`, at the latest; the caller may close it."""
+        """Sync this open file at the next `finish`, at the latest. The caller may close it."""
         if self._is_quick:
             begun = _CLOCK.monotonic()
             os.fsync(fd)
@@ -39,7 +39,7 @@ class Syncs:
             self.finish()
 
     def finish(self) -> None:
-        """All of them are durable when this returns. OSError where one isn't."""
+        """Return once all of them are durable. Raise OSError where one isn't."""
         fds, self._fds = self._fds, []
         try:
             parts = [fds[at::AT_ONCE] for at in range(min(AT_ONCE, len(fds)))]

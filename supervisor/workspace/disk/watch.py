@@ -1,11 +1,11 @@
 """Watcher of the copy's folders by inotify(7): wakes the comparison.
 
-Level, not edge: it reports no changes, only folders to look at. It uses one watch for each folder
-that is worth comparing. watchfiles isn't used here because it follows symlinks: an agent that links
-to `/` would make the supervisor watch the whole host (tried with 1.3.0), and because its latency is
-its polling step, at a cost when idle. A lost event, an overflow or too few watches only make the
-next full comparison come sooner. It must never watch what it reached through a symlink, and never
-be relied on alone.
+Level-triggered: it reports no changes, only folders to look at. It uses one watch for each folder
+worth comparing. watchfiles isn't used because it follows symlinks (an agent that links to `/` would
+make the supervisor watch the whole host, tried with 1.3.0), and because its latency is its polling
+step, at a cost when idle. A lost event, an overflow or too few watches only bring the next full
+comparison forward. It must never watch what it reached through a symlink, and never be relied on
+alone.
 """
 
 import asyncio
@@ -21,21 +21,19 @@ from supervisor.workspace.disk.beneath import PathError, Root
 DEBOUNCE_S = 0.05
 LONGEST_BATCH_S = 0.3
 READ_BYTES = 64 * 1024
-# Each watch holds about a kilobyte of the kernel's memory, and the user's editor needs some of its
-# own.
+# Each watch takes about a kilobyte of the kernel's memory, and the user's editor needs some, too.
 MOST_WATCHED = 50_000
-# Where nothing happens, passes over everything take at most this share of the time, but come so
-# often at least.
+# Without events, full passes take at most this share of the time, but come at least this often.
 REST_SHARE = 0.004
 LONGEST_REST_S = 300.0
 _HEADER = struct.Struct("iIII")
-# While events come in masses, most by our own hand, each look at them slows their cause.
+# During a flood of events, mostly caused by ourselves, each look slows their cause.
 FLOOD_READS = 16
 FLOOD_PAUSE_S = 0.005
 MOST_NAMED = 1000
 
-# inotify(7). Not IN_MODIFY: a file is compared when its writer closes it; what stays open is met by
-# a full comparison.
+# inotify(7). Not IN_MODIFY: a file is compared when its writer closes it; full comparisons find
+# files that stay open.
 IN_ATTRIB, IN_CLOSE_WRITE, IN_MOVED_FROM, IN_MOVED_TO = 0x4, 0x8, 0x40, 0x80
 IN_CREATE, IN_DELETE, IN_Q_OVERFLOW, IN_IGNORED = 0x100, 0x200, 0x4000, 0x8000
 IN_ONLYDIR, IN_EXCL_UNLINK, IN_ISDIR = 0x1000000, 0x4000000, 0x40000000
@@ -54,17 +52,17 @@ _libc = ctypes.CDLL(None, use_errno=True)
 
 
 def at_rest_s(usual_s: float, pass_s: float) -> float:
-    """Return the wait before the next full pass when nothing happens, where one takes `pass_s`."""
+    """Return the wait before the next full pass when nothing happens. One pass takes `pass_s`."""
     return max(usual_s, min(pass_s / REST_SHARE, LONGEST_REST_S))
 
 
 class Watcher:
-    """Watches folders below `root`, and those of the same names below `beside`, where one place
-    doesn't report everything (an overlay's view and its upper folder). Use it in the event loop
-    only, but for `add`, which may be called in a thread.
+    """Watches folders below `root`, and those of the same names below `beside` if one place doesn't
+    report everything (an overlay's view and its upper folder). Use it in the event loop only,
+    except `add`, which may be called in a thread.
 
     `is_partial`: not every folder could be watched, so full comparisons must come often. `most`:
-    how many may be.
+    how many folders may be watched.
     """
 
     def __init__(self, root: Root, *beside: Root, most: int = MOST_WATCHED) -> None:
@@ -91,7 +89,7 @@ class Watcher:
             self._fd = -1
 
     def add(self, folder: str) -> None:
-        """Watch a folder (not below its folders). A missing one is skipped."""
+        """Watch a folder, not its subfolders. A missing one is skipped."""
         if self._fd < 0:
             return
         if len(self._watched) >= self._most and folder not in self._watched:
@@ -116,31 +114,30 @@ class Watcher:
         if watch < 0:
             self.is_partial = self.is_partial or ctypes.get_errno() in (errno.ENOSPC, errno.ENOMEM)
             return -1
-        # A renamed folder keeps its watch: only its name here changes.
+        # A renamed folder keeps its watch; only its name here changes.
         if self._folders.get(watch, folder) != folder:
             self._watched.pop(self._folders[watch], None)
         self._folders[watch] = folder
         return watch
 
     def is_watched(self, folder: str) -> bool:
-        """Return whether events of this folder come."""
+        """Return whether this folder's events arrive."""
         return folder in self._watched
 
     def keep_only(self, folders: Iterable[str]) -> None:
-        """End the watches of folders that aren't there any more."""
+        """End the watches of folders that no longer exist."""
         for folder in self._watched.keys() - set(folders):
             for watch in self._watched.pop(folder):
                 self._folders.pop(watch, None)
                 _libc.inotify_rm_watch(self._fd, watch)
 
     def forget(self) -> None:
-        """End all watches; the next batch is about everything, which is when folders are watched
-        anew."""
+        """End all watches. The next batch covers everything, and folders are then watched again."""
         self.keep_only(())
         self.wake()
 
     def wake(self, folder: str | None = None) -> None:
-        """As if something had happened in the folder, or anywhere."""
+        """Behave as if something had happened in the folder, or anywhere."""
         if folder is None:
             self._overflown = True
         else:
@@ -156,9 +153,9 @@ class Watcher:
         after LONGEST_BATCH_S.
 
         None: anything may have happened anywhere. Empty: nothing was reported within
-        `longest_wait_s`. `meanwhile` is called, while it gets quiet, with names that came or were
-        written to, folders with a slash: not with all, and its findings must not be relied on
-        alone.
+        `longest_wait_s`. While waiting for quiet, `meanwhile` is called with names that were
+        created or written to (folders end with a slash). It isn't called with all of them, and its
+        findings must not be relied on alone.
         """
         try:
             async with asyncio.timeout(longest_wait_s):
@@ -184,7 +181,7 @@ class Watcher:
         return None if overflown else dirty
 
     async def _tell(self, meanwhile: Callable[[set[str]], Awaitable[object]]) -> None:
-        """Report the names so far, and those that came meanwhile."""
+        """Report the names so far, and those that come meanwhile."""
         while self._named and not self._is_over:
             named, self._named = self._named, set()
             with contextlib.suppress(

@@ -1,4 +1,4 @@
-"""From the host to the copy: what the person changes, and conflicts of both.
+"""From the host to the copy: the person's changes, and conflicts of both sides.
 
 Start with `incoming`.
 """

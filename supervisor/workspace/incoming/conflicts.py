@@ -7,7 +7,7 @@
     `give_host`        a denial, and the agent's copy gets the host's version
 
 It answers requests, so only the operator's door may call it: no agent route may lead here. It must
-never apply content that wasn't shown (it is named by its hash), or that has conflict markers in it.
+never apply content that wasn't shown (a hash names it), or that has conflict markers in it.
 """
 
 import asyncio
@@ -36,7 +36,7 @@ GIVEN_REASON = "the host's version is kept, and the private copy now has it, too
 
 
 class _Merge(msgspec.Struct):
-    """One conflict: the three contents, and their merge or why there is none."""
+    """One conflict: the three contents, and their merge or the reason why there is none."""
 
     action: FileChange
     known: Known | None
@@ -108,8 +108,8 @@ class Conflicts:
     async def merged(
         self, request_id: str, shown: str, fingerprint: str
     ) -> tuple[bytes, int | None]:
-        """Return the merged content with its permissions, where it is the one that was shown.
-        Doesn't block: git is given time."""
+        """Return the merged content with its permissions, if it is the one that was shown. Doesn't
+        block: git gets a time limit."""
         self._pending(request_id, fingerprint)
         merge = await self._merge(self._gate.queue.get(request_id))
         if merge.content is None:
@@ -125,8 +125,8 @@ class Conflicts:
     async def apply_merge(
         self, request_id: str, content: bytes, mode: int | None, *, by: str, fingerprint: str
     ) -> Request:
-        """Ask for exactly this content and answer yes; the new request. `UserError` where the
-        old one is no longer it."""
+        """Ask for exactly this content and approve it. Return the new request. Raise `UserError`
+        where the old one is out of date."""
         action = self._pending(request_id, fingerprint)
         name = name_of(action)
         after = await asyncio.to_thread(self._sides.blobs.keep, content)
@@ -143,11 +143,11 @@ class Conflicts:
         )
 
     async def give_host(self, request_id: str, *, by: str, fingerprint: str) -> Request:
-        """Deny, and bring the host's version into the copy."""
+        """Deny the request, and bring the host's version into the copy."""
         action = self._pending(request_id, fingerprint)
         whole, *steps = single_changes(action)
-        # Entries that the agent made in a folder's place go before it, and the host's entries in
-        # one come after.
+        # Entries that the agent made in a folder's place are removed before it; the host's entries
+        # in a folder come after it.
         gone = [step for step in reversed(steps) if step.operation == "delete"]
         parts = [*(step for step in reversed(steps) if step.operation != "delete"), whole, *gone]
         found = await asyncio.to_thread(lambda: [self._both(part) for part in parts])
@@ -159,7 +159,7 @@ class Conflicts:
         return answered
 
     def _both(self, action: FileChange) -> tuple[Seen | None, Seen | None]:
-        """Return a path's state on both sides, where the action is about these."""
+        """Return a path's state on both sides, if it is what the action is about."""
         name = name_of(action)
         mine, host = look(self._sides.copy, name), look(self._sides.host, name)
         if (mine.token if mine else None) != action.after:

@@ -1,13 +1,13 @@
 """Bring the person's changes from the host into the copy.
 
-Level, not edge (law 8): the watcher over the host's folders only wakes a comparison of the host
-with what both sides last agreed on. A path that only the host changed is brought into the copy; no
-gate is asked, since nothing leaves the sandbox by it. A path that both changed is left to
+Level-triggered (law 8): the watcher of the host's folders only wakes a comparison of the host with
+the last agreement of both sides. A path that only the host changed is brought into the copy. No
+gate is asked, since nothing leaves the sandbox by that. A path that both sides changed is left to
 `compare`, which asks a person.
 
-Ignored paths stay out by the same word as in `compare`, and git's own folder is never synced: the
-copy's repository is the agent's own. It must never write to the host, follow a link on either side,
-or replace what the agent wrote meanwhile.
+The same ignore rules apply as in `compare`. Git's own folder is never synced: the copy's repository
+is the agent's own. It must never write to the host, follow a link on either side, or replace what
+the agent wrote meanwhile.
 """
 
 import asyncio
@@ -55,11 +55,10 @@ from supervisor.workspace.trees.walk import Walk
 CHUNK = 64
 FULL_PASS_S = 60.0
 IMPATIENT_S = 1.0
-# Where the host can't be watched whole, passes come so often that they take at most this share of
-# the time.
+# Where the host can't be watched completely, full passes take at most this share of the time.
 PASS_SHARE = 0.05
-# More vanished files than this are believed only when they stay away: a folder that is being
-# deleted or replaced as a whole passes through every state in between.
+# More vanished files than this are believed only if they stay away: a folder that is being deleted
+# or replaced passes through every intermediate state.
 FEW_VANISHED = 20
 MOST_NAMED = 100
 MOST_REMEMBERED = 200
@@ -70,8 +69,8 @@ What = Literal["created", "changed", "deleted", "conflict"]
 
 
 class HostChange(msgspec.Struct, frozen=True):
-    """Something that the person changed while the agent worked. `digest` is the host's content,
-    where it is a file; `at` is in seconds since the epoch."""
+    """A change that the person made while the agent worked. `digest` is the host's content, where
+    it is a file; `at` is in seconds since the epoch."""
 
     name: str
     what: What
@@ -80,7 +79,7 @@ class HostChange(msgspec.Struct, frozen=True):
 
 
 class _Found(NamedTuple):
-    """One path, looked at and dealt with: `known` is to be agreed on where `is_agreed`."""
+    """One examined and handled path. If `is_agreed`, both sides now agree on `known`."""
 
     name: str
     verdict: Incoming = NOTHING
@@ -97,8 +96,8 @@ class HostChanges:
     channel holds its turn around them.
 
     `asked_anew(name)` is called for a path that both sides changed, and for one that they agree on
-    again: a request about it is checked once more. `refresh` has an overlay forget its cache of the
-    host.
+    again: a request about it is checked once more. `refresh` makes an overlay forget its cache of
+    the host.
     """
 
     def __init__(
@@ -134,7 +133,7 @@ class HostChanges:
         self._watcher.close()
 
     async def wait(self) -> set[str] | None:
-        """Return the folders that are to be looked at next; None: all of them."""
+        """Return the folders to look at next; None: all of them."""
         if self._later:
             patience_s = IMPATIENT_S
         elif self._watcher.is_partial:
@@ -148,7 +147,7 @@ class HostChanges:
         return folders | later
 
     async def run(self, folders: set[str] | None) -> set[str]:
-        """Compare the entries of these host folders, and new folders below; None: everything.
+        """Compare the entries of these host folders, and new folders below them; None: everything.
         Return the paths that the person changed."""
         begun = self._clock.monotonic()
         self._missing = await asyncio.to_thread(self._why_missing)
@@ -165,7 +164,7 @@ class HostChanges:
             }
         gone = sorted((name for name, is_there in found.items() if not is_there), reverse=True)
         gone = self._believed(gone)
-        # Deletions first and from within, so that a folder is empty when its turn comes.
+        # Deletions first and innermost first, so that a folder is empty when its turn comes.
         names = gone + sorted(name for name, is_there in found.items() if is_there)
         for at in range(0, len(names), CHUNK):
             chunk = names[at : at + CHUNK]
@@ -173,7 +172,7 @@ class HostChanges:
                 self._follow_up(one)
                 if one.what is not None or one.verdict.verdict == "conflict":
                     changed.add(one.name)
-        # From within, and only now: what is in them could not come else.
+        # Innermost first, and only now: their entries could not be created otherwise.
         for name in sorted(self._to_shut, reverse=True):
             self._follow_up(await to_end(lambda name=name: self._deal_with(name, self._shut)))  # type: ignore[misc]
         self._to_shut.clear()
@@ -182,18 +181,18 @@ class HostChanges:
         return changed
 
     def copy_changed(self, folders: set[str] | None) -> None:
-        """The agent changed something there: a path that was a conflict may be none any more."""
+        """Check conflicts in these folders again, since the agent changed something there."""
         for folder in {_folder(name) for name in self._conflicts}:
             if folders is None or folder in folders:
                 self._watcher.wake(folder)
 
     def settled(self, name: str) -> None:
-        """A person's answer about the path was carried out."""
+        """Note that a person's answer about the path was carried out."""
         self._conflicts.pop(name, None)
 
     async def give(self, name: str, mine: Seen | None, host: Seen | None) -> None:
-        """Bring the host's version of a path into the copy, which must hold `mine` still.
-        `UserError` where it can't be."""
+        """Bring the host's version of a path into the copy, which must still hold `mine`. Raise
+        `UserError` where that isn't possible."""
         known = self._sides.known(name)
         one = await to_end(
             lambda: self._deal_with(
@@ -206,11 +205,11 @@ class HostChanges:
             raise UserError(f"the copy was left as it is: {why}", "look at the path and try again")
 
     def conflicts(self) -> list[str]:
-        """Return the paths that both sides have changed, and nobody has answered about."""
+        """Return the paths that both sides have changed without an answer yet."""
         return sorted(self._conflicts)
 
     def notices(self) -> list[str]:
-        """Return notices for a person about this direction, a line each."""
+        """Return notices for a person about this direction, one line each."""
         lines = [self._missing] if self._missing else []
         if self._problems:
             shown = [f"`{name}` ({why})" for name, why in list(self._problems.items())[:3]]
@@ -223,11 +222,11 @@ class HostChanges:
     # -- finding ----------------------------------------------------------------------------------
 
     async def _refresh_view(self) -> None:
-        """Where the copy is an overlay and the host deleted or replaced folders: have the copy show
+        """If the copy is an overlay and the host deleted or replaced folders, make the copy show
         the new ones.
 
-        Once for each: one that is in use in the sandbox (a process's working directory) stays what
-        it was there. A failure is reported, and tried again the next time.
+        Each folder is refreshed once: one that is in use in the sandbox (a process's working
+        directory) stays the old one there. A failure is reported, and tried again the next time.
         """
         if self._refresh is not None and not self._walk.dead <= self._dead:
             try:
@@ -238,7 +237,7 @@ class HostChanges:
         self._dead = self._walk.dead
 
     def _why_missing(self) -> str:
-        """Return why nothing can be said about the host's folder; empty where it is there."""
+        """Return why the host's folder can't be examined; empty where it is there."""
         try:
             if os.fstat(self._sides.host.fd).st_nlink == 0:
                 return (
@@ -257,8 +256,8 @@ class HostChanges:
 
     def _believed(self, gone: list[str]) -> list[str]:
         """Return the vanished paths that may be deleted from the copy now. Many at once must stay
-        away for a while first; where most of the workspace is gone, the copy keeps its own. What
-        only shone through an overlay it has lost already."""
+        away for a while first. Where most of the workspace is gone, the copy keeps its files. Files
+        that only shone through an overlay are lost already."""
         known = [
             name
             for name in gone
@@ -359,19 +358,21 @@ class HostChanges:
                     or error.__cause__.errno != errno.ENOTEMPTY
                 ):
                     raise
-                # The agent has files of its own in the folder: it is the agent's alone from now on.
+                # The agent has its own files in the folder, which belongs to the agent alone from
+                # now on.
                 return _Found(name, host=host, what=what, is_agreed=True)
         known = _agreement(host, made.host_signature if made else None)
         return _Found(name, host=host, what=what, known=known, is_agreed=True)
 
     def _shut(self, name: str) -> _Found:
-        """Shut a new host folder that keeps out its owner, now that all of it is in the copy."""
+        """Restore the mode of a new host folder that keeps out its owner, once all of it is in the
+        copy."""
         host = self._to_shut[name]
         shutting = Want("chmod", "dir", "dir", host.mode & PERMISSIONS)
         return self._bring(name, self._sides.known(name), host, (shutting,))._replace(what=None)
 
     def _apply(self, name: str, step: Want, host: Seen | None) -> Known | None:
-        """Do one step in the copy; return its new state."""
+        """Do one step in the copy. Return its new state."""
         if (
             step.operation == "mkdir"
             and step.mode is not None
@@ -385,8 +386,7 @@ class HostChanges:
             raise PathError("the link's target isn't text", "make it on the host only")
 
         def check(rebuilt: FileChange) -> None:
-            # INVARIANT: what the copy gets is what was compared, though it is read from the host
-            # once more.
+            # INVARIANT: the copy gets what was compared, though it is read from the host again.
             if rebuilt.after != action.after:
                 raise stale(name)
 
@@ -405,8 +405,8 @@ class HostChanges:
         elif one.problem:
             self._note(name, one.problem)
         elif one.is_agreed:
-            # Not in the journal, as the copy isn't synced to the disk: a power cut could keep the
-            # one without the other, and the copy's old content would then pass for a change of the
+            # Not in the journal, as the copy isn't synced to the disk. A power cut could keep only
+            # the journal's line, and the copy's old content would then count as a change of the
             # agent's.
             self._sides.agreed(name, one.known, journaled=False)
             if one.what is not None:
@@ -437,20 +437,20 @@ class HostChanges:
 
 
 class _HostFile:
-    """A host's file as the content that an effect on the copy is bound to."""
+    """A host file as the content that an effect on the copy is bound to."""
 
     def __init__(self, host: Root, name: str) -> None:
         self._host = host
         self._name = name
 
     def open(self, digest: str) -> int:
-        """Open the file, whatever is in it now: the reader must check that it is `digest`."""
+        """Open the file, whatever it holds now: the reader must check it against `digest`."""
         with self._host.parent(self._name) as (folder, leaf):
             return os.open(leaf, FILE, dir_fd=folder)
 
 
 def _done(known: Known | None, host: Seen | None) -> What:
-    """Describe the person's change, where both sides had agreed on `known`."""
+    """Describe the person's change since both sides agreed on `known`."""
     return "deleted" if host is None else "created" if known is None else "changed"
 
 
@@ -466,7 +466,8 @@ def _agreement(host: Seen | None, copy_signature: Signature | None) -> Known | N
 def _unless_same(
     known: Known | None, signature: Signature | None
 ) -> Callable[[int, os.stat_result], str] | None:
-    """Return a digest function that skips the read where the signature goes with a known digest."""
+    """Return a digest function that skips the read where the signature belongs to a known
+    digest."""
     if known is None or known.digest is None or signature is None:
         return None
     digest = known.digest
@@ -476,8 +477,8 @@ def _unless_same(
 
 
 class _HostWalk:
-    """Walk of one session's host, for paths that differ by signature from the baseline: nothing is
-    entered that is ignored, or git's own. `note(folder, why)` is called for a folder that can't be
+    """Walk of one session's host, for paths that differ by signature from the baseline. Ignored
+    folders and git's own aren't entered. `note(folder, why)` is called for a folder that can't be
     read. `dead`: see `Upper.dead`."""
 
     def __init__(
@@ -489,7 +490,7 @@ class _HostWalk:
         self._walk = Walk(self._host, sides, ignores, watcher)
 
     async def candidates(self, folders: set[str] | None) -> dict[str, bool]:
-        """Paths that need a look, and whether something is there on the host."""
+        """Return paths that need a look, and whether something is there on the host."""
         found, visited, empty, is_whole = await self._walk.candidates(folders)
         await asyncio.to_thread(self._sides.keep_from_agent, self._host.take_ignored())
         if self._sides.upper is not None:
@@ -509,8 +510,8 @@ class _HostWalk:
     def _dead(
         self, upper: Upper, found: dict[str, bool], visited: set[str], is_whole: bool
     ) -> set[str]:
-        """See `Upper.dead`. Of a whole pass not every folder is looked at: one that was replaced
-        holds other files than were agreed on, or those that the agent has put into it."""
+        """See `Upper.dead`. A full pass needn't check every folder: a replaced one holds files that
+        weren't agreed on, or those that the agent put into it."""
         likely = (
             {_folder(name) for name in found} | upper.folders_among(visited)
             if is_whole

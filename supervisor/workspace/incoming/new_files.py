@@ -1,8 +1,8 @@
 """Fast path for many new host files: a checkout, a generator, an archive.
 
-`incoming` needs a dozen walks from the root for any path. This opens each folder once for all its
-files, and only for the simplest case: an unknown path and a plain file small enough for memory.
-Everything else is left to `incoming`, which also says what is wrong.
+`incoming` needs a dozen walks from the root per path. This module opens each folder once for all
+its files, but handles only the simplest case: an unknown path and a plain file small enough for
+memory. Everything else is left to `incoming`, which also reports what is wrong.
 
 It must never follow a link, replace what the agent has made, or let the agent see half a file.
 """
@@ -33,8 +33,8 @@ class Brought(NamedTuple):
 
 
 class NewFiles:
-    """For one run over sorted names: it keeps the folder of the last one open. Blocking: call it
-    in a thread."""
+    """Brings new files in one run over sorted names. It keeps the last file's folder open.
+    Blocking: call it in a thread."""
 
     def __init__(self, host: Root, copy: Root) -> None:
         self._host = host
@@ -55,8 +55,8 @@ class NewFiles:
         self._opened.close()
 
     def bring(self, name: str) -> Brought | None:
-        """Bring a file that neither side knew of; None where it isn't as simple as that, and
-        nothing was done."""
+        """Bring a file that neither side knew of. Return None, and do nothing, where the case isn't
+        that simple."""
         folder, _, leaf = name.rpartition("/")
         try:
             split(leaf)
@@ -110,8 +110,8 @@ class NewFiles:
 
 
 def _place(folder: int, leaf: str, data: bytes, like: os.stat_result) -> os.stat_result:
-    """Write a file whole and then give it its name; its status. FileExistsError where something
-    has that name."""
+    """Write a file completely, then name it. Return its status. Raise FileExistsError where
+    something has that name."""
     temporary = f"{TEMPORARY_PREFIX}{secrets.token_hex(12)}"
     writing = os.open(temporary, _NEW, 0o600, dir_fd=folder)
     try:
@@ -124,7 +124,8 @@ def _place(folder: int, leaf: str, data: bytes, like: os.stat_result) -> os.stat
             os.link(temporary, leaf, src_dir_fd=folder, dst_dir_fd=folder, follow_symlinks=False)
         finally:
             os.unlink(temporary, dir_fd=folder)
-        # Of our own file, whatever has its name by now: unlinking has changed its change time.
+        # The status of our own file, even if another has its name by now: unlinking changed its
+        # change time.
         return os.fstat(writing)
     finally:
         os.close(writing)

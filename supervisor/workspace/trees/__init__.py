@@ -1,4 +1,4 @@
 """Host folder and agent copy, and what both last agreed on: the baseline.
 
-Start with `trees`; `journal` is what survives a crash.
+Start with `trees`; `journal` holds what survives a crash.
 """

@@ -1,9 +1,9 @@
-"""History of effects on the host, with what was there before: the basis of undo.
+"""History of effects on the host, with the content before each: the basis of undo.
 
-Before an effect the content that it replaces is kept and its intent is journaled, in this order; so
-at any crash, an effect that happened has its before-content on the disk. It must never hold
-up the agent's work to keep old history: the oldest entry goes first, and dropped entries are
-counted and reported.
+Before an effect, first the content that it replaces is kept, then its intent is journaled. So after
+any crash, an effect that happened has its before-content on the disk. It must never delay the
+agent's work to keep old history: the oldest entry is dropped first, and dropped entries are counted
+and reported.
 """
 
 import contextlib
@@ -42,9 +42,9 @@ MOST_KEPT_BYTES = 1 << 30
 LONGEST_KEPT_S = 30 * 24 * 3600.0
 BEFORE = "before"
 LEVEL = 1
-# Below a block of the disk's, compressing takes time and saves no room.
+# Below the disk's block size, compression takes time and saves no room.
 SMALLEST_COMPRESSED_BYTES = 4096
-# Largest content read and packed as a whole.
+# Largest content read and compressed in one piece.
 SMALL_BYTES = 256 * 1024
 _COMPRESSED = ".zst"
 
@@ -57,18 +57,18 @@ class NotKeptError(GatehouseError):
 
 class KeptContents(ContentFolder):
     """Before-contents of one session: what host files held before an effect, by hash and
-    compressed, below `data/sessions/ID/before`; `total_bytes` on the disk. Blocking: call it in a
-    thread, one at a time.
+    compressed, below `data/sessions/ID/before`. `total_bytes` is their size on the disk. Blocking:
+    call it in a thread, one at a time.
 
     Snapshots (`blobs`) are dropped for other reasons, so each has a folder of its own. INVARIANT:
-    no bytes come out under a name that isn't their hash. zstandard at level 1: a third of the size
-    of source code, five times as fast as zlib at its own level 1.
+    no bytes are returned under a name that isn't their hash. zstandard at level 1 compresses source
+    code to a third, five times as fast as zlib at its level 1.
     """
 
     def __init__(self, folder: Path) -> None:
         super().__init__(folder)
-        # One for all, as the class is used: made anew for each content it would take longer than
-        # all the rest.
+        # One compressor for all contents, since the calls don't overlap. A new one per content
+        # would take longer than all the rest.
         self._packer = zstandard.ZstdCompressor(level=LEVEL)
         self._unpacker = zstandard.ZstdDecompressor()
         self._sizes: dict[str, int] = {}
@@ -90,12 +90,13 @@ class KeptContents(ContentFolder):
         )
 
     def keep(self, source: int, digest: str) -> bool:
-        """Store what an open file holds from its position on, durably; False where that isn't
-        what `digest` names."""
+        """Store what an open file holds from its position on, durably. Return False where its hash
+        isn't `digest`."""
         return self.has(digest) or self._store(_blocks(source), digest, os.fstat(source).st_size)
 
     def adopt(self, digest: str, snapshots: BlobStore) -> bool:
-        """Keep one of a session's snapshots, without copying it; False where it isn't there."""
+        """Keep one of a session's snapshots without copying it. Return False where it isn't
+        there."""
         if self.has(digest):
             return True
         size = snapshots.link(digest, self._fd, self._sync)
@@ -107,7 +108,7 @@ class KeptContents(ContentFolder):
         return True
 
     def keep_bytes(self, data: bytes) -> str:
-        """Store `data`, durably; its hash."""
+        """Store `data`, durably. Return its hash."""
         digest = content_hash(data)
         if not self.has(digest):
             self._store([data], digest, len(data))
@@ -126,7 +127,7 @@ class KeptContents(ContentFolder):
             return True
 
     def blocks(self, digest: str) -> Iterator[bytes]:
-        """Yield the content in pieces. Raises NotKeptError, at the end too: use the pieces only
+        """Yield the content in pieces. Raise NotKeptError, possibly at the end: use the pieces only
         once all came."""
         state = hashlib.blake2b(digest_size=32)
         try:
@@ -145,8 +146,8 @@ class KeptContents(ContentFolder):
             raise _damaged()
 
     def read(self, digest: str, limit_bytes: int) -> bytes | None:
-        """Up to `limit_bytes + 1` bytes, so that the caller sees that there is more; None where
-        it isn't here."""
+        """Return up to `limit_bytes + 1` bytes, so that the caller notices if there are more.
+        Return None where the content isn't here."""
         try:
             with self._opened(digest) as reading:
                 data = reading.read(limit_bytes + 1)
@@ -155,7 +156,7 @@ class KeptContents(ContentFolder):
         return data
 
     def size(self, digest: str) -> int:
-        """Return the bytes on the disk; 0 where it isn't here."""
+        """Return its size on the disk in bytes; 0 where it isn't here."""
         return self._sizes.get(digest, 0)
 
     def drop(self, digest: str) -> None:
@@ -182,7 +183,7 @@ class KeptContents(ContentFolder):
             ) from None
 
     def _small(self, digest: str) -> bytes | None:
-        """Return the whole content, where it is small: without what takes longer than reading
+        """Return the whole content if it is small, skipping steps that take longer than reading
         it."""
         size = self._sizes.get(digest, 0)
         if size > SMALL_BYTES:
@@ -218,7 +219,7 @@ def _write(
     compressor: zstandard.ZstdCompressor | None,
     size_bytes: int,
 ) -> str:
-    """Copy all of it, packed or not; return the hash of the bytes read."""
+    """Copy everything, compressed or not. Return the hash of the bytes read."""
     if compressor and size_bytes <= SMALL_BYTES:
         data = b"".join(content)
         write_all(writing, compressor.compress(data))
@@ -240,7 +241,8 @@ def _damaged() -> NotKeptError:
 
 
 class History:
-    """One session's. Blocking: call it in a thread, one at a time. `done` is oldest first."""
+    """One session's history. Blocking: call it in a thread, one at a time. `done` is oldest
+    first."""
 
     def __init__(
         self,
@@ -276,20 +278,20 @@ class History:
         self._trim()
 
     def close(self) -> None:
-        """Give the descriptors back. May be called twice."""
+        """Close the descriptors. May be called twice."""
         self.kept.close()
 
     def now(self) -> float:
-        """Return the time as lines carry it."""
+        """Return the time in the form used by journal lines."""
         return round(self._clock.now(), 3)
 
     def adopt(self, digest: str) -> bool:
-        """Keep one of the session's snapshots, as an agent's change leaves in a file; False where
-        it isn't there."""
+        """Keep one of the session's snapshots, as an agent's change leaves it in a file. Return
+        False where it isn't there."""
         return self._snapshots is not None and self.kept.adopt(digest, self._snapshots)
 
     def keep(self, source: int, digest: str) -> bool:
-        """Keep what an open file holds; False where that is no longer what `digest` names."""
+        """Keep what an open file holds. Return False where its hash is no longer `digest`."""
         return self.kept.keep(source, digest)
 
     def intend(
@@ -319,8 +321,8 @@ class History:
             self._unuse(old)
 
     def consents(self, name: str) -> frozenset[str]:
-        """Return the repositories that changes of this path were judged in: it may be changed in
-        them, and put back."""
+        """Return the repositories that changes of this path were judged in: in those it may be
+        changed, and put back."""
         return self._consents.get(encode_name(name), frozenset())
 
     def _note_consent(self, intent: Intent) -> None:
@@ -330,30 +332,29 @@ class History:
             )
 
     def intended(self, request: str, name: str) -> Intent | None:
-        """Return the intent of an effect that nothing more is known of, from before a crash
-        perhaps."""
+        """Return the intent of an effect with no known outcome, perhaps from before a crash."""
         return self.open.get((request, encode_name(name)))
 
     def has_before(self, intent: Intent) -> bool:
-        """Return whether what an effect was to replace is kept."""
+        """Return whether the content that an effect was to replace is kept."""
         digest = _digest(intent)
         return digest is None or self.kept.has(digest)
 
     def has_all(self, request: str, names: Iterable[str]) -> bool:
-        """Return whether a request's effects on all of these paths are on record, as begun or as
+        """Return whether a request's effects on all of these paths are recorded, as begun or as
         done."""
         done = {one.name for one in self.done if one.request == request}
         return all((request, name) in self.open or name in done for name in map(encode_name, names))
 
     def confirm(self, request: str, name: str) -> None:
-        """The effect happened, and is on record in the journal."""
+        """Note that the effect happened, and that the journal has it."""
         intent = self.open.pop((request, encode_name(name)), None)
         if intent is not None and intent.operation:
             self.done.append(intent)
             self._trim()
 
     def confirm_alone(self, request: str, name: str) -> None:
-        """The effect happened, and nothing is agreed with the copy: put it on record."""
+        """Record that the effect happened, without an agreement with the copy."""
         self._journal.write(Done(request, encode_name(name)))
         self.confirm(request, name)
 
@@ -387,13 +388,13 @@ class History:
         return found
 
     def begin_undo(self, undo: UndoBegun) -> None:
-        """Record an undo that is about to happen. Until its end nothing is dropped that it may
-        need."""
+        """Record an undo that is about to happen. Until its end, nothing that it may need is
+        dropped."""
         self._journal.write(undo)
         self.undos[undo.id] = self.open_undo = undo
 
     def end_undo(self, undo: UndoBegun, *, rolled_back: bool) -> None:
-        """Record that the undo is done, or that nothing of it is in effect."""
+        """Record that the undo is done, or that none of it is in effect."""
         self._journal.write(UndoEnded(undo.id, rolled_back))
         self.open_undo = None
         if rolled_back:
@@ -407,8 +408,8 @@ class History:
         self._trim()
 
     def begin_batch(self, batch: BatchBegun) -> None:
-        """Put on record which requests are carried out together. Until its end nothing is let go
-        that it may need."""
+        """Record which requests are carried out together. Until its end, nothing that it may need
+        is dropped."""
         if self.open_batch != batch:
             self._journal.write(batch)
             self.open_batch = batch
@@ -416,8 +417,8 @@ class History:
     def end_batch(
         self, batch: BatchBegun, *, rolled_back: bool, stays: Iterable[Intent] = ()
     ) -> None:
-        """Record that the batch is done; or that nothing of it is in effect but what `stays`, and
-        its other intents count as never made."""
+        """Record that the batch is done, or that none of it is in effect except `stays`; its other
+        intents then count as never made."""
         for intent in stays:
             self.confirm_alone(intent.request, decode_name(intent.name))
         self._journal.write(BatchEnded(batch.id, rolled_back))
@@ -430,7 +431,7 @@ class History:
         self._trim()
 
     def _trim(self) -> None:
-        """Let go of the oldest where there is too much, or it is too old."""
+        """Drop the oldest entries where there are too many, or they are too old."""
         if self.open_undo is not None or self.open_batch is not None:
             return
         oldest = self._clock.now() - LONGEST_KEPT_S
@@ -460,7 +461,8 @@ class History:
             self.kept.drop(digest)
 
     def _unuse(self, intent: Intent) -> str | None:
-        """One use less of its content; its digest where that was the last."""
+        """Count one use less of the intent's content. Return its digest where that was the last
+        use."""
         digest = _digest(intent)
         if digest is None:
             return None

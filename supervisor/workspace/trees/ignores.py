@@ -1,9 +1,9 @@
 """Ignored new files on either side, by the host's own ignore files.
 
-`.gatehouseignore` is read first (`own_ignores`); where it says nothing git is asked, on the host,
-where the agent can't have changed the ignore files. The answers are remembered. A path that host
-and copy once agreed on is never ignored; the caller must check that. It must never read an ignore
-file of the copy.
+`.gatehouseignore` is read first (`own_ignores`). Where it says nothing, git is asked on the host,
+where the agent can't have changed the ignore files. The answers are cached. A path that host and
+copy once agreed on is never ignored; the caller must check that. It must never read an ignore file
+of the copy.
 """
 
 import asyncio
@@ -21,8 +21,8 @@ MOST_REMEMBERED = 200_000
 
 
 class Ignores:
-    """Answers for one workspace; with `is_git` false git is asked only about repositories inside
-    it. `top`: the repository that it is a part of, where it isn't one itself."""
+    """Answers for one workspace. If `is_git` is false, git is asked only about repositories inside
+    it. `top` is the repository around the workspace, where it isn't one itself."""
 
     def __init__(self, host: Root, is_git: bool, top: Path | None = None) -> None:
         self._workspace = host.path
@@ -33,19 +33,19 @@ class Ignores:
         self._repositories: set[str] = set()
 
     def found_repository(self, folder: str) -> None:
-        """A folder of the workspace is a repository of its own. Git asks it by itself where the
-        workspace is one, too."""
+        """Note that a folder of the workspace is a repository. Git finds it by itself where the
+        workspace is a repository, too."""
         if folder and not self._is_git and folder not in self._repositories:
             self._repositories.add(folder)
             self._known.clear()
 
     def forget(self) -> None:
-        """The ignore files may have changed."""
+        """Forget all answers, since the ignore files may have changed."""
         self._known.clear()
         self._own.forget()
 
     async def among(self, names: Collection[str]) -> set[str]:
-        """Return the ignored ones of the names. A folder's name ends with a slash; don't ask about
+        """Return the ignored ones of the names. A folder's name ends with a slash. Don't ask about
         paths below an ignored one."""
         if not names:
             return set()
@@ -86,8 +86,8 @@ class Ignores:
         return self._repository_of(name) or ""
 
     def _repository_of(self, name: str) -> str | None:
-        """Return the folder of the repository that speaks for a path, None where there is none: the
-        innermost one."""
+        """Return the folder of the innermost repository around a name, or None where there is
+        none."""
         if self._is_git:
             return ""
         folder = name.rstrip("/").rpartition("/")[0]

@@ -1,10 +1,10 @@
 """Journal of a session's workspace: the baseline, and each change of it since.
 
-`baseline.msgpack` is written once, when the copy is made; `workspace.journal` grows by a line for
-every effect on the host: first its intent (the temporary file's place, what was there and what will
-be), then what host and copy agree on afterwards. After a crash, replay gives the baseline, the
-effects so far in their order, and the names of possible leftovers. It must never be needed to
-decide whether something may be done: only the gate decides.
+`baseline.msgpack` is written once, when the copy is made. `workspace.journal` grows by a line for
+every effect on the host: first its intent (the temporary file's place, the state before and after),
+then what host and copy agree on afterwards. After a crash, replay returns the baseline, the effects
+so far in their order, and the names of possible leftovers. It must never be needed to decide
+whether something may be done: only the gate decides.
 """
 
 import base64
@@ -24,31 +24,35 @@ JOURNAL = "workspace.journal"
 
 
 class Intent(msgspec.Struct, frozen=True, tag="intent", omit_defaults=True, gc=False):
-    """An effect was about to happen: `temporary` is the leaf name of its file beside the target,
-    `before` the old state, whose content is kept by then, `after` the new one. Names are base64.
-    `folders` are missing parents that it makes, outermost first; `at` is in seconds since the
-    epoch; `repositories` are those that it was judged in. Without `operation`: from before there
-    was undo."""
+    """An effect was about to happen. Names are base64."""
 
     request: str
     name: str
+    # The leaf name of its file beside the target.
     temporary: str
+    # Empty in lines from before there was undo.
     operation: str = ""
+    # The old state, whose content is kept by then.
     before: HeldContent | None = None
+    # The new state.
     after: HeldContent | None = None
+    # Missing parents that it makes, outermost first.
     folders: tuple[str, ...] = ()
+    # Seconds since the epoch.
     at: float = 0.0
+    # The repositories that it was judged in.
     repositories: tuple[str, ...] = ()
 
     @property
     def key(self) -> tuple[str, str]:
-        """One request has one intent for each path; an undo is of many paths."""
+        """Return the intent's key. One request has one intent per path; an undo covers many
+        paths."""
         return (self.request, self.name)
 
 
 class Agreed(msgspec.Struct, frozen=True, tag="agreed", gc=False):
-    """Host and copy agree on this about a path now (None: it is gone). `request` names the
-    effect that made it so."""
+    """Host and copy now agree on this about a path (None: it is gone). `request` names the effect
+    that caused it."""
 
     name: str
     known: Known | None
@@ -90,7 +94,7 @@ class UndoBegun(msgspec.Struct, frozen=True, tag="undo"):
 
 
 class UndoEnded(msgspec.Struct, frozen=True, tag="undo-ended"):
-    """All of its steps were done; or, with `rolled_back`, none is in effect."""
+    """All of its steps were done or, with `rolled_back`, none is in effect."""
 
     id: str
     rolled_back: bool
@@ -104,7 +108,7 @@ class BatchBegun(msgspec.Struct, frozen=True, tag="batch"):
 
 
 class BatchEnded(msgspec.Struct, frozen=True, tag="batch-ended"):
-    """All of them were carried out; or, with `rolled_back`, none is in effect."""
+    """All of them were carried out or, with `rolled_back`, none is in effect."""
 
     id: str
     rolled_back: bool
@@ -115,8 +119,8 @@ Line = Intent | Agreed | Done | Forgotten | UndoBegun | UndoEnded | BatchBegun |
 
 class Replayed(msgspec.Struct):
     """Result of a replay: the baseline now, the open intents, the effects in their order, and the
-    undos among them; `open_undo` is one that a crash cut short; `nothing` are paths that are known
-    to be gone; `batches` are the requests of each finished batch, by its id."""
+    undos among them. `open_undo` is one that a crash cut short; `nothing` are paths known to be
+    gone; `batches` are the requests of each finished batch, by its id."""
 
     baseline: dict[str, Known]
     open_intents: dict[tuple[str, str], Intent]
@@ -130,8 +134,8 @@ class Replayed(msgspec.Struct):
 
 
 def write_baseline(folder: Path, baseline: dict[str, Known]) -> None:
-    """Write the baseline durably and whole, or not at all."""
-    # No name holds a NUL, and one string is converted in a tenth of the time that many take.
+    """Write the baseline durably and completely, or not at all."""
+    # No name contains a NUL, and converting one string takes a tenth of the time of many.
     names = os.fsencode("\0".join(baseline)).split(b"\0") if baseline else []
     data = msgspec.msgpack.encode(list(zip(names, baseline.values(), strict=True)))
     temporary = folder / f".{BASELINE}.tmp"
@@ -143,8 +147,8 @@ def write_baseline(folder: Path, baseline: dict[str, Known]) -> None:
 
 
 def replay(folder: Path) -> Replayed:
-    """Read both files. FileNotFoundError where the copy was never finished; a torn last line is
-    passed over."""
+    """Read both files. Raise FileNotFoundError where the copy was never finished. A torn last line
+    is ignored."""
     pairs = msgspec.msgpack.decode((folder / BASELINE).read_bytes(), type=list[tuple[bytes, Known]])
     names = os.fsdecode(b"\0".join(name for name, _ in pairs)).split("\0") if pairs else []
     baseline = dict(zip(names, (known for _, known in pairs), strict=True))
@@ -163,7 +167,7 @@ def replay(folder: Path) -> Replayed:
 
 
 def _take(state: Replayed, line: Line) -> None:
-    """Add one line to the lines before it."""
+    """Apply one line to the state so far."""
     match line:
         case Intent():
             state.open_intents[line.key] = line
@@ -210,13 +214,13 @@ def _take_batch(state: Replayed, line: BatchBegun | BatchEnded) -> None:
 
 
 def of_batch(intents: Iterable[tuple[str, str]], batch: BatchBegun) -> list[tuple[str, str]]:
-    """Return the keys of a batch's intents, and of those that took them back."""
+    """Return the keys of a batch's intents, and of the intents that reverted them."""
     ids = {batch.id, *batch.requests}
     return [key for key in intents if key[0] in ids]
 
 
 def of_undo(intents: Iterable[tuple[str, str]], undo_id: str) -> list[tuple[str, str]]:
-    """Return the keys of the intents that an undo's steps had and that nothing more is known of."""
+    """Return the keys of the undo's intents that have no known outcome."""
     return [key for key in intents if key[0] == undo_id]
 
 
@@ -227,8 +231,8 @@ def _close_intent(state: Replayed, request: str, name: str) -> None:
 
 
 class Journal:
-    """The open journal. Lines reach the kernel at once, so they survive kill -9; after a power
-    cut replaying less is harmless, because reconciling compares with the host itself."""
+    """The open journal. Lines reach the kernel at once, so they survive kill -9. After a power cut,
+    replaying fewer lines is harmless, because reconciling compares with the host itself."""
 
     def __init__(self, folder: Path) -> None:
         flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -237,7 +241,7 @@ class Journal:
             os.write(self._fd, b"\n")  # ends a line that a crash cut short
 
     def write(self, line: Line) -> None:
-        """Add a line. OSError where it can't be: then nothing may happen that relies on it."""
+        """Add a line. Raise OSError where that fails: then nothing that relies on it may happen."""
         data = msgspec.json.encode(line) + b"\n"
         if os.write(self._fd, data) != len(data):
             raise OSError(
@@ -249,7 +253,7 @@ class Journal:
         self.write(Agreed(encode_name(name), known, request))
 
     def close(self) -> None:
-        """Give the descriptor back."""
+        """Close the descriptor."""
         if self._fd >= 0:
             os.close(self._fd)
             self._fd = -1
@@ -257,7 +261,7 @@ class Journal:
 
 @functools.lru_cache(maxsize=8192)  # each effect says its name several times
 def encode_name(name: str) -> str:
-    """A name as text that any bytes survive in."""
+    """Return a name as text that preserves any bytes."""
     return base64.b64encode(os.fsencode(name)).decode()
 
 

@@ -1,9 +1,9 @@
-"""Baseline of an overlay session: facts that survive a crash, and what change times on the host
-say.
+"""Baseline of an overlay session: facts that survive a crash, and change times.
 
 Making an overlay writes the facts and `trees` reads them. Where their file exists, the session's
-copy is an overlay, and `merged` is only its mount point. It must never call a path unchanged when
-that isn't certain: an unknown path counts as changed by the person, and is asked about.
+copy is an overlay, and `merged` is only its mount point. Change times on the host tell what is
+unchanged. It must never call a path unchanged when that isn't certain: an unknown path counts as
+changed by the person, and is asked about.
 """
 
 import os
@@ -21,9 +21,9 @@ FACTS = "overlay.msgpack"
 
 
 class OverlayFacts(msgspec.Struct, frozen=True):
-    """`start_ns` is a change time right before the start, 0 once the baseline is written down
-    whole; `apart` are paths that neither direction compares (hidden, or ignored by git and the
-    agent's own), in the file system's bytes."""
+    """Facts of one overlay. `start_ns` is a change time right before the start, or 0 once the
+    complete baseline is written. `apart` are paths that neither direction compares (hidden, or
+    ignored by git and the agent's own), in the file system's bytes."""
 
     start_ns: int
     apart: tuple[bytes, ...]
@@ -31,12 +31,12 @@ class OverlayFacts(msgspec.Struct, frozen=True):
 
     @property
     def apart_names(self) -> frozenset[str]:
-        """As the file system names them."""
+        """Return these paths as the file system's names."""
         return frozenset(os.fsdecode(name) for name in self.apart)
 
 
 def read_facts(folder: Path) -> OverlayFacts | None:
-    """Those of a session's folder; None where its copy is no overlay."""
+    """Return the facts of a session's folder, or None where its copy is no overlay."""
     try:
         return msgspec.msgpack.decode((folder / FACTS).read_bytes(), type=OverlayFacts)
     except FileNotFoundError:
@@ -44,19 +44,19 @@ def read_facts(folder: Path) -> OverlayFacts | None:
 
 
 def write_facts(folder: Path, facts: OverlayFacts) -> None:
-    """Durably and whole, or not at all."""
+    """Write the facts durably and completely, or not at all."""
     plain_files.replace(folder / FACTS, msgspec.msgpack.encode(facts))
 
 
 class Since:
     """Baseline of one session, inferred from change times. `start_ns` is the change time of a file
-    that was made right before the overlay was.
+    made right before the overlay.
 
-    The host's folder wasn't read when the overlay was mounted. A file whose change time lies before
-    the start is as it was: the kernel sets that time at a write, a change of mode and a rename
-    alike. A renamed folder brings files along whose times say nothing, but the rename set its own.
-    So a path counts only where every folder above it is older than the start, too (or was made so
-    only by a file that came or went: then its entries are looked at instead).
+    The host's folder wasn't read when the overlay was mounted. A file whose change time is before
+    the start is unchanged: the kernel sets that time at a write, a change of mode and a rename
+    alike. A renamed folder brings files along whose times say nothing, but the rename set its own
+    time. So a path counts only if every parent folder is older than the start, too (or is newer
+    only because a file was created or removed in it: then its entries are compared instead).
     """
 
     def __init__(self, host: Root, start_ns: int, is_apart: Callable[[str], bool]) -> None:
@@ -66,7 +66,7 @@ class Since:
         self._old_folders = {""}
 
     def met(self, name: str, status: os.stat_result) -> Known | None:
-        """Return both sides' first state of a path, whose folder was met before; None where that
+        """Return both sides' first state of a path whose folder was met before, or None where it
         isn't certain."""
         if name.rpartition("/")[0] not in self._old_folders or status.st_ctime_ns >= self._start_ns:
             return None
@@ -85,7 +85,7 @@ class Since:
         )
 
     def at(self, name: str) -> Known | None:
-        """Return both sides' first state of any path; None where that isn't certain."""
+        """Return both sides' first state of any path, or None where it isn't certain."""
         try:
             if not self._is_old(name.rpartition("/")[0]):
                 return None

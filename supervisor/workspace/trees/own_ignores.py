@@ -1,12 +1,12 @@
 """Parser and matcher of `.gatehouseignore`.
 
-It names what the agent never gets, and what it gets though git ignores it.
-The syntax is .gitignore's, a file counts for its folder and what is below, the innermost and the
-last line win. It is stronger than any .gitignore, and than git's index: a tracked file that is
-named here stays out, too. A folder that is left out is left out whole; one that is named with `!`
-comes whole, but for what is named in turn.
+The file names what the agent never gets, and what it gets though git ignores it. Its syntax is
+.gitignore's: a file counts for its folder and everything below; the innermost file and the last
+line win. It is stronger than any .gitignore and than git's index: a tracked file that it names
+stays out, too. A left-out folder is left out completely. A folder named with `!` is included
+completely, except what other lines name.
 
-It decides what is copied and synced; it hides nothing: an agent reads the host's folder at
+It decides what is copied and synced. It hides nothing: an agent can read the host's folder at
 `/workspace/lower` all the same. It must never read an ignore file of the copy, nor through a
 symlink.
 """
@@ -22,13 +22,13 @@ from supervisor.workspace.disk.scan import signature_at
 
 FILE_NAME = ".gatehouseignore"
 LARGEST_BYTES = 1 << 20
-# A file with more patterns leaves everything out: every path is held against each of them.
+# A file with more patterns leaves everything out: every path is matched against each of them.
 MOST_LINES = 2_000
 
 
 class _Line(NamedTuple):
-    """One pattern. `is_anchored`: it is about the path below its file's folder, not about a name
-    in any folder."""
+    """One pattern. `is_anchored`: it matches the path below its file's folder, not a name in any
+    folder."""
 
     steps: tuple[GlobStep, ...]
     leaves_out: bool
@@ -36,15 +36,15 @@ class _Line(NamedTuple):
     is_of_folders: bool
 
     def matches(self, path: list[str], *, is_folder: bool) -> bool:
-        """Return whether it is about this very path, not one of the folders on the way."""
+        """Return whether it matches this very path, not a parent folder."""
         if self.is_of_folders and not is_folder:
             return False
         return steps_fit(self.steps, path if self.is_anchored else path[-1:])
 
 
 class OwnIgnores:
-    """Ignore rules of one host folder, which stays open as long as this is used. Blocking: small
-    files are read, each once."""
+    """Ignore rules of one host folder, which stays open as long as this is used. Blocking: it reads
+    small files, each once."""
 
     def __init__(self, host: Root) -> None:
         self._host = host
@@ -52,13 +52,13 @@ class OwnIgnores:
         self._folders: dict[str, bool | None] = {"": None}
 
     def forget(self) -> None:
-        """Forget the files: they may have changed. May be called while a thread asks: that one goes
-        on with what it has read."""
+        """Forget the files, which may have changed. May be called while a thread asks: that thread
+        continues with what it has read."""
         self._lines, self._folders = {}, {"": None}
 
     def verdict(self, name: str) -> bool | None:
-        """True: it stays out. False: it belongs, whatever git says. None: nothing is said. A
-        folder's name ends with a slash."""
+        """Return whether the path stays out: True if so, False if it belongs whatever git says,
+        None where no line matches. A folder's name ends with a slash."""
         name = composed(name)
         path = name.rstrip("/")
         folder = path.rpartition("/")[0]
@@ -69,14 +69,14 @@ class OwnIgnores:
         return above if said is None else said
 
     def keeps_all(self, folder: str) -> bool:
-        """Return whether nothing is said about anything directly in a folder: no need to ask for
-        each."""
+        """Return whether no line concerns anything directly in a folder, so that its names needn't
+        be checked."""
         return self._of_folder(folder) is None and not any(
             self._read(base) for base in _bases(folder)
         )
 
     def says_to_keep(self) -> bool:
-        """Return whether any of the files that were read has a line that begins with `!`."""
+        """Return whether any file read so far has a line that begins with `!`."""
         return any(not line.leaves_out for lines in self._lines.values() for line in lines)
 
     def _of_folder(self, folder: str) -> bool | None:
@@ -116,7 +116,7 @@ class OwnIgnores:
 
 
 def _bases(folder: str) -> list[str]:
-    """Return the folder and all that it is in, innermost first."""
+    """Return the folder and all its parents, innermost first."""
     found = [folder]
     while folder:
         folder = folder.rpartition("/")[0]
@@ -125,8 +125,8 @@ def _bases(folder: str) -> list[str]:
 
 
 def composed(name: str) -> str:
-    """Normalise a name to the Unicode form in which names and patterns are compared: the forms look
-    the same."""
+    """Return a name in the Unicode form used to compare names and patterns: the forms look the
+    same."""
     return name if name.isascii() else unicodedata.normalize("NFC", name)
 
 
@@ -136,7 +136,7 @@ def _parse(text: str, flags: re.RegexFlag) -> list[_Line]:
 
 
 def _line(text: str, flags: re.RegexFlag) -> _Line | None:
-    """None where git passes over it, too."""
+    """Parse a line. Return None where git ignores it, too."""
     text = text.removesuffix("\r")
     body = text.rstrip(" ")
     if body != text and (len(body) - len(body.rstrip("\\"))) % 2:

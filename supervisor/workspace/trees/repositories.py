@@ -1,9 +1,10 @@
 """Find repository folders around a change, when judging and before acting.
 
 `core.policy.git_folders` knows what counts; this looks at the disk. Judging sees the host, the
-agent's copy and all waiting changes together, so that nothing is offered that will be refused,
-whatever came first. The guard sees the host as it is when a name is given, under a lock that all
-sessions share: two of them can't each put half of a repository in place at once.
+agent's copy and all waiting changes together, so that no change is offered that would be refused,
+in whatever order they are carried out. The guard sees the host as it is when a name is given, under
+a lock that all sessions share. So two sessions can't each put half of a repository in place at
+once.
 
 It must never follow a symlink, or read more of a file than git does.
 """
@@ -38,17 +39,17 @@ from supervisor.errors import GatehouseError, RefusedError
 from supervisor.workspace.disk.beneath import DIRECTORY, FILE, PathError, Root, split
 from supervisor.workspace.trees.trees import Sides
 
-# The first bytes of a content that is kept, None where it isn't.
+# Returns the first bytes of a kept content, or None where it isn't kept.
 type Begins = Callable[[str], bytes | None]
-# Result at each path; None: nothing is left there.
+# The result at each path; None: nothing is left there.
 type MadePaths = Mapping[str, RepositoryPiece | None]
 
 _ONE_AT_A_TIME = threading.Lock()
 
 
 class Repositories:
-    """Repository folders, for one run over many changes of a session: each folder is looked at
-    once. Blocking: call it in a thread.
+    """Repository folders, for one run over many changes of a session: each folder is examined once.
+    Blocking: call it in a thread.
 
     `waiting` are changes that may be carried out before these and that the copy doesn't show.
     """
@@ -74,8 +75,8 @@ class Repositories:
         key = folder, must_look
         if key not in self._accounts:
             self._accounts[key] = [pieces_in(self._sides.host, PIECES, folder, must_look=must_look)]
-            # INVARIANT: an overlay is asked for nothing but what the agent put there: whatever it
-            # is asked for it keeps.
+            # INVARIANT: an overlay is asked only for what the agent put there, since it caches
+            # whatever it is asked for.
             prefix = f"{folder}/" if folder else ""
             mine = [leaf for leaf in PIECES if self._sides.is_of_agent(prefix + leaf)]
             if mine:
@@ -94,8 +95,8 @@ class RepositoryGuard:
         self._consents = consents
 
     def check(self, action: FileChange, begins: Begins) -> None:
-        """Refuse what git would take for part of another repository than the action was judged
-        in. Raises RefusedError."""
+        """Refuse a change that git would take for part of another repository than the action was
+        judged in. Raise RefusedError."""
         self._refuse(names_of(action), made_by(self._root, action, begins), action.repositories)
 
     def check_back(self, name: str, piece: RepositoryPiece) -> None:
@@ -103,7 +104,7 @@ class RepositoryGuard:
         self._refuse([name], {name: piece}, self._consents(name))
 
     def not_back(self, made: MadePaths) -> dict[str, str]:
-        """Those of the paths that can't be put back with all of these, and why."""
+        """Return which of the paths can't be put back together with all of these, and why."""
         coming = [name for name, piece in made.items() if piece is not None]
         wrong = {
             folder: would_take(shown([folder])[0])
@@ -125,9 +126,9 @@ class RepositoryGuard:
     def naming(
         self, name: str, piece: Callable[[], RepositoryPiece], consent_of: str
     ) -> Iterator[None]:
-        """For a block that gives something this name, and makes the folders on the way: no other
-        effect is between the look and the block where that could matter. `piece` is asked for
-        what may be HEAD; `consent_of` is the path that it is done for. Raises RefusedError."""
+        """Guard a block that gives something this name and makes the parent folders: no other
+        relevant effect happens between the check and the block. `piece` is called if the name may
+        be HEAD; `consent_of` is the path that it is done for. Raise RefusedError."""
         made = {name: piece() if piece_of(name.rpartition("/")[2]) == HEAD else FOLDER}
         with _ONE_AT_A_TIME if has_piece(name) else contextlib.nullcontext():
             self._refuse([name], made, self._consents(consent_of))
@@ -148,19 +149,19 @@ class RepositoryGuard:
 
 
 def would_take(folder: str) -> str:
-    """Return the fault of a change in this folder."""
+    """Return the reason against a change in this folder."""
     where = "the workspace itself" if folder == WORKSPACE_ITSELF else f"`{folder}`"
     return f"git would take {where} for a repository's own folder"
 
 
 def shown(folders: Iterable[str]) -> tuple[str, ...]:
-    """Folders as an action names them."""
+    """Return folders in the form used in actions."""
     return tuple(name_fields(folder)[0] or WORKSPACE_ITSELF for folder in folders)
 
 
 def has_head_around(root: Root, name: str) -> bool:
-    """Return whether a folder on the way to a path, or the path itself, holds anything named HEAD.
-    Each is opened once."""
+    """Return whether the path or a folder on the way to it holds anything named HEAD. Each folder
+    is opened once."""
     try:
         parts = split(name) if name else ()
     except PathError:
@@ -181,7 +182,7 @@ def has_head_around(root: Root, name: str) -> bool:
 
 def pieces_in(root: Root, leaves: Iterable[str], folder: str, *, must_look: bool) -> Pieces:
     """Return the entries of these names in a folder, by the disk's own name matching. Unless
-    `must_look`, nothing where there is no HEAD."""
+    `must_look`, return nothing where there is no HEAD."""
     found: dict[str, RepositoryPiece] = {}
     try:
         with root.directory(folder) as fd:
@@ -196,7 +197,7 @@ def pieces_in(root: Root, leaves: Iterable[str], folder: str, *, must_look: bool
 
 
 def piece_at(folder: int, leaf: str, known_as: str = "") -> RepositoryPiece | None:
-    """Return the entry of a name in an open folder. `known_as`: the name that it will have. Raises
+    """Return the entry of a name in an open folder. `known_as`: the name that it will have. Raise
     OSError."""
     try:
         status = os.stat(leaf, dir_fd=folder, follow_symlinks=False)
@@ -225,7 +226,7 @@ def _first_bytes(folder: int, leaf: str) -> bytes | None:
 
 
 def made_by(root: Root, action: FileChange, begins: Begins) -> dict[str, RepositoryPiece | None]:
-    """Return an action's result at each of its paths. Reads the host's file where one is moved."""
+    """Return an action's result at each of its paths. For a move, the host's file is read."""
     made: dict[str, RepositoryPiece | None] = {}
     for one in single_changes(action):
         name = name_of(one)

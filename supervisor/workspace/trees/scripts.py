@@ -1,7 +1,7 @@
 """Read the scripts that a command names, from the private copy.
 
-Their content is part of what a person approves. It follows links as a shell would, beneath the copy
-alone, and never waits for a fifo.
+Their content is part of what a person approves. It follows links as a shell would, but only inside
+the copy, and never waits for a fifo.
 """
 
 import errno
@@ -22,7 +22,7 @@ _IS_LINK = (errno.ELOOP, errno.ENOTDIR)
 
 
 def scripts_in(copy: Root, wanted: Iterable[Operand]) -> tuple[ShownScript, ...]:
-    """Those of the operands that are scripts, each with its hash, in the order of their paths."""
+    """Return the operands that are scripts, each with its hash, in the order of their paths."""
     found = {}
     for path, is_run in wanted:
         data = _read(copy, path)
@@ -32,7 +32,7 @@ def scripts_in(copy: Root, wanted: Iterable[Operand]) -> tuple[ShownScript, ...]
 
 
 def _read(copy: Root, path: str) -> bytes | None:
-    """Read a file, through links; None where there is none beneath the copy."""
+    """Read a file, through links. Return None where there is none inside the copy."""
     for _ in range(_MOST_LINKS):
         try:
             return read_file(copy, path, _MOST_BYTES, cut=True)
@@ -47,7 +47,7 @@ def _read(copy: Root, path: str) -> bytes | None:
 
 
 def _through_link(copy: Root, path: str) -> str | None:
-    """Return the path behind the first link on the way; None where there is none, or it leads
+    """Return the path behind the first link on the way, or None where there is none or it leads
     out."""
     parts = path.split("/")
     for depth in range(1, len(parts) + 1):

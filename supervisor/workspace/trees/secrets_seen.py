@@ -1,8 +1,8 @@
 """Check whether new content adds a secret (hazard `secret`).
 
 No rule allows that hazard. Three parts ask for changes of content: the comparison, the agent's API,
-and answers in part. Each must name the same hazard for the same two contents, or a denial would not
-be found again. It must never hold a secret.
+and partial answers. Each must report the same hazard for the same two contents, or an earlier
+denial would not be found. It must never keep a secret.
 """
 
 from supervisor.core.files.content_flags import flags_of
@@ -12,7 +12,7 @@ from supervisor.workspace.disk.scan import read_file
 from supervisor.workspace.trees.trees import Sides
 
 HAZARD = "secret"
-# Bound of the search. A longer text counts as if it held a secret.
+# Longest text to search. A longer one counts as if it held a secret.
 MOST_SEARCHED_BYTES = 8 << 20
 _BEGINNING_BYTES = 8192
 
@@ -20,7 +20,7 @@ _BEGINNING_BYTES = 8192
 def hazards_with(
     hazards: tuple[str, ...], old: bytes, new: bytes, redactor: Redactor
 ) -> tuple[str, ...]:
-    """Return a change's hazards, with `secret` by its new content."""
+    """Return a change's hazards, with `secret` if its new content adds one."""
     rest = tuple(hazard for hazard in hazards if hazard != HAZARD)
     return (*rest, HAZARD) if _holds_new(old, new, redactor) else rest
 
@@ -28,8 +28,8 @@ def hazards_with(
 def hazards_of_kept(
     sides: Sides, name: str, hazards: tuple[str, ...], after: str | None, redactor: Redactor
 ) -> tuple[str, ...]:
-    """Return a change's hazards where the new content is a snapshot, and the old one on the host.
-    Blocking: call it in a thread."""
+    """Return a change's hazards, where the new content is a snapshot and the old one is on the
+    host. Blocking: call it in a thread."""
     new = sides.blobs.read(after or "", MOST_SEARCHED_BYTES)
     if new is None or not _holds_new(b"", new, redactor):
         return tuple(hazard for hazard in hazards if hazard != HAZARD)

@@ -1,7 +1,7 @@
 """The two trees of a session, host and copy, and what they last agreed on.
 
-Holds descriptors, baseline, journal, history and snapshots, which comparing and carrying out share.
-It decides nothing. It must never forget an agreement that the journal doesn't have.
+It holds descriptors, baseline, journal, history and snapshots, which comparing and carrying out
+share. It decides nothing. It must never forget an agreement that isn't in the journal.
 """
 
 import os
@@ -43,12 +43,12 @@ BLOBS = "blobs"
 
 
 class Sides:
-    """`workspace` is the host's folder, `folder` the session's, with the copy in it. Raises OSError
-    where one is missing.
+    """The two sides of one session. `workspace` is the host's folder, `folder` the session's, with
+    the copy in it. Raise OSError where one is missing.
 
-    Where the copy is an overlay, `merged_fd` is its mounted folder; without one, the session has
-    ended and only its history is of use. Both sides' first state is then inferred as needed
-    (`Since`), and the upper folder holds the agent's changes.
+    If the copy is an overlay, `merged_fd` is its mounted folder; without one, the session has ended
+    and only its history is of use. Both sides' first state is then inferred as needed (`Since`),
+    and the upper folder holds the agent's changes.
     """
 
     def __init__(
@@ -86,7 +86,7 @@ class Sides:
         self.left_behind: dict[str, str] = {}
         """What is left on the host of effects that a crash cut short, and why: for the person to
         look through."""
-        # Those that both sides have nothing at: what hides one there is no news of the agent's.
+        # Paths with nothing on either side: a whiteout over one isn't a new change of the agent's.
         self._nothing = replayed.nothing
         self._children: dict[str, set[str]] = {}
         for name in list(self._baseline):
@@ -94,7 +94,7 @@ class Sides:
             self._know_way_to(name)
 
     def close(self) -> None:
-        """Give all descriptors back."""
+        """Close all descriptors."""
         self.host.close()
         self.copy.close()
         if self.upper is not None:
@@ -104,7 +104,7 @@ class Sides:
         self.journal.close()
 
     def _known_since(self, name: str) -> Known | None:
-        """`known`, as long as it isn't written down whole what both sides began with."""
+        """Return what `known` would, as long as the complete first state isn't written down."""
         known = self._baseline.get(name)
         if known is None and self._since is not None:
             known = self._since.at(name)
@@ -117,7 +117,7 @@ class Sides:
         return self._children.get(folder, set())
 
     def holds_known(self, name: str) -> bool:
-        """Return whether there are such paths in it."""
+        """Return whether the folder has such paths in it."""
         return bool(self._children.get(name))
 
     def agreed(
@@ -129,13 +129,13 @@ class Sides:
         journaled: bool = True,
         by_agent: bool = False,
     ) -> None:
-        """Record that both sides agree on this from now on (None: nothing is there), and on the
-        folders above.
+        """Record that both sides now agree on this (None: nothing is there), and on the parent
+        folders.
 
-        With `request` its effect is on record as done from now on, and can be undone. Not
-        `journaled`: after a crash it is found again, because both sides hold the same then too;
-        or one of them was changed, which then counts as a change. `by_agent`: the host was given
-        what the agent had there, so what is missing in the copy by now, the agent deleted.
+        With `request`, its effect is recorded as done, and can be undone. Unless `journaled`, a
+        crash loses the record. It is then found again, because both sides still hold the same, or
+        one of them was changed, which counts as a change. `by_agent`: the host was given the
+        agent's version, so whatever is missing in the copy by now was deleted by the agent.
         """
         if journaled:
             self.journal.agreed(name, known, request)
@@ -147,23 +147,23 @@ class Sides:
             self._know_way_to(name)
 
     def _know_way_to(self, name: str) -> None:
-        """Record the folders above: where both sides have an entry, they have those."""
+        """Record the parent folders, where both sides have an entry in them."""
         parent = _folder(name)
         while parent and self.known(parent) is None:
             self._set(parent, Known("dir", ANY_MODE))
             parent = _folder(parent)
 
     def agreed_contents(self) -> set[str]:
-        """Return the agreed digests of files, as far as known: merges begin with these contents."""
+        """Return the known digests of agreed files: merges start from these contents."""
         return {known.digest for known in self._baseline.values() if known.digest is not None}
 
     def number_of_files(self) -> int:
-        """Count the files and links that both sides agree on."""
+        """Return how many files and links both sides agree on."""
         return sum(known.kind != "dir" for known in self._baseline.values())
 
     def without_digest(self) -> list[str]:
-        """Return files that are known by signature alone; none where reading them would be to read
-        the host's whole folder."""
+        """Return files that are known by signature only; none where that would mean reading the
+        host's whole folder."""
         if self.upper is not None:
             return []
         return [
@@ -173,18 +173,18 @@ class Sides:
         ]
 
     def fill_digests(self, names: Sequence[str]) -> None:
-        """Read those of the copy's files that still are as they were when both sides agreed, and
-        remember their digests.
+        """Read those of the copy's files that are unchanged since both sides agreed, and remember
+        their digests.
 
-        Not in the journal: after a crash they are had again, or a path counts as changed on the
-        host: the careful side.
+        They aren't journaled. After a crash they are read again, or a path counts as changed on the
+        host, which is the safe side.
         """
         for name in names:
             self._fill_digest(name)
 
     def learn_digest(self, name: str, digest: str) -> None:
-        """Record the agreed content's digest, after a look at an unchanged side. Not in the
-        journal, as above."""
+        """Record the agreed content's digest after a look at an unchanged side. It isn't journaled,
+        as above."""
         known = self._baseline.get(name)
         if known is not None and known.kind == "file" and known.digest is None:
             self._baseline[name] = msgspec.structs.replace(known, digest=digest)
@@ -192,18 +192,19 @@ class Sides:
     # -- what the agent touched -------------------------------------------------------------------
 
     def copy_entries(self, folder: str) -> Iterable[tuple[str, os.stat_result | None]]:
-        """List the entries to compare in a folder of the copy; None for a folder that is gone.
-        Raises OSError."""
+        """Yield the entries to compare in a folder of the copy; None for a folder that is gone.
+        Raise OSError."""
         return each_entry(self.copy, folder) if self.upper is None else self.upper.entries(folder)
 
     def copy_gone(self, folder: str, seen: set[str], unseen: set[str]) -> set[str]:
-        """Return a folder's paths that the copy doesn't have any more. `seen` and `unseen`: results
-        of `copy_entries`."""
+        """Return a folder's paths that the copy doesn't have any more. `seen` and `unseen` are
+        results of `copy_entries`."""
         if self.upper is None:
             return self.children(folder) - seen
         gone = {name for name in unseen if self.known(name) is not None or self._is_unspoken(name)}
-        # INVARIANT: what the upper folder held when the host was given it is only missing there by
-        # the agent's doing. No whiteout says so: to the kernel it never was in the host's folder.
+        # INVARIANT: what the upper folder held when the host was given it can only be missing
+        # because the agent removed it. No whiteout shows that, since for the kernel it was never in
+        # the host's folder.
         gone |= {
             name
             for name in self._made.get(folder, ())
@@ -219,9 +220,9 @@ class Sides:
         return gone | (self.children(folder) - seen)
 
     def _is_unspoken(self, name: str) -> bool:
-        """Return whether the agent deleted something that both sides never agreed on: it came to
-        the host a moment before, and shone through. INVARIANT: any other reason to hide a path is
-        on record, by `apart` or by an agreement on nothing."""
+        """Return whether the agent deleted something that both sides never agreed on: a new file of
+        the host's that shone through. INVARIANT: any other reason to hide a path is recorded, in
+        `apart` or as an agreement on nothing."""
         if (
             self.upper is None
             or is_git_name(name.rpartition("/")[2])
@@ -232,14 +233,14 @@ class Sides:
         if found is None or found.name in self._nothing or self.upper.is_apart(name):
             return False
         host = signature_at(self.host, name)
-        # An entry newer than a folder's end was not in it then. The folder's own whiteout needs no
-        # time: it was there.
+        # An entry newer than a folder's removal was not in it then. The folder's own whiteout needs
+        # no time: the folder was there.
         return host is None or found.name == name or host[2] < found.before_ns
 
     def speak_of(self, name: str) -> None:
-        """Note a path that isn't ignored: if the agent deleted it before both sides agreed on
-        anything, the agent had something there, so a person is asked. Its old content is unknown:
-        it counts as changed on the host since."""
+        """Note that a path isn't ignored. If the agent deleted it before both sides agreed on
+        anything, a person is asked. Its old content is unknown, so it counts as changed on the host
+        since."""
         if self.upper is None or not self._is_unspoken(name):
             return
         host = signature_at(self.host, name)
@@ -255,8 +256,8 @@ class Sides:
         digest_of: Callable[[int, os.stat_result], str] | None = None,
         is_read: bool = True,
     ) -> Seen | None:
-        """`look` at the copy, where nothing is that shines through only because the agent's own
-        was given to the host."""
+        """Return what `look` finds in the copy; nothing for a path that only shines through because
+        the host was given the agent's own."""
         is_made = self.upper is not None and name in self._made.get(_folder(name), ())
         if is_made and self.upper is not None and not self.upper.holds(name):
             return None
@@ -267,7 +268,7 @@ class Sides:
         return msgspec.structs.replace(seen, is_anew=True) if self._is_anew(name, seen) else seen
 
     def _doubt(self, name: str, seen: Seen) -> None:
-        """Note an overlay's folder that took the host's permissions along, which have changed: the
+        """Note an overlay folder that copied the host's permissions, which have changed since. The
         old ones are unknown, so it counts as changed by both, and a person is asked."""
         if (
             self.upper is None
@@ -284,8 +285,8 @@ class Sides:
             )
 
     def _is_anew(self, name: str, seen: Seen) -> bool:
-        """See `Seen`. A folder of the host's that an overlay took into its upper one is no
-        other."""
+        """See `Seen`. A host folder that an overlay copied into its upper one counts as the
+        same."""
         known = self.known(name)
         if known is None or known.kind != "dir" or known.mode == seen.mode & PERMISSIONS:
             return False
@@ -297,8 +298,8 @@ class Sides:
         return before[3] != seen.signature[3] or (born_ns(self.copy, name) or 0) > before[2]
 
     def is_of_agent(self, name: str) -> bool:
-        """Return whether the copy's state of a path may be the agent's doing. INVARIANT: else the
-        path is never asked about: what shines through an overlay may be older than the host's, and
+        """Return whether the copy's state of a path may come from the agent. INVARIANT: other paths
+        are never asked about. What shines through an overlay may be older than the host's, and
         would look like a change."""
         return (
             self.upper is None
@@ -307,8 +308,8 @@ class Sides:
         )
 
     def _note_made(self, name: str, known: Known | None, *, by_agent: bool) -> None:
-        """Remember, with the folders on the way, that the upper folder holds a path that both
-        sides have; or forget it."""
+        """Remember that the upper folder holds a path (and its parents) that both sides have; or
+        forget it."""
         if self.upper is None:
             return
         self._nothing.discard(name)
@@ -325,8 +326,8 @@ class Sides:
             name = _folder(name)
 
     def standing(self, name: str, mine: Seen | None, host: Seen | None) -> Known | None:
-        """`known`, for the way from the host: a path that the agent didn't touch is as agreed,
-        whatever shines through there."""
+        """Return `known`, for the direction from the host: a path that the agent didn't touch
+        counts as agreed, whatever shines through."""
         known = self.known(name)
         if self.is_of_agent(name) or (mine is None and host is None):
             return known
@@ -345,7 +346,8 @@ class Sides:
         )
 
     def keep_from_agent(self, names: Iterable[str]) -> None:
-        """Paths that the host has and no copy gets: an overlay shows them until they are hidden."""
+        """Hide paths of the host's that no copy gets: an overlay shows them until they are
+        hidden."""
         if self.upper is None:
             return
         for name in self.upper.hide(names):
@@ -353,7 +355,7 @@ class Sides:
 
     def pin(self, name: str, mine: Seen | None) -> None:
         """Pin a path before the host's new content replaces what shines through: see `Upper.pin`.
-        It counts as agreed on, not as the agent's. Raises OSError."""
+        It counts as agreed, not as the agent's. Raise OSError."""
         if (
             self.upper is None
             or mine is None
@@ -370,13 +372,12 @@ class Sides:
 
     @property
     def is_meeting_host(self) -> bool:
-        """Return whether a walk over the host is to call `met_on_host`, and `met_all` at its
-        end."""
+        """Return whether a walk over the host must call `met_on_host`, and `met_all` at its end."""
         return self._since is not None
 
     def met_on_host(self, name: str, status: os.stat_result) -> None:
-        """Note a path that a walk over the host met: where it is as at the start, both sides began
-        with it."""
+        """Note a path that a walk over the host met. If it is unchanged since the start, both sides
+        began with it."""
         if self._since is None or name in self._baseline or is_git_name(name.rpartition("/")[2]):
             return
         known = self._since.met(name, status)
@@ -384,8 +385,8 @@ class Sides:
             self._set(name, known)
 
     def met_all(self) -> None:
-        """Note that the whole host was walked: an unknown path wasn't there. Written down, so that
-        a crash forgets nothing of it."""
+        """Note that the whole host was walked, so an unknown path didn't exist. This is written to
+        disk, so that it survives a crash."""
         facts = read_facts(self._folder)
         if self._since is None or facts is None:
             return
@@ -423,8 +424,8 @@ def _folder(name: str) -> str:
 
 class Ways:
     """Parent folders that new paths need on the host, with the copy's permissions, for one run over
-    many paths: each folder is looked at once. It follows no link and changes nothing. Blocking:
-    call it in a thread."""
+    many paths: each folder is examined once. It follows no link and changes nothing. Blocking: call
+    it in a thread."""
 
     def __init__(self, sides: Sides) -> None:
         self._sides = sides
@@ -444,7 +445,7 @@ class Ways:
             return ()  # nothing can be there
         if signature_at(self._sides.host, folder) is not None:
             return ()
-        # A look for what isn't there would keep an overlay from showing it later.
+        # A failed look-up would keep an overlay from showing the path later.
         mine = signature_at(self._sides.copy, folder) if self._sides.is_of_agent(folder) else None
         mode = meant(mine[4]) if mine is not None and stat.S_ISDIR(mine[4]) else ANY_MODE
         return (*self.to(folder), (folder, mode))

@@ -1,8 +1,8 @@
 """Walk of one side: paths that differ by signature from the baseline.
 
 An unchanged file costs one look at its folder's entry and no memory; only differences are kept.
-`compare` and `incoming` walk in the same way and differ in nothing but what their `WalkSide` says.
-It must never read a file, follow a link, or look into what is ignored.
+`compare` and `incoming` share this walk, and differ only in their `WalkSide`. It must never read a
+file, follow a link, or look into an ignored folder.
 """
 
 import asyncio
@@ -16,8 +16,8 @@ from supervisor.workspace.disk.watch import Watcher
 from supervisor.workspace.trees.ignores import Ignores
 from supervisor.workspace.trees.trees import Sides
 
-# Beyond this a tree isn't followed any further in one go: a loop that makes folders must not become
-# ours.
+# Beyond this, a tree isn't followed further in one go: an endless loop of new folders must not
+# become ours.
 MOST_PATHS = 500_000
 
 
@@ -25,14 +25,14 @@ class WalkSide(Protocol):
     """The parts of a walk that differ between the two directions."""
 
     def entries(self, folder: str) -> Iterable[tuple[str, os.stat_result | None]]:
-        """List a folder's entries to look at, with lstat; None: it is gone. Raises OSError. Called
+        """Return a folder's entries to look at, with lstat; None: it is gone. Raise OSError. Called
         in a thread."""
 
     def gone(self, folder: str, seen: set[str], unseen: set[str]) -> set[str]:
         """Return known paths in a folder that are missing from `entries`. Called in a thread."""
 
     def is_hidden(self, leaf: str) -> bool:
-        """Return whether a name is passed over, whatever folder it is in."""
+        """Return whether a name is skipped in every folder."""
 
     def agreed(self, name: str, known: Known | None) -> Signature | None:
         """Return the signature with which a file or link needs no look."""
@@ -41,25 +41,25 @@ class WalkSide(Protocol):
         """Return whether a folder with this `st_mode` needs a look itself."""
 
     def enters(self, known: Known | None) -> bool:
-        """Return whether to go into a folder even where its own events come."""
+        """Return whether to enter a folder even if its own events arrive."""
 
     def is_gone(self, name: str) -> None:
-        """A path that isn't ignored was among those that `gone` gave."""
+        """Note that one of the paths that `gone` returned isn't ignored."""
 
     def ignored(self, name: str) -> None:
-        """A path is passed over because it is ignored."""
+        """Note that a path is skipped because it is ignored."""
 
     def found_git(self, folder: str) -> None:
-        """There is a `.git` in it. Called in a thread."""
+        """Note that a folder has a `.git` in it. Called in a thread."""
 
     def is_empty_if_unreadable(self, folder: str, error: OSError) -> bool:
         """Return whether the entries of an unreadable folder count as gone. Called in a thread."""
 
 
 class Walked(NamedTuple):
-    """`found`: paths that need a look, and whether something is there; `visited`: folders that
-    were looked into, `empty`: those with nothing in them; `is_whole`: nothing was left for want
-    of patience (`MOST_PATHS`)."""
+    """Result of a walk. `found`: paths that need a look, and whether something is there; `visited`:
+    folders that were entered, `empty`: those without entries; `is_whole`: `MOST_PATHS` cut nothing
+    off."""
 
     found: dict[str, bool]
     visited: set[str]
@@ -76,7 +76,7 @@ class _Folder(NamedTuple):
 
 
 class Walk:
-    """Walk of one side of one session. Calls must not overlap."""
+    """Walks one side of one session. Calls must not overlap."""
 
     def __init__(self, side: WalkSide, sides: Sides, ignores: Ignores, watcher: Watcher) -> None:
         self._side = side
@@ -85,7 +85,7 @@ class Walk:
         self._watcher = watcher
 
     async def candidates(self, folders: set[str] | None) -> Walked:
-        """Look into these folders, and into new ones below; None: into all."""
+        """Look into these folders, and into new ones below them; None: into all."""
         walked = Walked({}, set(), set())
         waiting = {""} if folders is None else set(folders)
         paths = 0
@@ -105,7 +105,7 @@ class Walk:
         return walked._replace(is_whole=not waiting)
 
     def _look_into(self, folders: list[str]) -> dict[str, _Folder]:
-        """Watched first, so that nothing falls between."""
+        """Look into folders, which are watched first, so that nothing is missed in between."""
         out: dict[str, _Folder] = {}
         for folder in folders:
             self._watcher.add(folder)
@@ -117,7 +117,7 @@ class Walk:
         return out
 
     def _look(self, folder: str) -> _Folder:
-        """Return the loop that a pass over an unchanged tree consists of."""
+        """Look into one folder: the inner loop of a pass over an unchanged tree."""
         side, is_hidden, agreed, known_of = (
             self._side,
             self._side.is_hidden,
@@ -151,7 +151,7 @@ class Walk:
                 for name, status in look.entries.items()
                 if known(name) is None
             )
-            # Nothing tells whether it was a folder.
+            # It is unknown whether it was a folder.
             names += (
                 asked for name in look.gone if known(name) is None for asked in (name, f"{name}/")
             )
@@ -160,7 +160,7 @@ class Walk:
     def _differing(
         self, look: _Folder, ignored: set[str], found: dict[str, bool], *, everything: bool
     ) -> set[str]:
-        """Put what needs a look into `found`; the folders to go into next."""
+        """Add paths that need a look to `found`. Return the folders to enter next."""
         into: set[str] = set()
         for name, there in look.entries.items():
             if _asked_as(name, there) in ignored:
@@ -187,12 +187,12 @@ class Walk:
         return into
 
     def _was_folder(self, name: str) -> bool:
-        """By its entries, too: where the person changed a folder's mode, both sides' first state is
-        unknown."""
+        """Return whether a path was a folder, also by its entries: where the person changed a
+        folder's mode, both sides' first state is unknown."""
         known = self._sides.known(name)
         return (known is not None and known.kind == "dir") or self._sides.holds_known(name)
 
 
 def _asked_as(name: str, status: os.stat_result) -> str:
-    """Return the name by which `Ignores` is asked."""
+    """Return the name to ask `Ignores` about."""
     return f"{name}/" if stat.S_ISDIR(status.st_mode) else name

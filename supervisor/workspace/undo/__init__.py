@@ -1,4 +1,4 @@
-"""Takes applied changes back, all that was chosen or nothing.
+"""Take applied changes back: everything chosen, or nothing.
 
 Start with `undo_plan` (what it would do), then `undo`.
 """

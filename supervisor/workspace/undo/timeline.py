@@ -1,7 +1,7 @@
 """Timeline of what was applied to the host, oldest first.
 
-One row for each request, for all that were answered and carried out as one, and for each undo. It
-changes nothing.
+It has one row for each request, for requests that were answered and carried out together, and for
+each undo. It changes nothing.
 """
 
 import posixpath
@@ -16,17 +16,17 @@ from supervisor.workspace.trees.history import History
 from supervisor.workspace.trees.trees import Sides
 
 MOST_PATHS = 20
-# A row about more files than this has no counts of lines: they would take too long for a page.
+# Rows about more files have no line counts: they would take too long for a page.
 MOST_COUNTED = 8
 
 
 class Row(msgspec.Struct, frozen=True, kw_only=True):
-    """A change. `number` is the last of its effects' place in the history. `undoes`: what an undo
+    """A change. `number` is the last of its effects' places in the history. `undoes`: what an undo
     took back, in words.
 
-    `in_force`: whether any path still holds what it did, by the record; `by` is the operator of
-    an undo. `requests`: how many were answered as one, all of them below `folder`, and
-    `taken_back` how many of them are no longer in force.
+    `in_force`: whether any path still holds its result, by the record. `by` is the operator of an
+    undo. `requests`: how many were answered together, all of them below `folder`; `taken_back`: how
+    many of them are no longer in force.
     """
 
     id: str
@@ -52,8 +52,8 @@ class Timeline(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def timeline(history: History, of: str = "") -> Timeline:
-    """Return the changes that can be undone, oldest first; with `of` the requests that were
-    answered as one, under that id, one by one."""
+    """Return the changes that can be undone, oldest first. With `of`, return one by one the
+    requests that were answered together under that id."""
     effects = history.effects()
     forced = in_force(effects, {undo.id: undo.of for undo in history.undos.values()})
     together = {
@@ -74,8 +74,8 @@ def timeline(history: History, of: str = "") -> Timeline:
 
 
 def line_counts(sides: Sides, row_id: str) -> tuple[int, int] | None:
-    """Lines added and removed by a row's requests or undo; None where they aren't counted: too
-    many, too large, no text."""
+    """Return the lines added and removed by a row's requests or undo, or None where they aren't
+    counted: too many, too large, no text."""
     of = frozenset(sides.history.requests_of([row_id]))
     files = [
         one for one in sides.history.effects() if one.request in of and "dir" not in _kinds(one)
@@ -119,15 +119,14 @@ def _row(history: History, row_id: str, effects: list[Effect], forced: Collectio
 
 
 def _operation(effects: list[Effect], names: list[str]) -> str:
-    """Return the operation on these paths, where it is the same for each."""
+    """Return the operation on these paths, if it is the same for each."""
     of = set(names)
     operations = dict.fromkeys(one.operation for one in effects if one.name in of)
     return next(iter(operations), "") if len(operations) < 2 or len(of) == 1 else "change"
 
 
 def _told(effects: list[Effect]) -> list[str]:
-    """Return the paths that a person thinks of: not the folders on the way, unless there is nothing
-    else."""
+    """Return the paths to show: parent folders only if there is nothing else."""
     names = dict.fromkeys(one.name for one in effects)
     files = dict.fromkeys(one.name for one in effects if "dir" not in _kinds(one))
     return list(files or names)
@@ -138,7 +137,7 @@ def _kinds(effect: Effect) -> set[str]:
 
 
 def _content(sides: Sides, held: HeldContent | None) -> bytes | None:
-    """A file's content for counting lines; nothing for what isn't there or is a link."""
+    """Return a file's content for counting lines; empty for a missing path or a link."""
     if held is None or held.kind != "file" or held.digest is None:
         return b""
     found = sides.history.kept.read(held.digest, MOST_TEXT_BYTES)

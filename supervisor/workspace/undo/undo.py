@@ -1,16 +1,16 @@
-"""Undo: takes chosen effects on the host back, all or nothing.
+"""Undo: take chosen effects on the host back, all or nothing.
 
-It works from the session's history alone: each path gets back what it held before the first chosen
-effect, where it still holds what the last one left. The operator asks for it, never the agent, so
-there is no grant; it is on the audit log by its own events, and in the history like any effect: an
-undo can be undone.
+It works only from the session's history: each path gets back what it held before the first chosen
+effect, if it still holds the result of the last one. The operator asks for it, never the agent, so
+there is no grant. It has its own audit events, and the history has it like any effect: an undo can
+be undone.
 
-The baseline stays as it is. So for the comparison an undo is an edit of the person's: the copy's
-state, which both sides agreed on before, is not asked for again until the agent changes it, and
-then it is a conflict, which no rule answers.
+The baseline stays as it is, so for the comparison an undo is an edit of the person's. The copy's
+state, which both sides agreed on before, is not asked for again until the agent changes it. Then it
+is a conflict, which no rule answers.
 
-It is all or nothing, also over kill -9 at any moment, which leaves an undo that the next start
-ends. It must never do what wasn't shown.
+It is all or nothing, also after kill -9 at any moment: the next start completes the interrupted
+undo. It must never do what wasn't shown.
 """
 
 import asyncio
@@ -47,8 +47,7 @@ from supervisor.workspace.trees.trees import Sides
 from supervisor.workspace.undo.timeline import Timeline, line_counts, timeline
 from supervisor.workspace.undo.undo_plan import UndoFile, UndoPlan, UndoPlanner
 
-# In the session's folder while an undo is under way, so that a start finds those that a crash cut
-# short.
+# In the session's folder during an undo, so that the next start finds an interrupted one.
 MARK = "undo.begun"
 MOST_NAMED = 20
 # Number of files to write and sync before the first of them is placed.
@@ -56,7 +55,7 @@ TOGETHER = 200
 
 
 class UndoRefusedError(GatehouseError):
-    """It can't be undone as a whole, so nothing was."""
+    """Part of it can't be undone, so nothing was."""
 
     exit_code = 2
     http_status = 409
@@ -65,7 +64,7 @@ class UndoRefusedError(GatehouseError):
 class Undo:
     """Undo in one session, over its opened sides. The caller holds the session's turn.
 
-    `woken(name)` is called for each path that was changed. `at` is `Applier`'s, for tests.
+    `woken(name)` is called for each changed path. `at` is `Applier`'s, for tests.
     """
 
     def __init__(
@@ -112,10 +111,10 @@ class Undo:
     async def carry_out(
         self, selection: Selection, *, token: str, by: str, merge: bool = False
     ) -> UndoPlan:
-        """Take the selection back that was shown as the plan with this `token`. All of it is done,
-        or nothing.
+        """Take back the selection that was shown as the plan with this `token`: all of it, or
+        nothing.
 
-        Raises StaleError where the plan has changed since it was shown, UndoRefusedError with each
+        Raise StaleError where the plan has changed since it was shown, UndoRefusedError with each
         path that can't be undone and why, or another GatehouseError.
         """
         plan = await self.plan(selection, merge=merge)
@@ -148,7 +147,8 @@ class Undo:
         return msgspec.structs.replace(plan, undo=undo.id)
 
     async def recover(self) -> None:
-        """End an undo that a crash cut short: finish it, or roll it back where it can't be."""
+        """End an undo that a crash cut short: finish it, or roll it back where that isn't
+        possible."""
         undo = self._sides.history.open_undo
         if undo is None:
             await asyncio.to_thread(self._mark.unlink, missing_ok=True)
@@ -189,7 +189,7 @@ class Undo:
             raise error
 
     def _do(self, undo: UndoBegun, *, resumed: bool) -> GatehouseError | None:
-        """In a thread: forward, or back. None where all of it is done."""
+        """In a thread: do the undo, or roll it back. Return None where all of it is done."""
         history = self._sides.history
         try:
             if resumed:
@@ -221,7 +221,7 @@ class Undo:
         return UndoRefusedError(f"{error.message}; nothing was undone", error.remedy)
 
     def _confirm_what_happened(self, undo: UndoBegun) -> None:
-        """A crash came between an effect and its line: the host says whether it happened."""
+        """Confirm effects whose line a crash prevented, by the host's state."""
         history = self._sides.history
         for intent in [intent for intent in history.open.values() if intent.request == undo.id]:
             if self._holds(decode_name(intent.name), intent.after):
@@ -230,7 +230,7 @@ class Undo:
     def _forward(self, undo: UndoBegun) -> GatehouseError | None:
         history = self._sides.history
         done = {intent.name: intent.after for intent in history.done if intent.request == undo.id}
-        # Steps done before a crash are left out: what the person changed since is theirs.
+        # Steps done before a crash are left out: the person's later changes there stay.
         passed = {
             step.name: number
             for number, step in enumerate(undo.steps)
@@ -246,7 +246,7 @@ class Undo:
         return None
 
     def _forward_some(self, undo: UndoBegun, steps: Sequence[Step]) -> GatehouseError | None:
-        """Do these steps in order: staged files come first, and are synced together."""
+        """Do these steps in order; staged files come first, and are synced together."""
         times = Counter(step.name for step in undo.steps)
         staged: dict[str, StagedBack] = {}
         try:
@@ -280,7 +280,7 @@ class Undo:
         self._at("step")
 
     def _back(self, undo: UndoBegun) -> list[str]:
-        """Take an undo's own effects back; return the paths where that isn't possible any more."""
+        """Take an undo's own effects back. Return the paths where that is no longer possible."""
         history = self._sides.history
         left: list[str] = []
         for intent in reversed([intent for intent in history.done if intent.request == undo.id]):
@@ -305,8 +305,8 @@ class Undo:
     # -- telling ----------------------------------------------------------------------------------
 
     def _tell_agent(self, undo: UndoBegun, earlier: Sequence[Effect]) -> None:
-        """Note it with each request that isn't in force any more, or is again, for the agent that
-        asks."""
+        """Note the undo with each request that is no longer in force, or is again, for an agent
+        that asks."""
         undos = {one.id: one.of for one in self._sides.history.undos.values()}
         done = [
             Effect(0, undo.id, decode_name(step.name), OPERATION, step.expected, step.to, undo.at)
@@ -328,10 +328,10 @@ class Undo:
 async def reopened(
     session_id: str, workspace: Path, folder: Path, gate: Gate, protected: Sequence[Path]
 ) -> AsyncIterator[Undo]:
-    """Open the undo of a session that has ended. `NotFoundError` where nothing of it is left to
-    work with.
+    """Open the undo of a session that has ended. Raise `NotFoundError` where nothing of it is left
+    to work with.
 
-    One at a time for each session: the caller must ensure that.
+    The caller must ensure that only one is open per session.
     """
     try:
         sides = await asyncio.to_thread(lambda: Sides(workspace, folder, protected))

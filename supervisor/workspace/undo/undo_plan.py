@@ -1,7 +1,7 @@
-"""Plan of an undo, path by path, with a token that has exactly this plan done.
+"""Plan of an undo, path by path, with a token that stands for exactly this plan.
 
-Merges where asked. It changes nothing on either side. It must never call a path undoable that the
-person changed since.
+It merges where asked. It changes nothing on either side. It must never call a path undoable that
+the person changed since.
 """
 
 import asyncio
@@ -36,15 +36,15 @@ from supervisor.workspace.trees.journal import encode_name
 from supervisor.workspace.trees.repositories import RepositoryGuard
 from supervisor.workspace.trees.trees import Sides
 
-# `stays`: a folder that holds more than the session's, or was made anew since it went. `nothing`:
-# the path is as it was already.
+# `stays`: a folder that holds more than the session's entries, or was made anew since its removal.
+# `nothing`: the path already has its old state.
 Doing = Literal[
     "restored", "brought back", "removed", "mode", "merged", "stays", "nothing", "refused"
 ]
 
 
 class UndoFile(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """An undo's effect on one path. `problem` says why it can't be done."""
+    """An undo's effect on one path. `problem` says why it can't be undone."""
 
     name: str
     doing: Doing
@@ -87,8 +87,8 @@ class UndoPlanner:
         self._last: dict[str, Effect] = {}
 
     async def plan(self, selection: Selection, *, merge: bool = False) -> UndoPlan:
-        """Return the plan that takes the selection back now. `UserError` where there is nothing to
-        take back.
+        """Return the plan to take the selection back now. Raise `UserError` where there is nothing
+        to take back.
 
         With `merge`, the person's later edits are merged where git can; otherwise those paths are
         problems.
@@ -148,8 +148,8 @@ class UndoPlanner:
         return Side(data, len(data) if data is not None else None, held.mode)
 
     def content(self, held: HeldContent | None, limit_bytes: int) -> bytes | None:
-        """Return a file's old content, up to one byte more than the limit; None where it is no
-        file, or no longer kept."""
+        """Return a file's old content, up to one byte more than the limit, or None where it is no
+        file or no longer kept."""
         if held is None or held.kind != "file" or held.digest is None:
             return None
         kept = self._sides.history.kept
@@ -204,8 +204,8 @@ class UndoPlanner:
         return files
 
     def _without_repositories(self, files: Sequence[UndoFile]) -> list[UndoFile]:
-        """Mark a problem wherever all of this together would complete a repository's own folder for
-        git."""
+        """Mark a problem at each path that, together with the others, would complete a git
+        folder."""
         history, guard = (
             self._sides.history,
             RepositoryGuard(self._sides.host, self._sides.history.consents),
@@ -228,8 +228,8 @@ class UndoPlanner:
     def _now(
         self, near: Neighbours, one: Restoration, folders: Sequence[Restoration]
     ) -> HeldContent | None:
-        """Return a path's state. In a folder that lets nobody in until this undo opens it: the
-        state that the session left, to be compared once the folder is open."""
+        """Return a path's state. In a folder that stays shut until this undo opens it, return the
+        state that the session left; it is compared once the folder is open."""
         try:
             seen = self._look(near, one)
         except PermissionError:
@@ -241,11 +241,11 @@ class UndoPlanner:
         return held_of(seen)
 
     def _look(self, near: Neighbours, one: Restoration) -> Seen | None:
-        """Return a path's state. A file with the signature of the last plan's look is not read
-        again, while it can only be replaced by another file.
+        """Return a path's state. A file with the last plan's signature isn't read again if it can
+        only be replaced by another file.
 
-        INVARIANT: a replaced file is read once more when it is (`placing`), a removed one is not:
-        so that is read here.
+        INVARIANT: a replaced file is read again at that time (`placing`), but a removed one isn't,
+        so it is read here.
         """
         before = self._before.get(one.name)
         is_replaced = (
@@ -309,7 +309,7 @@ class UndoPlanner:
         return ("mode" if to.token == now.token else "restored"), ""
 
     def _why_changed(self, one: Restoration, now: HeldContent | None) -> str:
-        """Who changed it: the session's own later effect, or the person."""
+        """Return who changed it: the session's own later effect, or the person."""
         last = self._last.get(one.name)
         if last is not None and is_same(now, last.after) and not is_same(one.expected, last.after):
             return f"a later change of the session's is on top of it: undo {last.request} first"
@@ -322,7 +322,7 @@ class UndoPlanner:
             with self._sides.host.directory(folder) as fd:
                 names = _listed(fd)
         except PermissionError:
-            # it is opened before; and if it isn't empty then, it stays, and so does all else
+            # it is opened before; if it isn't empty then, everything stays
             return True
         return all(f"{folder}/{leaf}" in gone for leaf in names)
 
@@ -365,7 +365,7 @@ class UndoPlanner:
 
 
 def _shown(file: UndoFile) -> tuple[object, ...]:
-    """Return the part of a path's state that a person saw: without times."""
+    """Return the part of a path's state that a person saw: everything but times."""
     states = [None if held is None else (held.token, held.mode) for held in (file.now, file.to)]
     return (encode_name(file.name), file.doing, file.problem, *states)
 
