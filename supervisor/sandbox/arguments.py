@@ -1,7 +1,7 @@
-"""Translate a Spec to bubblewrap's options: what an agent sees and touches here.
+"""Translate a Spec to bubblewrap's options: what an agent sees and may touch.
 
-Pure. The mounts are laid one over another, so their order is the policy. It must never leave a way
-out for want of an option: what isn't named isn't there.
+Pure. Mounts are stacked, so their order is the policy. A missing option must never leave a way out:
+whatever isn't named isn't there.
 """
 
 from collections.abc import Iterator, Sequence
@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from supervisor.sandbox.base import CA_BUNDLE, HOME, JAVA_STORE, LOWER, MERGED, Spec
 from supervisor.sandbox.host import GID, UID, HostSystem
 
-# Scratch folders, lost at the end.
+# Scratch folders; their content is lost at the end.
 TMPFS = ("/tmp", "/run", "/var/tmp", HOME)  # noqa: S108
 PATH = "/usr/local/bin:/usr/bin:/bin:/usr/local/sbin:/usr/sbin:/sbin"
 
@@ -17,14 +17,14 @@ PATH = "/usr/local/bin:/usr/bin:/bin:/usr/local/sbin:/usr/sbin:/sbin"
 def arguments(
     spec: Spec, host: HostSystem, *, covers: Sequence[tuple[str, bool]] = ()
 ) -> list[str]:
-    """bubblewrap's options for `spec`, in the order in which they take effect. Pure.
+    """Return bubblewrap's options for `spec`, in the order in which they take effect. Pure.
 
-    Mounts are laid one over another, so the order is the policy: (1) programs and /etc,
-    read-only; (2) /proc with what tells of the host covered, a minimal /dev; (3) empty, bounded
-    tmpfs where programs write; (4) the caller's binds; (5) the workspace read-only; (6) covers
-    over everything that must not show through 1 to 5 (`covers`: path inside, is it a directory);
-    (7) the private copy, which may itself lie in a covered place; (8) the root and /dev closed
-    for writing, so that every writable place has a bound or is the copy.
+    Mounts are stacked, so their order is the policy: (1) programs and /etc, read-only; (2) /proc
+    without what identifies the host, a minimal /dev; (3) empty, bounded tmpfs where programs write;
+    (4) the caller's binds; (5) the workspace read-only; (6) covers over everything that must not
+    show through 1 to 5 (`covers`: path inside, is it a directory); (7) the private copy, which may
+    itself lie in a covered place; (8) the root and /dev closed for writing, so that every writable
+    place has a bound or is the copy.
     """
     size = str(spec.limits.tmpfs_bytes)
     tmpfs = [
@@ -85,9 +85,9 @@ def _isolation(spec: Spec) -> list[str]:
         spec.hostname,
     ]
     options += ["--cap-drop", "ALL", "--die-with-parent"]
-    # With a terminal the command gets a session and that terminal from the gate; bubblewrap itself
-    # has a session of its own in any case (process.spawn), so the supervisor's terminal is out of
-    # reach either way.
+    # With a terminal, the gate gives the command a session with that terminal. bubblewrap has its
+    # own session in any case (process.spawn), so the supervisor's terminal is out of reach either
+    # way.
     return options if spec.tty else [*options, "--new-session"]
 
 
@@ -105,13 +105,13 @@ def _kernel(host: HostSystem) -> Iterator[str]:
         yield from ("--ro-bind", "/dev/null", f"/proc/{name}")
     for name in host.proc_directories:
         yield from _cover(f"/proc/{name}", is_directory=True)
-    # bubblewrap covers /proc/sys only where its directory is writable; its files are, to a sandbox
-    # whose owner is root.
+    # bubblewrap covers /proc/sys only if its directory is writable. A sandbox whose owner is root
+    # could still write to its files.
     yield from ("--remount-ro", "/proc")
 
 
 def _cover(path: str, is_directory: bool) -> tuple[str, ...]:
-    """Hide a path under something empty that can't be written."""
+    """Hide a path under an empty read-only file or folder."""
     if is_directory:
         return ("--perms", "0555", "--tmpfs", path, "--remount-ro", path)
     return ("--ro-bind", "/dev/null", path)

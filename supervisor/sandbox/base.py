@@ -1,7 +1,7 @@
 """The Sandbox protocol: its Spec, its running sandbox, and doctor's findings.
 
-It must never hold a backend's detail, and no field here may make a sandbox weaker than its default:
-a Spec adds (a bind, a port), it never switches isolation off.
+It must never contain a backend's detail, and no field here may make a sandbox weaker than its
+default: a Spec adds (a bind, a port), it never switches isolation off.
 """
 
 import socket
@@ -21,8 +21,8 @@ MERGED = WORKSPACE
 HOME = "/home/agent"
 CA_BUNDLE = "/etc/gatehouse/ca-bundle.pem"
 JAVA_STORE = "/etc/gatehouse/ca-bundle.p12"
-# Where a sandbox with `Spec.redirected` has its door and its name server (`host` writes that into
-# its resolv.conf).
+# Ports of the door and the name server in a sandbox with `Spec.redirected` (`host` writes the
+# latter into its resolv.conf).
 DOOR_PORT = 3129
 NAMES_PORT = 53
 
@@ -30,74 +30,74 @@ MIB = 1024 * 1024
 GIB = 1024 * MIB
 
 OnOutput = Callable[[bytes], None]
-# Called with the listening sockets before the command starts, so that somebody serves them from its
-# first instant.
+# Called with the listening sockets before the command starts, so that they are served from the
+# first moment.
 OnListeners = Callable[[Mapping[int, socket.socket]], Awaitable[None]]
 
 
 class SandboxLimits(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The bounds of one sandbox as a whole. Above memory, processes or CPU time it is killed, with
-    the reason.
+    the reason."""
 
-    `cpu_s`: CPU seconds of all its processes together, None for no bound. `memory_bytes`:
-    anonymous and shared memory, swapped out or not, with page tables, what its sockets may hold,
-    and the files in its tmpfs.
-    `processes`: tasks, so threads count. `output_bytes`: what is passed on of its output; the
-    rest is dropped, and that is said once. `files`: open descriptors of one process.
-    `file_bytes`: size of one file. `tmpfs_bytes`: each of /tmp, /home/agent, /var/tmp, /run and
-    /dev/shm. `free_disk_bytes`: what is left free where the private copy is, but never more than
-    a twentieth of that file system: below it the sandbox is killed, so that no agent fills the
-    disk that the host and the record need.
-    """
-
+    # CPU seconds of all its processes together; None for no bound.
     cpu_s: int | None = None
+    # Anonymous and shared memory, swapped out or not, with page tables, socket buffers and the
+    # files in its tmpfs.
     memory_bytes: int = 4 * GIB
+    # Tasks, so threads count.
     processes: int = 1024
+    # Output that is passed on. The rest is dropped, which is reported once.
     output_bytes: int = 64 * MIB
+    # Open descriptors of one process.
     files: int = 4096
+    # Size of one file.
     file_bytes: int = 4 * GIB
+    # Size of each of /tmp, /home/agent, /var/tmp, /run and /dev/shm.
     tmpfs_bytes: int = GIB
+    # Room to leave free on the private copy's file system, but at most a twentieth of it. Below it
+    # the sandbox is killed, so that no agent fills the disk that the host and the record need.
     free_disk_bytes: int = GIB
 
 
 class Spec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """One sandbox: a command, its environment, and what it sees of the host.
+    """One sandbox: a command, its environment, and what it sees of the host."""
 
-    `command` is started in `cwd` (a path inside) with exactly `env`. `workspace_lower` shows
-    read-only at LOWER (None: an empty folder), `workspace_merged` writable at MERGED. `masked` are
-    host paths that must show nowhere inside (the data directory), also where they lie below the
-    workspace, /usr or a bind. `readonly_binds` are pairs of host path and path inside. `ports`
-    are opened as listening sockets on 127.0.0.1 in the sandbox's own network. `home_files`: what
-    the home holds at the start, by path below it. `redirected`: every TCP
-    connection but those to loopback comes to a listening socket at DOOR_PORT, and queries of
-    names to a socket for datagrams at NAMES_PORT. `tty` gives the command a terminal. `within`
-    are descriptors of a user and a mount namespace to make the sandbox in: those where
-    `workspace_merged` is mounted (`overlay_mount`). Whoever gives them keeps them open until the
-    sandbox has started. `programs`: what is asked before each program that is executed in it; None
-    for nobody.
-    """
-
+    # Started in `cwd` (a path inside) with exactly `env`.
     command: tuple[str, ...]
+    # Shown read-only at LOWER (None: an empty folder).
     workspace_lower: Path | None
+    # Shown writable at MERGED.
     workspace_merged: Path
     env: dict[str, str] = {}
     cwd: str = MERGED
+    # Host paths that must not show anywhere inside (the data directory), also below the workspace,
+    # /usr or a bind.
     masked: tuple[Path, ...] = ()
+    # Pairs of host path and path inside.
     readonly_binds: tuple[tuple[Path, str], ...] = ()
     ca_bundle: Path | None = None
     java_store: Path | None = None
+    # Content of the home at the start, by path below it.
     home_files: dict[str, str] = {}
+    # Opened as listening sockets on 127.0.0.1 in the sandbox's own network.
     ports: tuple[int, ...] = ()
+    # Whether every TCP connection but those to loopback is redirected to a listening socket at
+    # DOOR_PORT, and name queries to a datagram socket at NAMES_PORT.
     redirected: bool = False
     limits: SandboxLimits = SandboxLimits()
     hostname: str = "gatehouse"
+    # Whether the command gets a terminal.
     tty: bool = False
+    # Descriptors of the user and mount namespaces to make the sandbox in: those where
+    # `workspace_merged` is mounted (`overlay_mount`). Their owner keeps them open until the sandbox
+    # has started.
     within: tuple[int, int] | None = None
+    # Judges each program before it is executed; None for no judge.
     programs: ProgramWatch | None = None
 
 
 class Stats(msgspec.Struct, frozen=True, kw_only=True):
-    """Present use of a sandbox. `output_bytes` is its whole output, dropped bytes included."""
+    """Present use of a sandbox. `output_bytes` is its whole output, including dropped bytes."""
 
     processes: int
     memory_bytes: int
@@ -106,7 +106,7 @@ class Stats(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ToolResult(msgspec.Struct, frozen=True, kw_only=True):
-    """One command that ran in a sandbox of its own. `killed_why` says which bound ended it, ""
+    """One command that ran in a sandbox of its own. `killed_why` names the bound that ended it; ""
     where none did."""
 
     exit_code: int
@@ -118,11 +118,11 @@ class ToolResult(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Running(Protocol):
-    """A sandbox that runs. `pid` is its init as the host numbers it, `pid_started` that process's
-    start in clock ticks.
+    """A running sandbox. `pid` is its init's number on the host, `pid_started` that process's start
+    in clock ticks.
 
-    `listeners` belong to the caller, who closes them. `limits_in_force` names the layers that
-    bound it.
+    `listeners` belong to the caller, who closes them. `limits_in_force` names the layers that bound
+    it.
     """
 
     pid: int
@@ -133,7 +133,7 @@ class Running(Protocol):
 
     @property
     def killed_why(self) -> str:
-        """Return the bound, or the wish, that ended it; "" while it runs and where it ended by
+        """Return the bound, or the request, that ended it; "" while it runs or if it ended by
         itself."""
 
     @property
@@ -145,24 +145,23 @@ class Running(Protocol):
         """Return how long it was paused so far, in seconds."""
 
     async def wait(self) -> int:
-        """Wait until every process in it is gone and all output was passed on; the command's
+        """Wait until every process in it is gone and all output was passed on. Return the command's
         exit code (128 + signal)."""
 
     def terminate(self) -> None:
-        """SIGTERM to every process of the agent's."""
+        """Send SIGTERM to every process of the agent's."""
 
     def kill(self, why: str = "") -> None:
-        """Send SIGKILL to all of it at once; `why` becomes `killed_why` unless there is one."""
+        """Send SIGKILL to all of it at once. `why` becomes `killed_why` unless that is set."""
 
     def pause(self) -> str:
-        """Stop every process in it where it stands. Return by what: `cgroup freezer` or
-        `signals`."""
+        """Stop every process in it. Return the means: `cgroup freezer` or `signals`."""
 
     def unpause(self) -> None:
-        """Let every process go on."""
+        """Let every process continue."""
 
     def resize(self, rows: int, columns: int) -> None:
-        """Set the size of its terminal; nothing without one."""
+        """Set the size of its terminal, if it has one."""
 
     def stats(self) -> Stats:
         """Return its present use."""
@@ -172,7 +171,7 @@ class Sandbox(Protocol):
     """A backend."""
 
     def open(self) -> None:
-        """Be ready for sandboxes, in the event loop. May be called again."""
+        """Prepare for sandboxes, in the event loop. May be called again."""
 
     async def start(
         self,
@@ -182,10 +181,11 @@ class Sandbox(Protocol):
         on_error: OnOutput | None = None,
         on_listeners: OnListeners | None = None,
     ) -> Running:
-        """Start `spec`, or raise SandboxError with the cause and a remedy, and nothing left behind.
+        """Start `spec`. Raise SandboxError with the cause and a remedy; then nothing is left
+        behind.
 
         `on_output` gets standard output and error in the order written; with `on_error` they are
-        told apart. Both are called in the event loop and must not block.
+        separate. Both are called in the event loop and must not block.
         """
 
     async def run_tool(
@@ -197,17 +197,17 @@ class Sandbox(Protocol):
         last_bytes: int | None = None,
     ) -> ToolResult:
         """Run `spec` to its end and return its output; at `timeout_s` all of it is killed. With
-        `last_bytes` only the end of each stream is kept, and at least so much of it."""
+        `last_bytes`, only the end of each stream is kept, at least this many bytes."""
 
     def pause(self, copy: Path) -> str:
-        """Pause every sandbox over this private copy, those too that are started until `unpause`.
-        Return by what."""
+        """Pause every sandbox over this private copy, including those started until `unpause`.
+        Return the means."""
 
     def unpause(self, copy: Path) -> None:
-        """Let every sandbox over this private copy go on."""
+        """Let every sandbox over this private copy continue."""
 
     async def check(self) -> list[CheckResult]:
-        """Check what this backend needs of the machine besides its kernel, for doctor."""
+        """Check for doctor what this backend needs of the machine besides its kernel."""
 
     async def close(self) -> None:
         """Kill what still runs and release the backend's resources."""

@@ -3,11 +3,11 @@
 It must never start anything weaker than `arguments` says: any missing part (a namespace, the
 filter, a bound, a socket) is a SandboxError.
 
-How a start goes. bubblewrap makes the namespaces and mounts; inside, a gate (`sh`, on a socket that
-only we hold) reports that it is there, under the filter already, and waits. Then, from outside, the
-bounds are set on the two processes there are, the listening sockets are opened and handed on, and
-only then the gate is told to become the command. When the supervisor dies before that, the gate
-reads the end of its input and nothing ever runs.
+A start goes like this. bubblewrap makes the namespaces and mounts. Inside, a gate (`sh`, on a
+socket that only we hold), which already runs under the filter, reports that it is there and waits.
+From outside, we set the bounds on the two processes that exist, and open and hand on the listening
+sockets. Only then is the gate told to become the command. If the supervisor dies before that, the
+gate reads the end of its input and nothing ever runs.
 """
 
 import asyncio
@@ -47,19 +47,19 @@ BWRAP = "/usr/bin/bwrap"
 DEVICES = ("/dev/full", "/dev/null", "/dev/random", "/dev/tty", "/dev/urandom", "/dev/zero")
 START_S = 20.0
 INFO_BYTES = 64 * 1024
-# The gate: says that it is there, waits for a whole line (end of input is no line), gives up the
-# socket, becomes the command.
+# The gate reports that it is there, waits for a whole line (end of input is no line), gives up the
+# socket and becomes the command.
 GATE = 'echo >&0 && read -r _ && exec "$@" </dev/null'
-# With a terminal: it becomes the input, and (setsid -c) the controlling terminal of a new session.
+# With a terminal, that becomes the input and (setsid -c) the controlling terminal of a new session.
 GATE_TTY = 'echo >&0 && read -r _ && exec setsid -c "$@" <&1'
 
 
 class Bubblewrap:
     """Implements `base.Sandbox`. One object serves a supervisor's sandboxes, in one event loop.
 
-    `runtime_dir` is where the small /etc is kept (a temporary directory without one). The thread
-    of the event loop must be the one that lives longest: the kernel kills a sandbox when the
-    thread that started it ends (PR_SET_PDEATHSIG(2const)).
+    `runtime_dir` holds the small /etc (by default a temporary directory). The event loop's thread
+    must outlive all others: the kernel kills a sandbox when the thread that started it ends
+    (PR_SET_PDEATHSIG(2const)).
     """
 
     def __init__(self, runtime_dir: Path | None = None, *, bwrap: str = BWRAP) -> None:
@@ -73,7 +73,7 @@ class Bubblewrap:
         self._paused: set[Path] = set()
 
     def open(self) -> None:
-        """There is nothing to be made before the first sandbox."""
+        """Do nothing: there is nothing to prepare before the first sandbox."""
 
     async def start(
         self,
@@ -156,7 +156,7 @@ class Bubblewrap:
         self._dir = self._host = None
 
     def found(self) -> str:
-        """Return the program. Raises SandboxError where there is none."""
+        """Return the program. Raise SandboxError where there is none."""
         if self.program is None:
             raise SandboxError(
                 "bubblewrap isn't installed", "install it (Debian, Ubuntu: apt install bubblewrap)"
@@ -164,8 +164,8 @@ class Bubblewrap:
         return self.program
 
     def _own_dir(self) -> Path:
-        """A directory of this object's alone: another supervisor's, or doctor's, must not take
-        away what ours have mounted."""
+        """Return a directory of this object's alone: another supervisor, or doctor, must not remove
+        what ours have mounted."""
         prefix = "gatehouse-etc-"
         parent = self._given_dir or Path(tempfile.gettempdir())
         parent.mkdir(parents=True, exist_ok=True, mode=0o700)
@@ -196,7 +196,7 @@ class Bubblewrap:
 
 
 class _Start:
-    """One start, step by step. `undo` takes back whatever was done, at any point."""
+    """One start, step by step. `undo` reverts whatever was done, at any point."""
 
     def __init__(self, spec: Spec, opener: PortOpener, watchdog: Watchdog) -> None:
         self._spec = spec
@@ -219,7 +219,7 @@ class _Start:
         on_error: OnOutput | None,
         on_listeners: OnListeners | None,
     ) -> BubblewrapRunning:
-        """Do it all. Whatever it raises, the caller calls `undo`."""
+        """Do all steps. After any exception the caller calls `undo`."""
         with self._keep:
             gate = await self._launch(bwrap, options, split=on_error is not None)
             init_pid, inodes = await self._introduce()
@@ -259,7 +259,7 @@ class _Start:
             os.close(self._watched.init_fd)
 
     async def _launch(self, bwrap: str, options: list[str], *, split: bool) -> socket.socket:
-        """Start bubblewrap with the gate; our end of the gate's socket."""
+        """Start bubblewrap with the gate. Return our end of the gate's socket."""
         gate, gate_inside = socket.socketpair()
         self._keep.enter_context(gate)
         gate.setblocking(False)
@@ -274,8 +274,8 @@ class _Start:
             options = [*options, "--info-fd", str(info)]
             options += [word for path, one in files.items() for word in ("--file", str(one), path)]
             options += [word for one in filters for word in ("--add-seccomp-fd", str(one))]
-            # By descriptor: the environment holds the session's token, and every user of the host
-            # can read an argument list.
+            # Passed by descriptor: the environment holds the session's token, and every user of the
+            # host can read an argument list.
             listed = _memfd(handed, b"".join(os.fsencode(word) + b"\0" for word in options))
             out, err = self._output(handed, split=split)
             launcher, watched = self._watching(handed)
@@ -301,8 +301,8 @@ class _Start:
         return gate
 
     def _watching(self, handed: contextlib.ExitStack) -> tuple[tuple[str, ...], tuple[int, ...]]:
-        """Return the words before the command where somebody is asked before each program, and the
-        descriptors that they name."""
+        """Return the words that precede the command if each program is judged, and the descriptors
+        that they name."""
         if self._spec.programs is None:
             return (), ()
         ours, theirs = socket.socketpair()
@@ -334,8 +334,8 @@ class _Start:
         return out, err
 
     async def _introduce(self) -> tuple[int, dict[str, int]]:
-        """Return the sandbox's init as bubblewrap names it, held by a pidfd from here on, and the
-        inodes of its namespaces."""
+        """Return the sandbox's init as reported by bubblewrap, held by a pidfd from here on, and
+        the inodes of its namespaces."""
         assert self._child is not None
         try:
             info = json.loads(await _read_all(self._info_fd))
@@ -355,8 +355,8 @@ class _Start:
             cgroup=None,
             disk=self._spec.workspace_merged.parent,
         )
-        # INVARIANT: the pidfd is of bubblewrap's own child: looked up after it was taken, and the
-        # child isn't reaped as long as it is listed.
+        # INVARIANT: the pidfd belongs to bubblewrap's own child: the child is looked up after the
+        # pidfd was taken, and a listed child isn't reaped yet.
         if init_pid not in children(self._child.pid):
             raise SandboxError(
                 f"bubblewrap gave up: {await self._complaint()}", "see `gatehouse doctor`"
@@ -374,18 +374,18 @@ class _Start:
             )
 
     async def _redirect(self, init_pid: int, inodes: dict[str, int]) -> None:
-        """Lead every connection to the door, now that bubblewrap has set up the loopback
-        interface, and nothing runs yet."""
+        """Redirect every connection to the door. bubblewrap has set up the loopback interface by
+        now, and nothing runs yet."""
         if self._spec.redirected:
             with self._entered(init_pid, "net", inodes) as namespaces:
                 await self._opener.redirect(namespaces, self._listeners[DOOR_PORT])
 
     async def _close_devices(self, init_pid: int, inodes: dict[str, int]) -> None:
-        """Where the supervisor owns the host's device files, as root does, by whatever number it
-        goes in a user namespace, the agent owns them in its /dev: keep it from changing them.
+        """Keep the agent from changing device files in its /dev. It would own them there if the
+        supervisor owns the host's, as root does, whatever its number in a user namespace.
 
-        bubblewrap has no bind that is read-only and has devices. Reading and writing the devices
-        isn't touched.
+        bubblewrap has no bind that is read-only and allows devices. Reading and writing the devices
+        stays possible.
         """
         if any(_is_ours(device) for device in DEVICES):
             with self._entered(init_pid, "mnt", inodes) as namespaces:
@@ -401,8 +401,8 @@ class _Start:
             namespaces.close()
 
     def _bound(self, init_pid: int) -> tuple[str, ...]:
-        """Set the bounds on the only two processes there are, init and the gate; what holds
-        them."""
+        """Set the bounds on the only two processes there are, init and the gate. Return the layers
+        that hold them."""
         assert self._watched is not None
         limits = self._spec.limits
         inside = children(init_pid)
@@ -425,7 +425,7 @@ class _Start:
         self._outputs = []
 
     async def _complaint(self) -> str:
-        """Return bubblewrap's message before it gave up."""
+        """Return bubblewrap's last message before it gave up."""
         assert self._child is not None
         self._child.kill_tree()
         code = await self._child.wait()
@@ -440,8 +440,8 @@ def _entering(spec: Spec) -> list[str]:
     """Return the words before bubblewrap's own that start it in the spec's namespaces, with the
     rights of an ordinary process.
 
-    They name our own process's descriptors, not inherited ones: none of them may stay open in the
-    sandbox.
+    They name our own process's descriptors, not inherited ones, since none of those may stay open
+    in the sandbox.
     """
     if spec.within is None:
         return []

@@ -1,10 +1,10 @@
 """One control group per sandbox, where this machine allows it.
 
-The kernel then counts exactly and at once. It is a layer, not the boundary: many machines delegate
-no group to an ordinary user, so the watchdog (`limits.py`) never depends on it. Version 2 (one
-tree) and version 1 (a tree per controller, and the hybrid of both) are used alike. It must never
-move a process that isn't the sandbox's, nor change a group that it didn't make, but for switching
-controllers on for its children.
+The kernel then counts exactly and at once. It is an additional layer, not the boundary: many
+machines delegate no group to an ordinary user, so the watchdog (`limits.py`) never depends on it.
+Version 2 (one tree) and version 1 (a tree per controller, and the hybrid of both) are used alike.
+It must never move a process that isn't the sandbox's. Nor may it change a group that it didn't
+make, except to switch controllers on for its children.
 """
 
 import contextlib
@@ -16,12 +16,12 @@ from supervisor.core.text.numbers import whole_number
 
 ROOT = Path("/sys/fs/cgroup")
 PREFIX = "gatehouse-"
-# What we use of version 1, by the kernel's name.
+# The controllers of version 1 that we use, by the kernel's name.
 _OURS_V1 = {"cpuacct": "cpu", "memory": "memory", "pids": "pids", "freezer": "freezer"}
 
 
 class Cgroup:
-    """The groups of one sandbox: one directory (v2) or one for each controller (v1)."""
+    """The groups of one sandbox: one directory (v2) or one per controller (v1)."""
 
     def __init__(self, directories: dict[str, Path], version: int) -> None:
         self._directories = directories
@@ -29,8 +29,8 @@ class Cgroup:
 
     @classmethod
     def make(cls, name: str, *, memory_bytes: int, processes: int) -> "Cgroup | None":
-        """A new group with these bounds, or None where this machine gives us no controller. What
-        fails halfway is removed."""
+        """Return a new group with these bounds, or None where this machine provides no controller.
+        A half-made group is removed."""
         for version, parents in ((2, _parent_v2()), (1, _parents_v1())):
             group = cls({}, version)
             for controller, parent in parents.items():
@@ -55,7 +55,7 @@ class Cgroup:
 
     @property
     def layers(self) -> tuple[str, ...]:
-        """Return what it bounds or counts, as `limits_in_force` names it."""
+        """Return what it bounds or counts, in the words of `limits_in_force`."""
         names = sorted(self._directories.keys() - {"freezer"})
         return tuple(f"cgroup-v{self._version}:{name}" for name in names)
 
@@ -64,20 +64,21 @@ class Cgroup:
         return controller in self._directories
 
     def add(self, pids: Sequence[int]) -> None:
-        """Put processes in; their children follow. Raises OSError."""
+        """Put processes in; their children follow. Raise OSError."""
         for directory in set(self._directories.values()):
             for pid in pids:
                 (directory / "cgroup.procs").write_text(str(pid))
 
     def freeze(self, *, is_frozen: bool) -> bool:
-        """Stop all processes in it, or let them go on. Return whether this group can."""
+        """Stop all processes in it, or let them continue. Return whether this group can."""
         directory = self._directories.get("freezer")
         if self._version == 2:
             directory = next(iter(self._directories.values()), None)
         return directory is not None and _write_freezer(directory, is_frozen=is_frozen)
 
     def cpu_s(self) -> float | None:
-        """CPU seconds of all that ever ran in it; None where they aren't counted."""
+        """Return the CPU seconds of everything that ever ran in it, or None where they aren't
+        counted."""
         directory = self._directories.get("cpu")
         if directory is None:
             return None
@@ -86,7 +87,7 @@ class Cgroup:
         return _field(directory / "cpu.stat", "usage_usec") / 1e6
 
     def memory_bytes(self) -> int | None:
-        """Memory charged to it, less the file cache that the kernel can drop."""
+        """Return the memory charged to it, without the file cache that the kernel can drop."""
         directory = self._directories.get("memory")
         if directory is None:
             return None
@@ -97,13 +98,13 @@ class Cgroup:
         return max(0, _number(directory / names[0]) - cache)
 
     def out_of_memory(self) -> bool:
-        """Return whether the kernel has killed something in it for its memory."""
+        """Return whether the kernel has killed something in it for lack of memory."""
         directory = self._directories.get("memory")
         events = "memory.oom_control" if self._version == 1 else "memory.events"
         return directory is not None and _field(directory / events, "oom_kill") > 0
 
     def remove(self) -> bool:
-        """Remove it; False while a process is still in it."""
+        """Remove it. Return False while a process is still in it."""
         for controller, directory in list(self._directories.items()):
             with contextlib.suppress(OSError):
                 directory.rmdir()
@@ -112,7 +113,7 @@ class Cgroup:
         return not self._directories
 
     def _add(self, controller: str, directory: Path, memory_bytes: int, processes: int) -> None:
-        """Make and bound one directory; a controller that refuses is left out."""
+        """Make and bound one directory. A controller that refuses is left out."""
         existed = directory in self._directories.values()
         try:
             if not existed:
@@ -136,14 +137,14 @@ class Cgroup:
 
 
 def _own_paths() -> dict[str, str]:
-    """`controllers -> path` of this process (cgroups(7), /proc/pid/cgroup); the v2 tree has no
-    controllers named: ""."""
+    """Return `controllers -> path` of this process (cgroups(7), /proc/pid/cgroup). The v2 tree
+    names no controllers: ""."""
     lines = Path("/proc/self/cgroup").read_text().splitlines()
     return {name: path for _, name, path in (line.split(":", 2) for line in lines)}
 
 
 def _parent_v2() -> dict[str, Path]:
-    """Our own group in the v2 tree, for each controller that its children can have."""
+    """Return our own group in the v2 tree, for each controller that its children can have."""
     path = _own_paths().get("")
     roots = [root for root in (ROOT, ROOT / "unified") if (root / "cgroup.controllers").exists()]
     if path is None or not roots:
@@ -152,8 +153,8 @@ def _parent_v2() -> dict[str, Path]:
     if not os.access(parent, os.W_OK):
         return {}
     with contextlib.suppress(OSError):
-        # Refused (EBUSY) where we are in it ourselves, but for the root: then what is on already
-        # has to do.
+        # Refused (EBUSY) for the group that we are in ourselves, except the root: then the enabled
+        # controllers have to do.
         (parent / "cgroup.subtree_control").write_text("+memory +pids")
     enabled = _words(parent / "cgroup.subtree_control")
     found = {name: parent for name in ("memory", "pids") if name in enabled}
@@ -162,7 +163,7 @@ def _parent_v2() -> dict[str, Path]:
 
 
 def _parents_v1() -> dict[str, Path]:
-    """Our own group in each v1 tree that we may write to."""
+    """Return our own group in each v1 tree that we may write to."""
     found: dict[str, Path] = {}
     for names, path in _own_paths().items():
         for name in names.split(","):

@@ -1,11 +1,11 @@
-"""Finding of `gatehouse doctor`: a need, whether it is met, and a remedy."""
+"""A finding of `gatehouse doctor`: a need, whether it is met, and a remedy."""
 
 from typing import NamedTuple
 
 
 class CheckResult(NamedTuple):
-    """`remedy` says what to do where `ok` is False; `needed` False is advice only. A named
-    tuple, so that doctor starts at once."""
+    """One finding. `remedy` says what to do where `ok` is False; if `needed` is False it is only
+    advice. A named tuple, so that doctor starts quickly."""
 
     name: str
     ok: bool
@@ -15,5 +15,5 @@ class CheckResult(NamedTuple):
 
 
 def bad(name: str, detail: str, remedy: str, *, needed: bool = True) -> CheckResult:
-    """A need that isn't met."""
+    """Return the finding of a need that isn't met."""
     return CheckResult(name, ok=False, detail=detail, remedy=remedy, needed=needed)

@@ -1,12 +1,12 @@
 """The compose backend: agent and commands run in two containers beside the supervisor's.
 
-The containers are made by compose.yaml, which says what they may; this only hands jobs to the
+compose.yaml makes the containers and decides what they may do. This module only passes jobs to the
 runner in each (agent_image/runner.py), by a socket on a volume that supervisor and container share.
-What a job's listening sockets hear is served from here, as in a bubblewrap sandbox, so neither
-container has a network. What comes from a runner is checked by `runner_link`.
+A job's listening sockets are served from here, as in a bubblewrap sandbox, so neither container has
+a network. `runner_link` checks what a runner sends.
 
-One session at a time, and one command at a time: each container has one loopback interface, and
-what a socket there may reach is one session's, or one command's.
+Only one session and one command run at a time: each container has one loopback interface, and a
+socket there must reach only one session or one command.
 """
 
 import asyncio
@@ -30,16 +30,17 @@ from supervisor.sandbox.running import Capture, OutputBudget, Pump, result_of
 type Container = Literal["agent", "tools"]
 SIDES: tuple[Container, ...] = ("agent", "tools")
 START_S = 20.0
-# How long a runner may take to say the end of what it was told to kill; then it is hung up on.
+# How long a runner may take to report the end of a killed job; then the connection is closed.
 KILL_S = 10.0
-# All that wrote has ended by then, so what is left to read is there.
+# All writers have ended by then, so the rest of the output is ready to read.
 DRAIN_S = 5.0
 # Connections of one container: its runner has one, and a health check now and then.
 MOST_LINKS = 8
 
 
 class ComposeRunning:
-    """Implements `base.Running`. It has no process number here: that is another container's."""
+    """Implements `base.Running`. It has no process number here: the process is in another
+    container."""
 
     def __init__(self, side: Container, link: RunnerLink, budget: OutputBudget) -> None:
         self.pid = 0
@@ -83,7 +84,7 @@ class ComposeRunning:
         ]
 
     def watch_disk(self, copy: Path, limits: SandboxLimits) -> None:
-        """End it where the disk of its copy gets too full. The engine bounds the rest."""
+        """End it when the disk of its copy gets too full. The engine enforces the other bounds."""
         if self.is_over:
             return
         if why := disk_is_full(missing_disk_bytes(copy, limits)):
@@ -140,12 +141,12 @@ class ComposeRunning:
             fcntl.ioctl(self.master_fd, termios.TIOCSWINSZ, size)
 
     def stats(self) -> Stats:
-        """The engine knows the rest (`docker stats`)."""
+        """Return what is known here; the engine knows the rest (`docker stats`)."""
         return Stats(processes=0, memory_bytes=0, cpu_s=0.0, output_bytes=self._budget.seen_bytes)
 
 
 class Compose:
-    """Implements `base.Sandbox`. `control` is a folder that has a volume for each container."""
+    """Implements `base.Sandbox`. `control` is a folder with a volume for each container."""
 
     def __init__(self, control: Path) -> None:
         self._control = control
@@ -157,7 +158,7 @@ class Compose:
         self._is_paused = False
 
     def open(self) -> None:
-        """Runners come by themselves, and come again."""
+        """Listen for runners, which connect by themselves, and reconnect."""
         for side in SIDES:
             if side in self._doors:
                 continue
@@ -166,7 +167,7 @@ class Compose:
                 path.unlink(missing_ok=True)
                 door = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
                 door.bind(str(path))
-                # The runner is another user; what keeps others out is the folder that it is in.
+                # The runner is another user; the folder keeps others out.
                 path.chmod(0o666)
             except OSError as error:
                 raise SandboxError(
@@ -306,7 +307,7 @@ class Compose:
         return running
 
     async def _runner(self, side: Container) -> RunnerLink:
-        """Return a connection of a runner that waits; one that hung up meanwhile is passed over."""
+        """Return a connection of a waiting runner. One that hung up meanwhile is skipped."""
         try:
             async with asyncio.timeout(START_S):
                 while True:

@@ -1,8 +1,8 @@
-"""Checks that a command's sandbox is as it should be: it can change nothing outside.
+"""Checks that a command's sandbox is contained: it can change nothing outside.
 
-One harmless command in a tool sandbox of the session tells what it sees: mounts, variables, network
-interfaces, rights. It decides nothing: the gate asks about each command where the check fails, or
-wasn't made. INVARIANT: what can't be read counts as a problem.
+One harmless command in a tool sandbox of the session reports what it sees: mounts, variables,
+network interfaces, rights. This module decides nothing: the gate asks about each command where the
+check fails, or wasn't made. INVARIANT: unreadable output counts as a problem.
 
 Sources: proc_pid_mountinfo(5), proc_pid_status(5).
 """
@@ -17,7 +17,7 @@ CHECK_S = 20.0
 _MARK = "--- next ---"
 _FILES = ("/proc/self/mountinfo", "/proc/net/dev", "/proc/self/status")
 PROBE = f"; echo '{_MARK}'; ".join((*(f"cat {file}" for file in _FILES), "compgen -e"))
-# No command may hold the right to ask in the agent's name, or a key.
+# No command may hold a key, or the right to ask in the agent's name.
 _FORBIDDEN_VARIABLES = frozenset({"GATEHOUSE_TOKEN", "GATEHOUSE_URL"})
 _RIGHTS = {"CapEff": "0000000000000000", "NoNewPrivs": "1", "Seccomp": "2"}
 
@@ -26,7 +26,7 @@ type OnChecked = Callable[[str, tuple[str, ...]], None]
 
 class Containment:
     """The checks of all sessions. `spec_for(session_id)` is the sandbox of `PROBE`, as any command
-    gets it; `on_checked(session_id, problems)` is told the result."""
+    gets it; `on_checked(session_id, problems)` is called with the result."""
 
     def __init__(
         self, sandbox: Sandbox, spec_for: Callable[[str], Spec], on_checked: OnChecked
@@ -37,8 +37,8 @@ class Containment:
         self._checks: dict[str, asyncio.Future[tuple[str, ...]]] = {}
 
     async def checked(self, session_id: str) -> tuple[str, ...]:
-        """Return what isn't as it should be; nothing where commands are contained. The first call
-        checks, further ones wait for that."""
+        """Return the problems found; none where commands are contained. The first call checks;
+        further calls wait for that."""
         known = self._checks.get(session_id)
         if known is None:
             known = self._checks[session_id] = asyncio.get_running_loop().create_future()
@@ -51,12 +51,12 @@ class Containment:
         return await asyncio.shield(known)
 
     def result(self, session_id: str) -> tuple[str, ...] | None:
-        """Return the result; None before there is one."""
+        """Return the result, or None before there is one."""
         known = self._checks.get(session_id)
         return known.result() if known is not None and known.done() else None
 
     def forget(self, session_id: str) -> None:
-        """The session has ended."""
+        """Forget a session, which has ended."""
         self._checks.pop(session_id, None)
 
     async def _check(self, session_id: str) -> tuple[str, ...]:
@@ -70,7 +70,7 @@ class Containment:
 
 
 def problems_in(output: str) -> tuple[str, ...]:
-    """Return what `PROBE` printed that isn't as it should be."""
+    """Return the problems in what `PROBE` printed."""
     parts = output.split(f"{_MARK}\n")
     if len(parts) != len(_FILES) + 1:
         return ("the check printed something else",)
@@ -92,8 +92,8 @@ def problems_in(output: str) -> tuple[str, ...]:
 
 
 def _writable(mounts: list[str]) -> list[str]:
-    """Return the mounts that can be written to and aren't the sandbox's own: neither the private
-    copy nor a whole file system in memory."""
+    """Return the writable mounts that aren't the sandbox's own: neither the private copy nor a
+    whole file system in memory."""
     found = []
     for line in mounts:
         fields = line.split(" ")

@@ -1,10 +1,10 @@
 """Host paths that a sandbox needs, read once: programs, and a small /etc for it.
 
-The /etc is a directory of our own, bound read-only in one mount: copies of the few files that
-programs need, and users, hosts and name services that know only the sandbox. It must never copy a
-file that names this machine or its users, or holds a credential: only files that everybody on this
-machine may read, whoever Gatehouse runs as; and no file that tells a listed program its passwords
-(`maven/settings.xml`, `npmrc`, `pip.conf`, `gitconfig`, `R/Renviron.site`).
+The /etc is a directory of our own, bound read-only in one mount. It has copies of the few files
+that programs need, and users, hosts and name services that know only the sandbox. It must never
+copy a file that names this machine or its users, or holds a credential. So it copies only files
+that everybody on this machine may read, whoever Gatehouse runs as, and none in which listed
+programs keep passwords (`maven/settings.xml`, `npmrc`, `pip.conf`, `gitconfig`, `R/Renviron.site`).
 """
 
 import os
@@ -55,7 +55,7 @@ ETC = (
     "xml",
 )
 ETC_PATTERNS = ("java*", "python3*")
-# Where programs of different families look for authorities: each becomes a link to the one bundle.
+# Where different program families look for authorities: each becomes a link to the one bundle.
 CA_PLACES = (
     "ssl/certs/ca-certificates.crt",
     "ssl/cert.pem",
@@ -92,8 +92,8 @@ PROGRAM_DIRECTORIES = ("bin", "sbin", "lib", "lib32", "lib64", "libx32")
 
 
 class HostSystem(msgspec.Struct, frozen=True, kw_only=True):
-    """`links`: name at the root and its target; `directories`: those that are real; `proc_*`:
-    existing paths to cover."""
+    """The host's paths. `links`: names at the root and their targets; `directories`: real ones at
+    the root; `proc_*`: existing paths to cover."""
 
     etc: Path
     links: tuple[tuple[str, str], ...]
@@ -103,8 +103,8 @@ class HostSystem(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def read_host(etc: Path, of: Path = Path("/etc")) -> HostSystem:
-    """Look at this machine and fill `etc`, a directory of the caller's that is empty or from an
-    earlier call, with what is in `of`."""
+    """Read this machine's paths. Fill `etc`, a directory of the caller's that is empty or from an
+    earlier call, with the content of `of`."""
     _make_etc(etc, of)
     found = [Path("/", name) for name in PROGRAM_DIRECTORIES]
     return HostSystem(
@@ -119,7 +119,7 @@ def read_host(etc: Path, of: Path = Path("/etc")) -> HostSystem:
 
 
 def _make_etc(etc: Path, of: Path) -> None:
-    # Made beside and moved into place, so that a sandbox never sees half of it.
+    # Made beside it and moved into place, so that a sandbox never sees half of it.
     fresh = etc.with_name(f"{etc.name}.{os.getpid()}")
     shutil.rmtree(fresh, ignore_errors=True)
     fresh.mkdir(parents=True, mode=0o755)
@@ -140,7 +140,7 @@ def _make_etc(etc: Path, of: Path) -> None:
 
 
 def _copy(source: Path, target: Path) -> None:
-    """Copy what everybody can read; links stay links (most point into /usr, which is there too)."""
+    """Copy what everybody can read. Links stay links (most point into /usr, which is there too)."""
     if source.name in _closed(str(source.parent), [source.name]):
         return
     target.parent.mkdir(parents=True, exist_ok=True)
@@ -154,7 +154,7 @@ def _copy(source: Path, target: Path) -> None:
 
 
 def _closed(folder: str, names: Iterable[str]) -> set[str]:
-    """Return a folder's names that aren't for everybody, such as Java's `jmxremote.password`."""
+    """Return a folder's names that not everybody can read, such as Java's `jmxremote.password`."""
     found = set()
     for name in names:
         try:
@@ -179,9 +179,9 @@ def _texts() -> dict[str, str]:
         "nsswitch.conf": (
             "passwd: files\ngroup: files\nhosts: files dns\nservices: files\nprotocols: files\n"
         ),
-        # But in a sandbox with `Spec.redirected` nothing is at port 53: the proxy resolves names,
-        # and a direct look-up is refused at once. Where there is a name server, who asks for many
-        # waits: without options the resolver has patience.
+        # Except with `Spec.redirected`, nothing listens at port 53: the proxy resolves names, and a
+        # direct look-up is refused at once. A name server may delay a client that asks for many
+        # names; the resolver's default options are patient enough.
         "resolv.conf": "nameserver 127.0.0.1\n",
         "shells": "/bin/sh\n/bin/bash\n",
     }

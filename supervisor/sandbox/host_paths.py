@@ -1,8 +1,8 @@
 """Check host paths for a sandbox, and list the places that masks must cover.
 
-A mistake here shows the host's secrets whatever the isolation. Everything is resolved once, before
-it is judged, and the resolved paths are the ones that are mounted. It must never guess: a path that
-doesn't exist, or that would show the whole machine or a home directory, is an error.
+A mistake here would show the host's secrets, however strong the isolation is. Every path is
+resolved once, before it is judged, and the resolved paths are mounted. It must never guess: a path
+that doesn't exist, or that would show the whole machine or a home directory, is an error.
 """
 
 import functools
@@ -16,7 +16,7 @@ import msgspec
 from supervisor.errors import SandboxError
 from supervisor.sandbox.base import HOME, LOWER, Spec
 
-# A workspace that is one of these, or above one, would show what isn't the project's.
+# A workspace that is one of these, or a parent of one, would show more than the project.
 TOO_WIDE = (
     "/bin",
     "/boot",
@@ -37,7 +37,7 @@ OWN_PLACES = ("/proc", "/dev", "/etc", "/workspace", "/usr", "/sys")
 
 
 def resolved(spec: Spec) -> Spec:
-    """`spec` with every host path resolved and judged. Raises SandboxError."""
+    """Return `spec` with every host path resolved and judged. Raise SandboxError."""
     spec = msgspec.structs.replace(
         spec,
         workspace_lower=(
@@ -67,8 +67,8 @@ def resolved(spec: Spec) -> Spec:
 def covers(
     spec: Spec, sources: tuple[tuple[Path, str], ...] = ((Path("/usr"), "/usr"),)
 ) -> tuple[tuple[str, bool], ...]:
-    """For a resolved spec: each place inside where a masked path would show, and whether it is a
-    directory.
+    """Return, for a resolved spec, each place inside where a masked path would show, and whether it
+    is a directory.
 
     `sources` are the host directories that every sandbox shows, with their places inside.
     """
@@ -117,8 +117,7 @@ def _judge_workspace(lower: Path) -> None:
 def _judge_copy(spec: Spec, lower: Path) -> None:
     merged = spec.workspace_merged
     for masked in spec.masked:
-        # The copy's own mount lies over its cover; anything else that is shown must not be covered
-        # as a whole.
+        # The copy is mounted over its cover; any other shown path must not be covered as a whole.
         if lower.is_relative_to(masked):
             raise SandboxError(
                 f"the workspace `{lower}` lies in `{masked}`, which agents never see",

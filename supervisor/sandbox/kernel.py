@@ -1,6 +1,6 @@
 """Kernel features that a sandbox needs, read from /proc and /sys.
 
-They are the first lines of `gatehouse doctor`. They are read at once, and import next to nothing.
+They are the first lines of `gatehouse doctor`. Reading them is quick, and imports next to nothing.
 """
 
 import os
@@ -18,7 +18,7 @@ SYSCTL = Path("/proc/sys")
 
 
 def findings() -> list[CheckResult]:
-    """All of them, in the order in which to mend them."""
+    """Return all findings, in the order in which to fix them."""
     return [kernel(os.uname().release), user_namespaces(SYSCTL), apparmor(SYSCTL), landlock()]
 
 
@@ -55,8 +55,8 @@ def user_namespaces(sysctl: Path) -> CheckResult:
 
 
 def apparmor(sysctl: Path) -> CheckResult:
-    """Ubuntu's restriction of user namespaces to programs with an AppArmor profile (Ubuntu 23.10
-    and later)."""
+    """Check Ubuntu's restriction of user namespaces to programs with an AppArmor profile (Ubuntu
+    23.10 and later)."""
     name = "AppArmor"
     if _read(sysctl / "kernel/apparmor_restrict_unprivileged_userns") != "1" or os.geteuid() == 0:
         return CheckResult(name=name, ok=True, detail="doesn't restrict user namespaces here")
@@ -76,7 +76,8 @@ def apparmor(sysctl: Path) -> CheckResult:
 
 
 def landlock() -> CheckResult:
-    """Landlock, which the sandbox doesn't rest on: agents may use it for their own tools."""
+    """Check for Landlock. The sandbox doesn't depend on it, but agents may use it for their own
+    tools."""
     import ctypes
 
     libc = ctypes.CDLL(None, use_errno=True)

@@ -1,11 +1,11 @@
 """Bounds of a sandbox: per-process limits in the kernel, and a watchdog over all.
 
-Three layers, each alone enough against an accident, together against an attack: rlimits, set
-from outside on a process that can't run yet; a control group where the machine gives one
+There are three layers, each alone enough against an accident, together against an attack: rlimits,
+set from outside on a process that can't run yet; a control group where the machine provides one
 (`cgroups.py`); and always the watchdog, which counts a few times a second and ends the whole
-sandbox, with the reason. It has a thread of its own, so a busy or stuck event loop doesn't
-suspend the bounds. It must never judge by a process's own word, nor signal by a number that may
-have been reused.
+sandbox, with the reason. The watchdog has a thread of its own, so a busy or stuck event loop
+doesn't suspend the bounds. It must never rely on what a process says of itself, nor signal a
+process number that may have been reused.
 """
 
 import contextlib
@@ -24,26 +24,26 @@ from supervisor.sandbox.base import SandboxLimits
 from supervisor.sandbox.cgroups import Cgroup
 
 INTERVAL_S = 0.2
-# A disk fills faster: between two looks at all, so often at the room on it.
+# A disk fills faster than the rest: free room is checked this often between full looks.
 DISK_INTERVAL_S = 0.05
-# A look at thousands of processes takes long; afterwards it rests so many times as long.
+# A look at thousands of processes takes long; the pause after it is this many times as long.
 REST_FACTOR = 4
 CPU_MARGIN_S = 2
-# Open descriptors of a whole sandbox: each holds memory of the kernel's that is counted nowhere.
+# Open descriptors of a whole sandbox: each takes kernel memory that is counted nowhere else.
 MOST_FILES = 65_536
 PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 # Address space that a program reserves for writing but never touches (thread stacks, heaps of node,
-# bun and JVMs) is no memory: the rlimit stops only what is far beyond the bound, at once; the
-# watchdog and the group hold the bound itself.
+# bun and JVMs) is no memory. The rlimit only stops, at once, what is far beyond the bound; the
+# watchdog and the group enforce the bound itself.
 DATA_FACTOR = 2
 DATA_FLOOR_BYTES = 2 * 1024**3
-# What a socket of a pair may hold, to begin with 208 kB everywhere (`seccomp` keeps it so). In a
-# container the kernel may not show it.
+# Buffer of a socket of a pair, by default 208 kB everywhere (`seccomp` keeps it so). In a container
+# the kernel may not show it.
 UNIX_BYTES = 212_992
 with contextlib.suppress(OSError):
     UNIX_BYTES = int(Path("/proc/sys/net/core/wmem_default").read_text())
-# proc_net(5): how a table's lines say what a socket holds.
+# proc_net(5): how to read a socket's buffered bytes from a table's line.
 QUEUES: dict[str, Callable[[list[str]], int]] = {
     **dict.fromkeys(
         ("tcp", "tcp6", "udp", "udp6"),
@@ -56,7 +56,7 @@ QUEUES: dict[str, Callable[[list[str]], int]] = {
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """A sandbox's use at one moment. `cpu_s` never goes down. `missing_disk_bytes`: how far the
+    """A sandbox's use at one moment. `cpu_s` never decreases. `missing_disk_bytes`: how far the
     disk is below its floor. `files`: open descriptors."""
 
     tasks: int
@@ -68,10 +68,9 @@ class Sample:
 
 @dataclass(slots=True)
 class Watched:
-    """One sandbox under watch. `init_fd` is a pidfd of its init, whose end is the end of everything
-    in it.
+    """One watched sandbox. `init_fd` is a pidfd of its init, whose end ends everything in it.
 
-    `disk` is a folder of the file system that it writes to, None where it writes to none.
+    `disk` is a folder of the file system that it writes to; None where it writes to none.
     """
 
     init_pid: int
@@ -85,7 +84,7 @@ class Watched:
     lock: threading.Lock = field(default_factory=threading.Lock)
 
     def kill(self, why: str) -> None:
-        """End all of it. The first reason stays."""
+        """End all of it. The first reason is kept."""
         with self.lock:
             if not self.ended:
                 self.killed_why = self.killed_why or why
@@ -93,7 +92,7 @@ class Watched:
                     signal.pidfd_send_signal(self.init_fd, signal.SIGKILL)
 
     def is_alive(self) -> bool:
-        """Return whether its init is there still, so that its number is no other process's."""
+        """Return whether its init still exists, so that its number belongs to no other process."""
         with self.lock, contextlib.suppress(ProcessLookupError):
             if not self.ended:
                 signal.pidfd_send_signal(self.init_fd, 0)
@@ -102,8 +101,8 @@ class Watched:
 
 
 def rlimits(limits: SandboxLimits) -> dict[int, int]:
-    """Return the per-process bounds, by resource. NPROC counts the sandbox's own user namespace
-    (Linux 5.14), but not for root."""
+    """Return the per-process bounds, by resource. NPROC counts per user namespace, the sandbox's
+    own (Linux 5.14), but doesn't bind root."""
     bounds = {
         resource.RLIMIT_CORE: 0,
         resource.RLIMIT_NPROC: limits.processes,
@@ -111,20 +110,20 @@ def rlimits(limits: SandboxLimits) -> dict[int, int]:
         resource.RLIMIT_FSIZE: limits.file_bytes,
         resource.RLIMIT_DATA: max(limits.memory_bytes * DATA_FACTOR, DATA_FLOOR_BYTES),
         resource.RLIMIT_MEMLOCK: min(limits.memory_bytes, 64 * 1024**2),
-        # POSIX queues and queued signals are kernel memory that no process shows.
+        # POSIX queues and queued signals take kernel memory that no process shows.
         resource.RLIMIT_MSGQUEUE: 819_200,
         resource.RLIMIT_SIGPENDING: max(limits.processes, 1024),
         resource.RLIMIT_RTPRIO: 0,
         resource.RLIMIT_NICE: 0,
     }
     if limits.cpu_s is not None:
-        # A little above the bound, so that the watchdog, which can say why, comes first.
+        # A little above the bound, so that the watchdog, which can report the reason, acts first.
         bounds[resource.RLIMIT_CPU] = max(1, limits.cpu_s) + CPU_MARGIN_S
     return bounds
 
 
 def apply_rlimits(pid: int, limits: SandboxLimits) -> None:
-    """Set them on another process, hard and soft, never above what it has. Raises OSError."""
+    """Set hard and soft bounds on another process, never above what it has. Raise OSError."""
     for kind, bound in rlimits(limits).items():
         _, hard = resource.prlimit(pid, kind)
         value = bound if hard == resource.RLIM_INFINITY else min(bound, hard)
@@ -140,7 +139,8 @@ class Watchdog:
         self._thread: threading.Thread | None = None
 
     def watch(self, watched: Watched) -> None:
-        """Begin; the thread looks while there is something to watch, and sleeps otherwise."""
+        """Start to watch it. The thread works while there is something to watch, and sleeps
+        otherwise."""
         with self._changed:
             self._watched.append(watched)
             if self._thread is None:
@@ -151,7 +151,7 @@ class Watchdog:
             self._changed.notify()
 
     def forget(self, watched: Watched) -> None:
-        """It has ended: nothing is read or signalled for it any more."""
+        """Stop watching it, since it has ended: nothing is read or signalled for it any more."""
         with self._changed, watched.lock:
             watched.ended = True
             if watched in self._watched:
@@ -164,7 +164,7 @@ class Watchdog:
             with self._changed:
                 while not self._watched:
                     self._changed.wait()
-            # A pause first: what has just been started has used nothing yet.
+            # A pause first: a new sandbox has used nothing yet.
             pause_s = max(INTERVAL_S, REST_FACTOR * spent_s)
             while pause_s > 0:
                 with self._changed:
@@ -183,12 +183,13 @@ class Watchdog:
             if why := exceeded(one, count(one)):
                 one.kill(why)
         except Exception as error:
-            # INVARIANT: fail closed: what can't be counted isn't bounded, so it doesn't go on.
+            # INVARIANT: fail closed: a sandbox whose use can't be counted isn't bounded, so it is
+            # ended.
             one.kill(f"its use couldn't be counted: {error}")
 
 
 def exceeded(one: Watched, now: Sample) -> str:
-    """Return the bound that is exceeded, in words; "" where none is."""
+    """Return the exceeded bound, in words; "" where none is."""
     limits = one.limits
     if one.cgroup is not None and one.cgroup.out_of_memory():
         return f"memory above {limits.memory_bytes} bytes"
@@ -204,15 +205,14 @@ def exceeded(one: Watched, now: Sample) -> str:
 
 
 def disk_is_full(missing_bytes: int) -> str:
-    """Return why a sandbox whose disk lacks so many bytes is ended; "" where none are missing."""
+    """Return why a sandbox is ended whose disk lacks this many bytes; "" where none are missing."""
     if not missing_bytes:
         return ""
     return f"the disk of its copy is nearly full: {missing_bytes} bytes too few are free"
 
 
 def sample(one: Watched) -> Sample:
-    """Count the sandbox's present use, from outside: its processes are the descendants of its
-    init."""
+    """Count the sandbox's present use, from outside: its processes are its init's descendants."""
     pids = [one.init_pid, *descendants(one.init_pid)]
     tasks, cpu_s = 0, 0.0
     for pid in pids:
@@ -234,13 +234,13 @@ def sample(one: Watched) -> Sample:
 
 
 def missing_disk(one: Watched) -> Sample:
-    """Count the room on its disk alone: how far that is below its floor."""
+    """Check only the disk: how far its free room is below the floor."""
     return Sample(0, 0, 0.0, missing_disk_bytes(one.disk, one.limits))
 
 
 def missing_disk_bytes(disk: Path | None, limits: SandboxLimits) -> int:
-    """Return how many bytes are missing to the disk's floor; 0 where enough are free. A small file
-    system keeps a twentieth."""
+    """Return how many bytes are missing to the disk's floor; 0 where enough are free. On a small
+    file system the floor is a twentieth."""
     if disk is None:
         return 0
     status = os.statvfs(disk)
@@ -249,7 +249,8 @@ def missing_disk_bytes(disk: Path | None, limits: SandboxLimits) -> int:
 
 
 def _files(pid: int) -> int:
-    """Open descriptors of a process: since Linux 6.2 the size of the folder that lists them."""
+    """Return how many descriptors a process has open: since Linux 6.2 the size of the folder that
+    lists them."""
     folder = f"/proc/{pid}/fd"
     try:
         return os.stat(folder).st_size or len(os.listdir(folder))  # noqa: PTH116, PTH208
@@ -258,8 +259,8 @@ def _files(pid: int) -> int:
 
 
 def _stat(pid: int) -> tuple[int, float]:
-    """Threads, and CPU seconds with those of waited-for children (proc_pid_stat(5), fields 14 to
-    17 and 20)."""
+    """Return threads, and CPU seconds with those of waited-for children (proc_pid_stat(5), fields
+    14 to 17 and 20)."""
     try:
         fields = Path(f"/proc/{pid}/stat").read_text(errors="replace").rpartition(")")[2].split()
     except OSError:
@@ -268,13 +269,13 @@ def _stat(pid: int) -> tuple[int, float]:
 
 
 def _memory_bytes(one: Watched, pids: list[int]) -> int:
-    """Memory of these processes: anonymous and shared, swapped out or not, with their page tables,
-    what their sockets hold and the files of their file systems in memory.
+    """Return the memory of these processes: anonymous and shared, swapped out or not, with page
+    tables, socket buffers and files in memory file systems.
 
-    The quick sum counts a page once for each process that shares it, so it is only a first look:
-    above the limit the proportional figure is read, which counts each page once. Where that may
-    not be read, the quick one stands. A file in memory may or may not be mapped, so of mapped
-    shared memory and such files the larger counts.
+    The quick sum counts a shared page once per process, so it is only a first look. Above the
+    limit, the proportional figure is read, which counts each page once; if it can't be read, the
+    quick sum counts. A file in memory may or may not be mapped, so the larger of mapped shared
+    memory and such files counts.
     """
     files, sockets = _tmpfs_bytes(one), _socket_bytes(one.init_pid)
     rows = [
@@ -298,7 +299,7 @@ def _total(rows: list[tuple[int, ...]], files: int) -> int:
 
 
 def _tmpfs_bytes(one: Watched) -> int:
-    """What is in the sandbox's own file systems in memory; 0 where it has none."""
+    """Return what the sandbox's own memory file systems hold; 0 where it has none."""
     found = 0
     if _has_own(one.init_pid, "mnt"):
         for path in (*TMPFS, "/dev/shm"):  # noqa: S108
@@ -319,8 +320,8 @@ def _has_own(pid: int, namespace: str) -> bool:
 
 
 def _socket_bytes(init_pid: int) -> int:
-    """What the sockets of a sandbox's network hold, those too whose descriptors are on their way
-    through another; 0 where it has no network of its own."""
+    """Return what the sockets of a sandbox's network buffer, including those whose descriptors are
+    in transit over another; 0 where it has no network of its own."""
     found = 0
     for table, held in QUEUES.items() if _has_own(init_pid, "net") else ():
         with contextlib.suppress(OSError), Path(f"/proc/{init_pid}/net/{table}").open() as lines:

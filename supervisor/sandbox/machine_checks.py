@@ -1,8 +1,8 @@
 """Checks of this machine for `gatehouse doctor`, by trying.
 
-They also explain a start that failed. Each check looks at one need and says what to do about it.
-The trial at the end is the only proof: it starts the real thing and asks from inside whether it is
-one. Nothing here may make a sandbox start weaker, or change the machine.
+They also explain a failed start. Each check looks at one need and says what to do about it. Only
+the trial at the end is a proof: it starts a real sandbox and checks from inside that it is one.
+Nothing here may make a sandbox weaker, or change the machine.
 """
 
 import re
@@ -23,11 +23,11 @@ from supervisor.sandbox.check_result import CheckResult, bad
 BWRAP_AT_LEAST = (0, 8, 0)  # Debian 12: --disable-userns, --size, --add-seccomp-fd
 TIMEOUT_S = 10.0
 NF_CONNTRACK_MAX = Path("/proc/sys/net/netfilter/nf_conntrack_max")
-# A session may have 512 connections at a time; one that ended is kept in mind for two minutes.
+# A session may have 512 connections at a time; the kernel tracks an ended one for two more minutes.
 LEAST_TRACKED = 16_384
 TRIAL_PORT = 3128
-# Prints `ok` only where each line holds: own pid 1, own user, nothing writable that shouldn't be,
-# filter and no_new_privs on.
+# Prints `ok` only if each line holds: own pid 1, own user, nothing else writable, filter and
+# no_new_privs on.
 TRIAL = """
 test "$(id -u)" = 1000 && test "$$" -lt 10 && ! touch /workspace/lower/x 2>/dev/null && ! touch /usr/x 2>/dev/null &&
 grep -q '^Seccomp:[[:space:]]*2' /proc/self/status && grep -q '^NoNewPrivs:[[:space:]]*1' /proc/self/status &&
@@ -50,7 +50,7 @@ async def check(backend: Sandbox, program: str | None) -> list[CheckResult]:
 
 
 async def bubblewrap(program: str | None) -> CheckResult:
-    """bubblewrap and its version."""
+    """Check bubblewrap and its version."""
     name, install = (
         "bubblewrap",
         "install bubblewrap 0.8.0 or later (Debian, Ubuntu: apt install bubblewrap)",
@@ -75,7 +75,7 @@ async def bubblewrap(program: str | None) -> CheckResult:
 
 
 async def git() -> CheckResult:
-    """Check for git: without it sessions work, but for what needs a repository."""
+    """Check for git. Without it sessions work, except for what needs a repository."""
     install = "install git (Debian, Ubuntu: apt install git), into an absolute folder of PATH"
     try:
         done = await run_git(None, "--version", timeout_s=TIMEOUT_S)
@@ -88,7 +88,7 @@ async def git() -> CheckResult:
 
 
 def filters() -> CheckResult:
-    """libseccomp, and that both programs can be built."""
+    """Check libseccomp, and that both programs can be built."""
     try:
         sizes = [len(program) // 8 for program in seccomp.programs()]
     except GatehouseError as error:
@@ -99,8 +99,8 @@ def filters() -> CheckResult:
 
 
 def cgroups() -> CheckResult:
-    """Control groups of our own: with them the kernel holds the bounds, without them the
-    watchdog does."""
+    """Check for control groups of our own: with them the kernel enforces the bounds, without them
+    the watchdog does."""
     group = Cgroup.make(f"doctor-{secrets.token_hex(4)}", memory_bytes=1 << 30, processes=64)
     if group is None:
         return bad(
@@ -115,7 +115,7 @@ def cgroups() -> CheckResult:
 
 
 async def trial(backend: Sandbox) -> CheckResult:
-    """A real sandbox, which says from inside that it is one."""
+    """Start a real sandbox, and check from inside that it is one."""
     name = "trial sandbox"
     with tempfile.TemporaryDirectory(
         prefix="gatehouse-trial-", ignore_cleanup_errors=True
@@ -139,7 +139,7 @@ async def trial(backend: Sandbox) -> CheckResult:
 
 
 async def redirection(backend: Sandbox) -> CheckResult:
-    """Return whether connections of programs that know no proxy can be redirected: nftables, in a
+    """Check whether connections of programs that know no proxy can be redirected: nftables, in a
     sandbox's own network."""
     name = "transparent network"
     with tempfile.TemporaryDirectory(
@@ -177,8 +177,8 @@ async def redirection(backend: Sandbox) -> CheckResult:
 
 
 def _most_tracked() -> int | None:
-    """Return how many connections can be redirected at once, those of the last two minutes among
-    them: a limit of the machine, the same for every network."""
+    """Return how many connections can be redirected at once, including those of the last two
+    minutes: a limit of the machine, the same for every network."""
     try:
         return int(NF_CONNTRACK_MAX.read_text())
     except (OSError, ValueError):

@@ -1,10 +1,10 @@
 """Open listening sockets inside a sandbox's network, from outside.
 
-Nothing of ours has to live in the sandbox. A socket belongs to the network namespace that it was
-made in, for good. So a helper (`port_opener.py`) enters the namespace, listens, and passes the
-descriptor back; its holder then accepts the sandbox's connections, and knows by the socket which
-session they come from. It must never open a socket in a namespace that it hasn't proven to be the
-sandbox's: a mistake here would listen on the host.
+Nothing of ours has to run in the sandbox. A socket always belongs to the network namespace that it
+was made in. So a helper (`port_opener.py`) enters the namespace, listens, and passes the descriptor
+back. Its holder then accepts the sandbox's connections, and knows by the socket which session they
+come from. It must never open a socket in a namespace that isn't proven to be the sandbox's: a
+mistake here would listen on the host.
 """
 
 import asyncio
@@ -35,8 +35,8 @@ MAX_PORTS = 32
 
 
 class Namespaces:
-    """One namespace of a sandbox (`net` or `mnt`) and the user namespace that owns it, held
-    open. `close` when done."""
+    """One namespace of a sandbox (`net` or `mnt`) and the user namespace that owns it, held open.
+    Call `close` when done."""
 
     def __init__(self, user_fd: int, fd: int) -> None:
         self.user_fd = user_fd
@@ -44,8 +44,8 @@ class Namespaces:
 
     @classmethod
     def of(cls, pid: int, pidfd: int, kind: str, inode: int) -> "Namespaces":
-        """Those of a live process. `inode` is what bubblewrap says of this namespace. Raises
-        SandboxError."""
+        """Return the namespaces of a live process. `inode` is what bubblewrap reported for this
+        namespace. Raise SandboxError."""
         try:
             fd = os.open(f"/proc/{pid}/ns/{kind}", os.O_RDONLY | os.O_CLOEXEC)
         except OSError as error:
@@ -54,8 +54,8 @@ class Namespaces:
             ) from error
         try:
             found = os.fstat(fd).st_ino
-            # INVARIANT: the namespace is the sandbox's own: the process still lives (so its number
-            # is still its own), and this is the namespace that bubblewrap made for it, not the
+            # INVARIANT: the namespace is the sandbox's own. The process still lives, so its number
+            # is still its own, and this is the namespace that bubblewrap made for it, not the
             # supervisor's.
             if (
                 _has_ended(pidfd)
@@ -76,7 +76,7 @@ class Namespaces:
         return cls(user_fd, fd)
 
     def close(self) -> None:
-        """Give both descriptors back."""
+        """Close both descriptors."""
         for descriptor in (self.user_fd, self.fd):
             with contextlib.suppress(OSError):
                 os.close(descriptor)
@@ -93,8 +93,8 @@ class PortOpener:
     async def open(
         self, namespaces: Namespaces, ports: Sequence[int], *, redirected: bool = False
     ) -> dict[int, socket.socket]:
-        """Listening, non-blocking sockets on 127.0.0.1 inside, by port. Raises SandboxError; then
-        none is left open.
+        """Return listening, non-blocking sockets on 127.0.0.1 inside, by port. Raise SandboxError;
+        then none is left open.
 
         `redirected`: the door and the socket for names, too; `redirect` leads connections there.
         """
@@ -113,18 +113,18 @@ class PortOpener:
         return dict(zip(opened, listeners, strict=True))
 
     async def redirect(self, namespaces: Namespaces, door: socket.socket) -> None:
-        """Lead every TCP connection inside to its door, and prove it. Raises SandboxError; then
+        """Redirect every TCP connection inside to its door, and prove it. Raise SandboxError; then
         it isn't to be relied on."""
         await self._asked(namespaces, {"redirect": steps(DOOR_PORT)}, 0, door.fileno())
 
     async def close_mounts(self, namespaces: Namespaces, paths: Sequence[str]) -> None:
-        """Make mounts inside read-only. Raises SandboxError."""
+        """Make mounts inside read-only. Raise SandboxError."""
         await self._asked(namespaces, {"read_only": list(paths)}, 0)
 
     async def _asked(
         self, namespaces: Namespaces, request: dict[str, object], count: int, *more_fds: int
     ) -> list[socket.socket]:
-        """Send one request at a time; return the `count` sockets of its answer."""
+        """Send one request at a time. Return the `count` sockets of its answer."""
         async with self._lock:
             try:
                 async with asyncio.timeout(ANSWER_S):
@@ -137,7 +137,7 @@ class PortOpener:
                     f"the socket helper failed: {error or 'no answer'}", "start the session again"
                 ) from error
             except asyncio.CancelledError:
-                # An answer that is still under way must not be taken for the next one's.
+                # A late answer must not be taken for the next one's.
                 self._stop()
                 raise
 

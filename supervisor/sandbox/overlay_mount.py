@@ -1,8 +1,8 @@
 """Overlay over the workspace, mounted where only one sandbox sees it.
 
 It makes a private copy without copying. `Preparing` is the helper (`overlay_mounter.py`) waiting in
-namespaces of its own, `OverlayMount` its result. It must never leave a mount in the host's own
-tree, or one that outlives the supervisor: nothing but our descriptors holds it.
+namespaces of its own; `OverlayMount` is its result. It must never leave a mount in the host's own
+tree, or one that outlives the supervisor: only our descriptors keep it.
 """
 
 import asyncio
@@ -25,17 +25,17 @@ from supervisor.settings import for_our_python
 HELPER = Path(__file__).with_name("overlay_mounter.py")
 ANSWER_S = 10.0
 ANSWER_BYTES = 4096
-# Folders of the session for its overlay. `upper` and `work` must be on one file system, and below
-# no folder that is shown.
+# The session's folders for its overlay. `upper` and `work` must be on one file system, and below no
+# folder that is shown.
 FOLDERS = ("lower", "upper", "work", "merged")
 REMEDY = "use `--copy=copy`, or see `gatehouse doctor`"
 
 
 class OverlayMount:
-    """A mounted overlay: the namespaces to start a sandbox in, and the folder that is mounted at
-    `place` there. `close` when done.
+    """A mounted overlay: the namespaces to start a sandbox in, and the folder mounted there at
+    `place`. Call `close` when done.
 
-    The mount is gone when these descriptors are closed and no sandbox is left in it.
+    The mount disappears when these descriptors are closed and no sandbox is left in it.
     """
 
     def __init__(self, place: Path, user_fd: int, mount_fd: int, merged_fd: int) -> None:
@@ -45,11 +45,11 @@ class OverlayMount:
         self.merged_fd = merged_fd
 
     async def refresh(self) -> None:
-        """Have the kernel drop its unused caches of the view, by mounting it anew in place.
+        """Make the kernel drop its unused caches of the view, by remounting it in place. Raise
         SandboxError.
 
-        It caches folders that the host has deleted or replaced since, and look-ups; remounting
-        makes it ask again.
+        It caches look-ups, and folders that the host has deleted or replaced since; remounting
+        makes it look again.
         """
         fds = [self.user_fd, self.mount_fd]
         argv = [sys.executable, "-I", "-S", str(HELPER), *map(str, fds), str(self.place)]
@@ -59,7 +59,7 @@ class OverlayMount:
             raise SandboxError(f"the overlay can't be refreshed: {why}", REMEDY)
 
     def close(self) -> None:
-        """Give the descriptors back. May be called twice."""
+        """Close the descriptors. May be called twice."""
         for fd in (self.merged_fd, self.mount_fd, self.user_fd):
             if fd >= 0:
                 os.close(fd)
@@ -67,7 +67,7 @@ class OverlayMount:
 
 
 class Preparing:
-    """The helper, started ahead of its one use: while it starts, the upper folder is made ready."""
+    """The helper, started ahead of its one use. The upper folder is prepared while it starts."""
 
     def __init__(self, child: Child, channel: socket.socket) -> None:
         self._child = child
@@ -100,8 +100,8 @@ class Preparing:
         await self._child.end()
 
     async def mount(self, lower: Path, folder: Path) -> OverlayMount:
-        """Mount `folder/upper` over `lower` at `folder/merged`. Raises SandboxError with the
-        step that the kernel refused."""
+        """Mount `folder/upper` over `lower` at `folder/merged`. Raise SandboxError with the step
+        that the kernel refused."""
         status = await asyncio.to_thread(lower.stat)
         request = {
             "lower": str(lower),
@@ -137,7 +137,7 @@ async def mount_overlay(lower: Path, folder: Path) -> OverlayMount:
 
 
 async def check(place: Path) -> CheckResult:
-    """For doctor: whether an overlay can be mounted with its upper folder below `place`, and
+    """Check for doctor whether an overlay can be mounted with its upper folder below `place`, and
     works as it must."""
     name = "overlay"
     try:
@@ -197,8 +197,8 @@ def _write_and_remove(merged_fd: int) -> None:
 
 
 def _replace(folder: Path, merged_fd: int) -> None:
-    """Have the kernel remember a folder of the host's, then put another one there, as a branch
-    switch does."""
+    """Make the kernel cache a folder of the host's, then replace the folder, as a branch switch
+    does."""
     os.close(os.open("sub", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC, dir_fd=merged_fd))
     folder.rmdir()
     folder.mkdir()
@@ -206,7 +206,7 @@ def _replace(folder: Path, merged_fd: int) -> None:
 
 
 def make_removable(folder: Path) -> None:
-    """The kernel's folder in `work` has no permissions at all: give its owner some, so that it
-    can be removed."""
+    """Make the kernel's folder in `work` removable: it has no permissions at all, so give some to
+    its owner."""
     with contextlib.suppress(OSError):
         (folder / "work" / "work").chmod(0o700)

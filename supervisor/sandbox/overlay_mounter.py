@@ -1,20 +1,20 @@
 """Helper that mounts an overlay in its own namespaces, run as a script.
 
-Run as `python -I -S overlay_mounter.py FD`. The supervisor has threads and no right to mount; this
+Run as `python -I -S overlay_mounter.py FD`. The supervisor has threads and no right to mount. This
 process makes a user and a mount namespace, in which it has the right, mounts there, passes on what
-holds the mount (both namespaces and the mounted folder, as descriptors) and is gone: when the
-supervisor dies the last descriptor closes, and the kernel takes namespaces and mount away. It never
+holds the mount (both namespaces and the mounted folder, as descriptors) and exits. When the
+supervisor dies, the last descriptor closes, and the kernel removes namespaces and mount. It never
 runs anything.
 
 A request is one packet of JSON, `{"lower": PATH, "identity": [DEVICE, INODE], "folder": PATH}`: the
-folder to show, which one it is, and the session's folder, which has `lower`, `upper`, `work` and
+folder to show, its identity, and the session's folder, which has `lower`, `upper`, `work` and
 `merged`. The answer is one packet, JSON `{"error": null}` with three descriptors (user namespace,
 mount namespace, `merged`) or `{"error": "...", "step": "..."}`.
 
-`overlay_mounter.py USER_FD MOUNT_FD PLACE` enters these namespaces and mounts the overlay at
-PLACE anew in place; a kernel error goes to stderr, with exit code 1. No
-`nsenter` and `mount` do it: whoever isn't root in the namespace, as an ordinary user isn't, has
-the rights there until they start a program, and none after that (capabilities(7)).
+`overlay_mounter.py USER_FD MOUNT_FD PLACE` enters these namespaces and remounts the overlay at
+PLACE in place; a kernel error goes to stderr, with exit code 1. `nsenter` and `mount` can't do it:
+a user who isn't root in the namespace has the rights there only until they start a program
+(capabilities(7)).
 """
 
 import ctypes
@@ -29,16 +29,16 @@ MS_NOSUID, MS_NODEV, MS_REMOUNT, MS_BIND, MS_REC, MS_SLAVE = 2, 4, 32, 4096, 163
 MOUNT_SETATTR = 442
 MOUNT_ATTR_RDONLY, MOUNT_ATTR_NOSUID, MOUNT_ATTR_NODEV = 1, 2, 4
 AT_FDCWD = -100
-# Everything that could make a name in the upper folder stand for something elsewhere is off:
-# `redirect_dir` and `metacopy` would have content looked for at a path that an attribute names,
-# `index` would tie hard links and survive in `work`.
+# Options are off that would let a name in the upper folder refer to something elsewhere:
+# `redirect_dir` and `metacopy` take content from a path in an attribute, `index` ties hard links
+# and survives in `work`.
 OPTIONS = b"userxattr,redirect_dir=nofollow,metacopy=off,index=off,xino=off,lowerdir=lower,upperdir=upper,workdir=work"  # noqa: E501
 
 _libc = ctypes.CDLL(None, use_errno=True)
 
 
 class StepError(Exception):
-    """A failed step, and the kernel's error."""
+    """A failed step, with the kernel's error."""
 
     def __init__(self, step: str, error: OSError) -> None:
         super().__init__(step, error)
@@ -48,18 +48,18 @@ class StepError(Exception):
 def mount(
     source: bytes, target: bytes, kind: bytes | None, flags: int, options: bytes | None = None
 ) -> None:
-    """mount(2)."""
+    """Call mount(2)."""
     if _libc.mount(source, target, kind, ctypes.c_ulong(flags), options):
         raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
 
 
 def remount(place: bytes) -> None:
-    """Mount an overlay anew in place: the kernel drops its unused caches."""
+    """Remount an overlay in place: the kernel drops its unused caches."""
     mount(b"overlay", place, None, MS_REMOUNT | MS_NOSUID | MS_NODEV)
 
 
 def close_for_writing(path: bytes) -> None:
-    """Add read-only, nosuid and nodev to a mount, its other flags untouched (mount_setattr(2))."""
+    """Add read-only, nosuid and nodev to a mount, and keep its other flags (mount_setattr(2))."""
     attributes = (ctypes.c_uint64 * 4)(
         MOUNT_ATTR_RDONLY | MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV, 0, 0, 0
     )
@@ -69,15 +69,15 @@ def close_for_writing(path: bytes) -> None:
 
 
 def map_users(pid: int) -> None:
-    """Give the namespace of `pid` the users that there are here, each as itself: all of them
-    where we may, else our own."""
+    """Map the users of this namespace into the one of `pid`, each to itself: all of them where we
+    may, else only our own."""
     for kind, own in (("uid", os.geteuid()), ("gid", os.getegid())):
         ranges = [line.split() for line in _read(f"/proc/self/{kind}_map").splitlines()]
         everybody = "\n".join(f"{inside} {inside} {count}" for inside, _, count in ranges)
         try:
             _write(f"/proc/{pid}/{kind}_map", everybody)
         except PermissionError:
-            # A map of one group is allowed only to whoever can't drop groups (user_namespaces(7)).
+            # A map of one group is allowed only if groups can't be dropped (user_namespaces(7)).
             if kind == "gid":
                 _write(f"/proc/{pid}/setgroups", "deny")
             _write(f"/proc/{pid}/{kind}_map", f"{own} {own} 1")
@@ -100,8 +100,8 @@ def _write(path: str, text: str) -> None:
 
 
 def enter(channel: socket.socket) -> None:
-    """Be in a user and a mount namespace of our own. The maps are written from outside: only
-    there is the right to it."""
+    """Enter a user and a mount namespace of our own. The maps are written from outside, where the
+    right to do so is."""
     ready, made = os.pipe()
     mapped, done = os.pipe()
     pid = os.fork()
@@ -125,11 +125,11 @@ def enter(channel: socket.socket) -> None:
 
 
 def build(lower: bytes, identity: list[int], folder: bytes) -> None:
-    """Mount, by names that tell nothing about the host: every process inside can read the
-    options of its mounts."""
+    """Mount, by names that reveal nothing about the host: every process inside can read its mounts'
+    options."""
     _try("keep mounts apart", mount, b"", b"/", None, MS_REC | MS_SLAVE)
     os.chdir(folder)
-    # Not with MS_REC: other mounts below the workspace aren't part of it, and the kernel refuses to
+    # Without MS_REC: other mounts below the workspace aren't part of it, and the kernel refuses to
     # uncover files below such a mount.
     _try("show the workspace", mount, lower, b"lower", None, MS_BIND)
     shown = os.open("lower", os.O_PATH | os.O_CLOEXEC)
@@ -152,8 +152,8 @@ def _try(step: str, work: object, *arguments: object) -> None:
 
 
 def answer(channel: socket.socket) -> None:
-    """Enter, wait for the one request, and answer it, whatever became of entering: an answer
-    that comes before the request is lost with the channel."""
+    """Enter, wait for the one request, and answer it, even if entering failed: an answer that comes
+    before the request is lost with the channel."""
     failure: StepError | None = None
     try:
         _try("make a user namespace", enter, channel)

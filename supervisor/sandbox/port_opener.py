@@ -2,9 +2,8 @@
 
 Run as `python -I -S port_opener.py FD`. Entering a user namespace can't be undone and is refused to
 a process with threads, so the supervisor can't do it, nor fork to do it. This process has one
-thread and imports little; it forks once per request, and the fork enters, does the one thing,
-answers and is gone. It never runs anything, and ends when the supervisor's end of the channel
-closes.
+thread and imports little. It forks once per request; the fork enters, does its one task, answers
+and exits. It never runs anything, and ends when the supervisor's end of the channel closes.
 
 A request is one packet of JSON with two descriptors, the owning user namespace and the one to work
 in:
@@ -12,7 +11,7 @@ in:
   `ports`, at every address at `door`, and for datagrams on 127.0.0.1 at `names`. The answer carries
   one descriptor per port, in order.
 - `{"redirect": [..]}` with a network namespace, and the listening socket of its door as third
-  descriptor: set up what `redirect.steps` says, and try that it leads to the door.
+  descriptor: set up what `redirect.steps` says, and check that it leads to the door.
 - `{"read_only": [..]}` with a mount namespace: make these mounts read-only.
 The answer is one packet, JSON `{"error": null}` or `{"error": "..."}`.
 """
@@ -38,7 +37,7 @@ MOUNT_ATTR_RDONLY = 1
 AT_FDCWD = -100
 # linux/netlink.h
 NLMSG_ERROR = 2
-# Nothing listens there, in any sandbox: what answers is the door.
+# Nothing listens there in any sandbox, so only the door can answer.
 PROBED_PORT = 9
 
 
@@ -49,7 +48,7 @@ def enter(user_fd: int, other_fd: int, kind: int) -> None:
 
 
 def listening(port: int) -> socket.socket:
-    """A socket that listens on 127.0.0.1."""
+    """Return a socket that listens on 127.0.0.1."""
     listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM | socket.SOCK_CLOEXEC)
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     # The loopback interface may not be up yet: bubblewrap sets it up while this runs.
@@ -72,7 +71,7 @@ def door(port: int) -> socket.socket:
 
 
 def datagrams(port: int) -> socket.socket:
-    """A socket for datagrams on 127.0.0.1."""
+    """Return a socket for datagrams on 127.0.0.1."""
     sock = socket.socket(socket.AF_INET, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC)
     sock.setsockopt(socket.IPPROTO_IP, IP_FREEBIND, 1)
     sock.bind(("127.0.0.1", port))
@@ -80,8 +79,8 @@ def datagrams(port: int) -> socket.socket:
 
 
 def redirect(steps: list[list[Any]], door_fd: int) -> None:
-    """Set up each step, and try that its probe leads to the door. Whatever isn't so is an
-    OSError."""
+    """Set up each step, and check that its probe leads to the door. Raise OSError where it
+    doesn't."""
     with socket.socket(fileno=door_fd) as listener:
         for packets, probe, needed in steps:
             try:
@@ -116,7 +115,7 @@ def tell_kernel(protocol: int, messages: bytes, acks: int) -> None:
 
 
 def close_mounts(user_fd: int, mount_fd: int, paths: list[str]) -> None:
-    """Enter both namespaces and make each of these mounts read-only, its other flags untouched
+    """Enter both namespaces and make each of these mounts read-only, keeping its other flags
     (mount_setattr(2))."""
     enter(user_fd, mount_fd, os.CLONE_NEWNS)
     libc = ctypes.CDLL(None, use_errno=True)
@@ -137,7 +136,7 @@ def close_mounts(user_fd: int, mount_fd: int, paths: list[str]) -> None:
 
 
 def answer(channel: socket.socket, request: bytes, descriptors: list[int]) -> None:
-    """Do one request, in the fork. Whatever goes wrong is the answer."""
+    """Handle one request, in the fork. Any error becomes the answer."""
     try:
         user_fd, other_fd, *more = descriptors
         wanted = json.loads(request)

@@ -2,12 +2,12 @@
 
 It decides nothing: a `Judge` says yes or no.
 
-What it can't see, and docs/agents.md tells: what a program does without executing another (a
-shell's builtins, a script that an interpreter reads), and words that another thread changes between
-the answer and the kernel's own reading of them. So it holds for programs that mean no harm; what a
-hostile one can reach is decided by the sandbox's walls.
+It can't see what a program does without executing another (a shell's builtins, a script that an
+interpreter reads), nor words that another thread changes between the answer and the kernel's own
+reading (see docs/agents.md). So it helps against harmless programs' mistakes; the sandbox's walls
+decide what a hostile one can reach.
 
-INVARIANT: no answer is a refusal, and so is a question that can't be read.
+INVARIANT: a missing answer is a refusal, and so is an unreadable question.
 """
 
 import asyncio
@@ -34,25 +34,25 @@ _GO_ON = 1  # SECCOMP_USER_NOTIF_FLAG_CONTINUE
 _EXECVEAT = frozenset({322, 281})  # x86_64, aarch64
 _PAGE = 4096
 _POINTER = struct.Struct("=Q")
-# What is read of the words of one program, in characters of the line that they make. Rules refuse a
-# line of this length as a whole (`core.shell.exec_matching`), so its end makes no difference.
+# Characters read of one program's command line. Rules refuse a line of this length as a whole
+# (`core.shell.exec_matching`), so its end makes no difference.
 MOST_CHARS = 128 * 1024
-# Pages of memory that are read for one program. A line of that length lies in fewer, wherever a
-# program keeps its words.
+# Memory pages read for one program. A line of that length fits in fewer, wherever a program keeps
+# its words.
 MOST_PAGES = 4096
 
 
 class StartedProgram(NamedTuple):
-    """A program that is about to be executed: `path` as the call has it, `words` with the name
-    first, and the folder, as paths inside of the sandbox."""
+    """A program that is about to be executed: `path` as in the call, `words` with the name first,
+    and the folder; paths are inside the sandbox."""
 
     path: str
     words: tuple[str, ...]
     folder: str
 
 
-# Called in the event loop. It says yes or no by the second argument, then or later, and once; a
-# judge that raises, or forgets it, has said no.
+# Called in the event loop. It calls the second argument once with yes or no, now or later. A judge
+# that raises or forgets it has said no.
 type JudgeProgram = Callable[[StartedProgram, Callable[[bool], None]], None]
 
 
@@ -77,7 +77,7 @@ class ProgramListener:
         self._loop.add_reader(channel, self._take_listener)
 
     def close(self) -> None:
-        """Whatever waits is refused, and so is everything later (ENOSYS)."""
+        """Refuse whatever waits, and everything later (ENOSYS)."""
         if self._channel is not None:
             self._loop.remove_reader(self._channel)
             self._channel.close()
@@ -115,7 +115,8 @@ class ProgramListener:
         answer = partial(self._answer, mark)
         try:
             found = _read_program(pid, number, arguments)
-            # INVARIANT: what was read is of the process that asks, not of a later one with its pid.
+            # INVARIANT: the memory was read from the asking process, not from a later one with its
+            # pid.
             fcntl.ioctl(self._descriptor, _IS_VALID, _ID.pack(mark))
             if self._has_begun:
                 self._judge(found, answer)
@@ -136,8 +137,8 @@ class ProgramListener:
 
 
 def _read_program(pid: int, number: int, arguments: list[int]) -> StartedProgram:
-    """Return what a process wants to execute, out of its memory. `OSError` or `ValueError` where it
-    can't be read."""
+    """Read from a process's memory what it wants to execute. Raise `OSError` or `ValueError` where
+    that fails."""
     is_at = number in _EXECVEAT
     path_at, words_at = arguments[1:3] if is_at else arguments[0:2]
     folder = str(Path(f"/proc/{pid}/cwd").readlink())
@@ -162,7 +163,7 @@ def _read_program(pid: int, number: int, arguments: list[int]) -> StartedProgram
 
 
 class _Memory:
-    """A process's memory, of which each page is read once, and no more than so many."""
+    """A process's memory. Each page is read once, and their number is bounded."""
 
     def __init__(self, pid: int) -> None:
         self._descriptor = os.open(f"/proc/{pid}/mem", os.O_RDONLY | os.O_CLOEXEC)
@@ -172,7 +173,7 @@ class _Memory:
         os.close(self._descriptor)
 
     def pointers(self, address: int) -> Iterator[int]:
-        """Yield the addresses of a list, up to the one that is none."""
+        """Yield the addresses of a list, up to its null pointer."""
         if address % _POINTER.size:
             raise ValueError("no compiler makes such a list")
         while address:
@@ -195,7 +196,7 @@ class _Memory:
         return found.decode(errors="backslashreplace")
 
     def _at(self, address: int) -> tuple[bytes, int]:
-        """Return the page that an address is in, and where: behind it may be nothing."""
+        """Return the page with an address, and its offset there. The next page may not exist."""
         number, start = divmod(address, _PAGE)
         page = self._pages.get(number)
         if page is None:

@@ -1,8 +1,8 @@
-"""Locate the agent's program, and what of the host it needs read-only.
+"""Locate the agent's program, and what it needs of the host read-only.
 
-Programs below /usr are in every sandbox. The home is invisible, so for a program in it
-(`~/.local/bin/claude`, a node of nvm's) its own folder, and nothing else of the home, is shown. It
-must never show a home folder whole.
+Programs below /usr are in every sandbox. The home is invisible. So for a program in it
+(`~/.local/bin/claude`, a node of nvm's), only the program's own folder is shown. It must never show
+a whole home folder.
 """
 
 import os
@@ -14,8 +14,8 @@ from supervisor.errors import UserError
 _ALWAYS_THERE = (Path("/usr"), Path("/bin"), Path("/sbin"), Path("/lib"), Path("/lib64"))
 # A folder with one of these can be moved as a whole: PREFIX/bin/x with PREFIX/lib beside it.
 _PREFIX_MARKS = ("lib", "share", "libexec")
-# Entries that only a home has. It may be another person's (sudo), or be reached by another name
-# than HOME's (a link).
+# Entries that only a home has. It may be another person's (sudo), or have another name than HOME (a
+# link).
 _HOME_MARKS = (".local", ".config", ".ssh", ".gnupg", ".aws", ".bashrc", ".profile", ".cache")
 
 
@@ -23,7 +23,7 @@ def find_program(
     name: str, search_path: str, home: Path
 ) -> tuple[str, tuple[tuple[Path, str], ...]]:
     """Return the path to run inside, and the (host path, path inside) pairs to bind read-only.
-    `UserError` where there is none."""
+    Raise `UserError` where there is none."""
     found = shutil.which(name, path=search_path)
     if found is None:
         if "/" in name and not name.startswith("/"):
@@ -48,9 +48,9 @@ def find_program(
 
 
 def _behind_shim(path: Path, search_path: str) -> Path:
-    """Return the program that a shim of pyenv, rbenv or nodenv would start: the shim is a script
-    that starts the manager, which no sandbox shows. What the person chose for the whole machine
-    counts (`ROOT/version`), else what lies behind it on the PATH, as the managers do it."""
+    """Return the program that a shim of pyenv, rbenv or nodenv would start. A shim is a script that
+    starts the manager, which no sandbox shows. The machine-wide choice counts (`ROOT/version`),
+    else the next program on the PATH, as with the managers."""
     root = path.parent.parent
     if path.parent.name != "shims" or not (root / "versions").is_dir():
         return path
@@ -88,7 +88,7 @@ def _link_chain(path: Path) -> list[Path]:
 
 
 def _install_root(path: Path, home: Path) -> Path:
-    """Return the smallest folder with the program and its needs; the file alone where that would be
+    """Return the smallest folder with the program and its needs; only the file where that would be
     the home itself."""
     parts = path.parts
     if "node_modules" in parts:
@@ -101,8 +101,8 @@ def _install_root(path: Path, home: Path) -> Path:
 
 
 def is_too_wide(prefix: Path, home: Path) -> bool:
-    """Return whether the folder is a home, lies above one, or holds what programs of a whole home
-    keep (`.local/share`: keyrings too)."""
+    """Return whether the folder is a home, a parent of one, or holds data of all of a home's
+    programs (`.local/share`: keyrings, too)."""
     real = prefix.resolve()
     if any(
         one.is_relative_to(folder) for one in (home, home.resolve()) for folder in (prefix, real)

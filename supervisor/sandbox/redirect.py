@@ -1,14 +1,14 @@
 """Netlink messages that redirect a sandbox's TCP connections to one door.
 
 Pure. They are sent in the sandbox's own namespace. Two things are needed. Every address has to be
-routable, or connect(2) fails before anything can be redirected: a route of type `local` for
-everything (AnyIP) makes each address the sandbox's own, so that nothing is ever on the way out, and
-UDP fails at once. And one nftables rule for each family redirects TCP, so that one socket takes
-every port and the kernel tells where a connection was for.
+routable, or connect(2) fails before anything can be redirected. A route of type `local` for
+everything (AnyIP) makes each address the sandbox's own, so that nothing ever leaves, and UDP fails
+at once. And one nftables rule per family redirects TCP, so that one socket takes every port and the
+kernel tells each connection's destination.
 
-One address is really the sandbox's. Programs that ask for their own address, which they do by what
-a socket to somewhere is bound to, are told that one, and what they connect to there is a server of
-their own: like loopback it isn't redirected.
+One address really belongs to the sandbox. Programs find their own address by looking at what a
+socket to somewhere is bound to, and get this one. A server there is their own, so like loopback it
+isn't redirected.
 
     table inet gatehouse {
         chain first {
@@ -30,15 +30,15 @@ their own: like loopback it isn't redirected.
     }
 
 The kernel tracks each connection, and each address that a datagram went to, for minutes. The first
-chain stops it for traffic that is never redirected: otherwise a program could fill its memory. It
-still tracks the door's connections, which answers need.
+chain exempts traffic that is never redirected: otherwise a program could fill the kernel's memory.
+The door's connections stay tracked, which answers need.
 
-Weighed: the route alone, with IP_TRANSPARENT, needs no nftables, but a socket for each of 65,535
-ports. The rules are written in netlink's own form because `nft` isn't on every machine, and a
-program run in the namespace would have to keep capabilities across exec; they never change, and
-`bubblewrap` proves them by a connection before anything runs. The sandboxed program can undo none
-of it: it has no capability in the namespace, can make no other, and its filter allows of netlink
-only reading the routing table.
+The alternative, the route alone with IP_TRANSPARENT, needs no nftables, but a socket for each of
+65,535 ports. The rules are written in netlink's own form because `nft` isn't on every machine, and
+a program run in the namespace would have to keep capabilities across exec. The rules never change,
+and `bubblewrap` proves them by a connection before anything runs. The sandboxed program can undo
+none of it: it has no capability in the namespace, can make no other namespace, and its filter
+allows netlink only for reading the routing table.
 
 Numbers: linux/netlink.h, rtnetlink.h, if_addr.h, netfilter/nfnetlink.h, netfilter/nf_tables.h.
 """
@@ -56,8 +56,8 @@ _NEW_ADDRESS, _NEW_ROUTE = 20, 24
 _ADDRESS, _LOCAL_ADDRESS, _OUTPUT_INTERFACE, _PREFERRED_SOURCE = 1, 2, 4, 7
 _NO_DUPLICATE_DETECTION = 0x2
 _TABLE_LOCAL, _BY_ADMINISTRATOR, _SCOPE_HOST, _SCOPE_ALL, _TYPE_LOCAL = 255, 4, 254, 0, 2
-# Not loopback's: without such an address getaddrinfo's AI_ADDRCONFIG finds that the machine speaks
-# neither family. No name has it (`egress.names`).
+# Not a loopback address: without another, getaddrinfo's AI_ADDRCONFIG finds that the machine speaks
+# neither family. It stands for no name (`egress.names`).
 _OWN_ADDRESSES = {
     socket.AF_INET: ("198.18.0.1", 32),
     socket.AF_INET6: ("fd67:6174:6568:6f75::1", 128),
@@ -76,8 +76,8 @@ _RULESET_ACKS = 9  # of a table, two chains and six rules
 
 
 class Packet(NamedTuple):
-    """Messages to the netlink `protocol`, in hexadecimal; the last of them are acknowledged,
-    `acks` in all."""
+    """Messages to the netlink `protocol`, in hexadecimal. `acks` of them, the last ones, are
+    acknowledged."""
 
     protocol: int
     data: str
@@ -85,8 +85,9 @@ class Packet(NamedTuple):
 
 
 class SetupStep(NamedTuple):
-    """Messages that are sent together; `probe` is an address that leads to the door then. Where it
-    isn't `needed`, the kernel may refuse: nothing has a route then, and nothing can be reached."""
+    """Messages that are sent together. Afterwards, `probe` is an address that leads to the door. If
+    it isn't `needed`, the kernel may refuse it: then there is no route, and nothing can be reached.
+    """
 
     packets: tuple[Packet, ...]
     probe: str | None = None
@@ -94,8 +95,8 @@ class SetupStep(NamedTuple):
 
 
 def steps(port: int) -> tuple[SetupStep, ...]:
-    """Return all steps in order: every TCP connection that isn't to the sandbox itself, or that is
-    to port 53, goes to `port`."""
+    """Return all steps in order. They redirect to `port` every TCP connection that isn't to the
+    sandbox itself, or that is to port 53."""
     rules = Packet(_NETLINK_NETFILTER, _ruleset(port).hex(), _RULESET_ACKS)
     return (
         SetupStep((rules,)),
@@ -134,7 +135,7 @@ def _own(family: int) -> tuple[bytes, int]:
 
 def _address(family: int) -> bytes:
     packed, bits = _own(family)
-    # Or it is tentative for a moment, and no route may prefer it.
+    # Otherwise the address is tentative for a moment, and no route may prefer it.
     flags = _NO_DUPLICATE_DETECTION if family == socket.AF_INET6 else 0
     head = struct.pack("=BBBBI", family, bits, flags, _SCOPE_ALL, _LOOPBACK)
     return _message(
@@ -157,7 +158,7 @@ def _route(family: int) -> bytes:
 
 
 def _ruleset(port: int) -> bytes:
-    """Return one batch: the kernel takes all of it or nothing."""
+    """Return one batch, which the kernel accepts completely or not at all."""
     ipv4, ipv6 = ((_meta(_NFPROTO), _compare(bytes([family]))) for family in (_IPV4, _IPV6))
     tcp = (_meta(_L4PROTO), _compare(bytes([socket.IPPROTO_TCP])))
     not_tcp = (_meta(_L4PROTO), _compare(bytes([socket.IPPROTO_TCP]), _NOT_EQUAL))

@@ -1,8 +1,8 @@
-"""A runner's connection in the compose backend, and what comes by it.
+"""A runner's connection in the compose backend, and the messages on it.
 
-Containers run an agent's code, so it must never trust a runner with more than output: what is said
-is bounded, what is said out of turn ends the connection, and every descriptor that comes is what
-was asked for, or closed.
+Containers run an agent's code, so it must never trust a runner with more than output. Messages are
+bounded, a message out of turn ends the connection, and every received descriptor was requested, or
+is closed.
 """
 
 import asyncio
@@ -27,12 +27,12 @@ MOST_SAID_BYTES = 16 * 1024
 MOST_DESCRIPTORS = 16
 MOST_WHY = 500
 SEE_LOG = "look at its log: docker compose logs"
-# Linux' Documentation/admin-guide/devices.txt: /dev/ptmx, as which a terminal's master shows.
+# Linux' Documentation/admin-guide/devices.txt: /dev/ptmx, the device of a terminal's master.
 PTMX = os.makedev(5, 2)
 
 
 class _Said(msgspec.Struct, forbid_unknown_fields=True):
-    """What a runner may say, one of these at a time."""
+    """A runner's possible messages, one at a time."""
 
     hello: int = 0
     ready: Annotated[list[int], msgspec.Meta(max_length=MOST_DESCRIPTORS)] | None = None
@@ -44,10 +44,10 @@ _SAID = msgspec.json.Decoder(_Said)
 
 
 class RunnerLink:
-    """A runner's connection. `on_hello` is called once it says that it waits for a job.
+    """A runner's connection. `on_hello` is called once the runner waits for a job.
 
-    INVARIANT: what a runner says out of turn, or with descriptors that nobody asked for, ends the
-    connection, and every descriptor is taken by somebody or closed.
+    INVARIANT: a message out of turn, or with unrequested descriptors, ends the connection, and
+    every descriptor is taken by somebody or closed.
     """
 
     def __init__(self, sock: socket.socket, on_hello: Callable[["RunnerLink"], None]) -> None:
@@ -71,7 +71,8 @@ class RunnerLink:
             self.send({"signal": int(number)})
 
     async def answer(self, message: dict[str, Any], files: list[int]) -> tuple[_Said, list[int]]:
-        """Send a job; its answer with its descriptors. SandboxError where the runner is gone."""
+        """Send a job. Return its answer with its descriptors. Raise SandboxError where the runner
+        is gone."""
         news: asyncio.Future[tuple[_Said, list[int]]]
         news = self._news = asyncio.get_running_loop().create_future()
         if self.is_lost:
@@ -84,7 +85,8 @@ class RunnerLink:
             self._news = None
 
     async def ended(self) -> int | None:
-        """Wait for the job's end; its exit code, None where the runner is gone without one."""
+        """Wait for the job's end. Return its exit code, or None where the runner is gone without
+        one."""
         await self._over.wait()
         return self.exit_code
 
@@ -94,7 +96,7 @@ class RunnerLink:
         return self._over.is_set()
 
     def close(self) -> None:
-        """Hang up: the runner ends what it runs."""
+        """Hang up; the runner then ends what it runs."""
         if not self.is_lost:
             self.is_lost = True
             asyncio.get_running_loop().remove_reader(self._sock)
@@ -120,7 +122,7 @@ class RunnerLink:
             self.close()
 
     def _take(self, said: _Said, descriptors: list[int]) -> bool:
-        """Take what was said; False where it is out of turn, or the last that there is to say."""
+        """Handle a message. Return False where it is out of turn, or the last one."""
         if self._news is not None and not self._news.done() and said.exit is None:
             self._news.set_result((said, descriptors))
             return True
@@ -146,8 +148,8 @@ def job_of(spec: Spec, on_error: OnOutput | None) -> dict[str, Any]:
 
 
 def _files(spec: Spec) -> list[tuple[Path, str]]:
-    """Return the files of the host that a job needs, with their places. Folders (Python, the
-    agent's program) are in the image."""
+    """Return the host files that a job needs, with their places. Folders (Python, the agent's
+    program) are in the image."""
     trusted = ((spec.ca_bundle, CA_BUNDLE), (spec.java_store, JAVA_STORE))
     found = [(file, inside) for file, inside in trusted if file is not None]
     return found + [(one, inside) for one, inside in spec.readonly_binds if one.is_file()]
@@ -164,12 +166,12 @@ def _memfd(opened: contextlib.ExitStack, data: bytes) -> int:
 async def handed(
     link: RunnerLink, job: dict[str, Any], spec: Spec
 ) -> tuple[list[int], dict[int, socket.socket]]:
-    """Hand a job over, and take what the runner hands over for it: outputs and listening
-    sockets, checked."""
+    """Hand a job over, and take the outputs and listening sockets that the runner hands over for
+    it, checked."""
     with contextlib.ExitStack() as opened:
         files = [opened.enter_context(file.open("rb")).fileno() for file, _ in _files(spec)]
-        # The same as in a bubblewrap sandbox, above what the engine forbids: no socket that lies in
-        # the workspace can be reached.
+        # The same filters as in a bubblewrap sandbox, in addition to the engine's: no socket in the
+        # workspace can be reached.
         files += [_memfd(opened, program) for program in seccomp.programs()]
         if len(msgspec.json.encode({"start": job})) > MOST_BYTES:
             raise SandboxError("the command is too long for a container", "use a shorter one")
@@ -203,8 +205,8 @@ def _check_output(descriptor: int, *, is_terminal: bool) -> None:
 
 
 def _listener(descriptor: int, port: int) -> socket.socket:
-    """INVARIANT: what is served is a listening socket on a loopback interface, and nothing else
-    that a container may hand over."""
+    """INVARIANT: only a listening socket on a loopback interface is served, and nothing else that a
+    container may hand over."""
     is_right = stat.S_ISSOCK(os.fstat(descriptor).st_mode)
     if is_right:
         made = socket.socket(fileno=descriptor)

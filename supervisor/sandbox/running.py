@@ -1,13 +1,13 @@
-"""A running bubblewrap sandbox: its output, signals and end; and the end of one left behind.
+"""A running bubblewrap sandbox: its output, signals and end; and leftover sandboxes.
 
-The end is found by facts: bubblewrap's own end, a pidfd of the sandbox's init (whose end is the
-end of all in it), and the end of every output. Only when all three are there is it over.
-Everything here is driven by the loop's readers, so that an agent's output moves, and its end is
-noticed, whoever is or isn't waiting.
+The end is established by facts: bubblewrap's own end, a pidfd of the sandbox's init (whose end ends
+everything in it), and the end of every output. It is over only once all three have occurred. The
+loop's readers drive everything here, so an agent's output moves and its end is noticed whether or
+not anybody waits.
 
-One that outlived its supervisor is named by its init's number and start, so that a later process is
-never mistaken for it. A pidfd holds the process before its start is checked, so a signal can't
-reach whatever took the number in between.
+A sandbox that outlived its supervisor is identified by its init's number and start, so a later
+process is never mistaken for it. A pidfd holds the process before its start is checked, so a signal
+can't reach a process that took the number in between.
 """
 
 import asyncio
@@ -31,14 +31,15 @@ READ_BYTES = 64 * 1024
 # Removing a group can be refused for a moment after its last process has ended.
 REMOVE_TRIES = 100
 REMOVE_PAUSE_S = 0.02
-# A process may be made while its maker is stopped: looked at again, at most so often.
+# A process may be made while its maker is being stopped, so the search is repeated, at most this
+# often.
 MOST_ROUNDS = 20
-# How many processes are held at a time, to be signalled.
+# How many processes are held at a time for signalling.
 BATCH = 256
 
 
 class OutputBudget:
-    """Bound on the output that is passed on, over all streams of a sandbox."""
+    """Bound on the passed-on output, over all streams of a sandbox."""
 
     def __init__(self, limit_bytes: int) -> None:
         self.limit_bytes = limit_bytes
@@ -95,7 +96,7 @@ class Pump:
 
 
 class Capture:
-    """A sink that keeps its input, or of that the last bytes: at least so many."""
+    """A sink that keeps its input, or only its end: at least `last_bytes`."""
 
     def __init__(self, last_bytes: int | None = None) -> None:
         self.data = bytearray()
@@ -103,7 +104,7 @@ class Capture:
 
     def __call__(self, block: bytes) -> None:
         self.data += block
-        # Twice as much, so that a byte is moved once at most.
+        # Twice as much, so that a byte is moved at most once.
         if self._last_bytes is not None and len(self.data) > 2 * self._last_bytes:
             del self.data[: -self._last_bytes]
 
@@ -134,7 +135,7 @@ class BubblewrapRunning:
 
     @property
     def killed_why(self) -> str:
-        """Return the bound, or the order, that ended it; "" where it ended by itself."""
+        """Return the bound, or the request, that ended it; "" where it ended by itself."""
         return self._watched.killed_why
 
     @property
@@ -152,21 +153,22 @@ class BubblewrapRunning:
         )
 
     def attach(self, descriptors: Sequence[int], sinks: Sequence[OnOutput]) -> None:
-        """Pass on the output of these descriptors, which are ours from here on; their end belongs
-        to its end."""
+        """Pass on the output of these descriptors, which are ours from here on. It isn't over
+        before they end."""
         pairs = zip(descriptors, sinks, strict=False)
         self._pumps = [
             Pump(descriptor, self._budget, sink, self.on_output_end) for descriptor, sink in pairs
         ]
 
     def on_output_end(self) -> None:
-        """A stream has ended, or there is none."""
+        """Note that a stream has ended, or that there is none."""
         if all(pump.descriptor < 0 for pump in self._pumps):
             self.master_fd = None
             self._output_ended.set()
 
     async def wait(self) -> int:
-        """Any number of callers may wait; one that is cancelled disturbs no other."""
+        """Wait for the end. Any number of callers may wait; cancelling one doesn't affect the
+        others."""
         code = await self._child.wait()
         # bubblewrap is gone, so its init has been told to go too (--die-with-parent); this doesn't
         # rely on it.
@@ -212,7 +214,7 @@ class BubblewrapRunning:
 
     def kill(self, why: str = "") -> None:
         if self._paused_at is not None:
-            # What is frozen by the first version of control groups takes no signal.
+            # A version 1 freezer blocks signals.
             self.unpause()
         self._watched.kill(why)
         self._child.send_signal(signal.SIGKILL)
@@ -260,8 +262,7 @@ class BubblewrapRunning:
 
 
 def signal_all(watched: Watched, number: signal.Signals, rounds: int) -> None:
-    """Signal every process of a sandbox but its init; in further rounds those that were made
-    meanwhile."""
+    """Signal every process of a sandbox but its init; in further rounds those made meanwhile."""
     done: set[int] = set()
     for _ in range(rounds):
         new = [pid for pid in descendants(watched.init_pid) if pid not in done]
@@ -278,8 +279,8 @@ def _signal_batch(watched: Watched, pids: Iterable[int], number: signal.Signals)
         for pid in pids:
             with contextlib.suppress(OSError):
                 held[pid] = os.pidfd_open(pid)
-        # INVARIANT: still processes of this sandbox, which still is: looked at after their pidfds
-        # were taken, so no number can be another's.
+        # INVARIANT: these are still processes of this sandbox, which still exists: checked after
+        # their pidfds were taken, so no number can belong to another.
         ours = held.keys() & set(descendants(watched.init_pid))
         if watched.is_alive():
             for pid in ours:
@@ -291,7 +292,7 @@ def _signal_batch(watched: Watched, pids: Iterable[int], number: signal.Signals)
 
 
 async def result_of(running: Running, out: Capture, err: Capture, timeout_s: float) -> ToolResult:
-    """Run a command to its end, at `timeout_s` with a kill, and return what it wrote."""
+    """Run a command to its end, killing it at `timeout_s`. Return what it wrote."""
     timed_out = False
     try:
         code = await _within(running, timeout_s)
@@ -317,7 +318,7 @@ async def result_of(running: Running, out: Capture, err: Capture, timeout_s: flo
 
 
 async def _within(running: Running, timeout_s: float) -> int:
-    """Wait for the end, for so many seconds in which it wasn't paused. `TimeoutError` then."""
+    """Wait for the end, for this many seconds not counting pauses. Raise `TimeoutError` then."""
     now = asyncio.get_running_loop().time
     begun = now()
     while (left := timeout_s + running.paused_s - (now() - begun)) > 0:
@@ -328,8 +329,8 @@ async def _within(running: Running, timeout_s: float) -> int:
 
 
 def started_ticks(pid: int) -> int:
-    """When it was started, in clock ticks since boot (proc_pid_stat(5), fields 3 and 22); 0
-    where it has ended, reaped or not."""
+    """Return when a process was started, in clock ticks since boot (proc_pid_stat(5), fields 3 and
+    22); 0 where it has ended, reaped or not."""
     try:
         fields = Path(f"/proc/{pid}/stat").read_text(errors="replace").rpartition(")")[2].split()
     except OSError:
@@ -338,7 +339,7 @@ def started_ticks(pid: int) -> int:
 
 
 def kill(pid: int | None, started: int | None) -> bool:
-    """Kill the sandbox whose init had this number and this start. Whether there was one."""
+    """Kill the sandbox whose init had this number and this start. Return whether there was one."""
     if not pid or not started:
         return False
     try:

@@ -1,16 +1,15 @@
 """Seccomp filters of a sandbox: two BPF programs, as bytes for bubblewrap.
 
-The first is an allow-list: a call that isn't on it doesn't exist (ENOSYS), so a call that a newer
-kernel adds is refused until somebody has read about it, and libraries fall back to what they did
-before it. The second narrows what is allowed by argument, where the right answer is a refusal. Two
-programs, because the kernel takes the strictest answer of all: one says what may be, the other what
-may not, and neither can undo the other.
+The first is an allow-list: a call that isn't on it doesn't exist (ENOSYS). So calls of newer
+kernels are refused until somebody has reviewed them, and libraries fall back to older ones. The
+second filter restricts allowed calls by argument, where the right answer is a refusal. The kernel
+takes the strictest of all answers, so neither program can undo the other.
 
 It must never allow a call that makes a namespace, mounts, loads code into the kernel, looks into
-another process, takes memory that nobody can count (memfd_create: a descriptor on its way through a
-socket shows nowhere) or what the machine has little of (io_setup), or reaches a unix socket by its
-path: a read-only bind of a folder doesn't stop `connect` to a socket that lies in it, so AF_UNIX
-sockets can't be made here at all (pairs can).
+another process, or takes memory that nobody can count (memfd_create: a descriptor in transit
+through a socket shows nowhere) or of which the machine has little (io_setup). Nor may a unix socket
+be reached by its path: a read-only bind of a folder doesn't stop `connect` to a socket in it. So
+AF_UNIX sockets can't be made here at all (pairs can).
 """
 
 import errno
@@ -24,7 +23,7 @@ from supervisor.errors import SandboxError
 
 SUPPORTED = ("x86_64", "aarch64")
 
-# By what they are for. A name that this machine's libseccomp or architecture doesn't know is left
+# Grouped by purpose. Names that this machine's libseccomp or architecture doesn't know are left
 # out.
 FILES = """
 access chdir chmod chown chown32 close close_range copy_file_range creat dup dup2 dup3 faccessat
@@ -101,10 +100,10 @@ ALLOWED_BY_NUMBER = {
     "removexattrat": 466,
 }
 
-# Known calls that are refused as forbidden rather than absent, so that the reason can be read in
-# the errno. What is on neither list gets ENOSYS; clone3 and openat2 are left out on purpose: what
-# they ask for lies in memory, where a filter can't see it, and programs fall back to clone and
-# openat, whose flags and modes can be judged.
+# Known calls that are refused as forbidden rather than absent, so that the errno shows the reason.
+# Calls on neither list get ENOSYS. clone3 and openat2 are left out on purpose: their arguments lie
+# in memory, where a filter can't see them, and programs fall back to clone and openat, whose flags
+# and modes can be judged.
 FORBIDDEN_TEXT = """
 acct add_key adjtimex bpf chroot clock_adjtime clock_settime create_module delete_module
 fanotify_init fanotify_mark
@@ -133,7 +132,7 @@ CLONE_NEW = {
     "CLONE_NEWNET": 0x40000000,
 }
 # inode(7), open(2): a file that lends its owner's rights. The copy is mounted nosuid, but it lies
-# on the host, where another user could run it; where the supervisor is root it would be root's.
+# on the host, where another user could run it. If the supervisor is root, it would be root's.
 SET_ID_BITS = (0o4000, 0o2000)
 MODE_ARGUMENT = {"chmod": 1, "fchmod": 1, "fchmodat": 2, "creat": 1, "mknod": 1, "mknodat": 2}
 OPEN_ARGUMENTS = {"open": (1, 2), "openat": (2, 3)}
@@ -148,21 +147,21 @@ PERSONALITIES = (0x0, 0xFFFFFFFF, 0x0040000, 0x8)
 # The type argument carries SOCK_CLOEXEC and SOCK_NONBLOCK too (socket(2)).
 TYPE_MASK = 0xF
 LOW_32 = 0xFFFFFFFF
-# linux/socket.h: AF_MAX is 46 since Linux 5.10; whatever is above is refused as well.
+# linux/socket.h: AF_MAX is 46 since Linux 5.10; anything above is refused as well.
 AF_MAX = 46
 NETLINK_ROUTE = 0
-# A segment that nobody has attached is memory that no process shows: PostgreSQL's interlock needs
-# 56 bytes, and 4,096 segments (SHMMNI) of this size stay below 256 MiB.
+# An unattached segment is memory that no process shows. PostgreSQL's interlock needs 56 bytes, and
+# 4,096 segments (SHMMNI) of this size stay below 256 MiB.
 SHM_BYTES = 64 * 1024
 # PostgreSQL asks for 20 at a time; 32,000 sets (SEMMNI) of 32 stay below 128 MiB.
 SEMAPHORES = 32
-# linux/falloc.h: to punch a hole, the one mode that takes no room.
+# linux/falloc.h: punching a hole, the one mode that takes no room.
 PUNCH_HOLE = 0x3
 
 
 @functools.cache
 def programs() -> tuple[bytes, bytes]:
-    """Return the two programs for this machine, as `struct sock_filter` arrays. Raises SandboxError
+    """Return the two programs for this machine, as `struct sock_filter` arrays. Raise SandboxError
     where they can't be built."""
     machine = platform.machine()
     if machine not in SUPPORTED:
@@ -171,7 +170,7 @@ def programs() -> tuple[bytes, bytes]:
             f"use one of {', '.join(SUPPORTED)}",
         )
     try:
-        # Imported here: it looks for libseccomp by running ldconfig, which no CLI verb should wait
+        # Imported here: it searches libseccomp by running ldconfig, which no CLI verb should wait
         # for.
         import pyseccomp
     except (ImportError, RuntimeError, OSError, AttributeError) as error:
@@ -188,7 +187,8 @@ def programs() -> tuple[bytes, bytes]:
 
 @functools.cache
 def asking_before_programs() -> bytes:
-    """Return a program that lets a listener answer execve(2) and execveat(2), and all else pass."""
+    """Return a program that lets a listener answer execve(2) and execveat(2), and allows all other
+    calls."""
     import pyseccomp
 
     program = pyseccomp.SyscallFilter(pyseccomp.ALLOW)
@@ -208,8 +208,8 @@ def _number(lib: Any, name: str) -> int | None:
 
 def _new_filter(lib: Any, default: int) -> Any:
     program = lib.SyscallFilter(default)
-    # INVARIANT: another architecture's calls (i386 by int 0x80, x32 by bit 30) end the process:
-    # their numbers mean other calls, so judging them by this list would be judging something else.
+    # INVARIANT: calls of another architecture (i386 by int 0x80, x32 by bit 30) end the process.
+    # Their numbers mean other calls, which this list would judge wrongly.
     program.set_attr(lib.Attr.ACT_BADARCH, lib.KILL_PROCESS)
     return program
 
@@ -236,7 +236,8 @@ def _allow_list(lib: Any) -> Any:
 
 
 def _allow_sockets(lib: Any, program: Any) -> None:
-    """Streams and datagrams of TCP and UDP, the routing table to read, and connected pairs."""
+    """Allow streams and datagrams of TCP and UDP, reading the routing table, and connected
+    pairs."""
     kinds = {
         socket.SOCK_STREAM: (0, socket.IPPROTO_TCP),
         socket.SOCK_DGRAM: (0, socket.IPPROTO_UDP),
@@ -259,8 +260,7 @@ def _allow_sockets(lib: Any, program: Any) -> None:
             lib.Arg(1, lib.MASKED_EQ, TYPE_MASK, kind),
             lib.Arg(2, lib.EQ, NETLINK_ROUTE),
         )
-    # INVARIANT: no datagram pair: `sendto` on one takes a path, and so reaches any socket that can
-    # be seen.
+    # INVARIANT: no datagram pair: `sendto` on one takes a path, and so reaches any visible socket.
     for kind in (socket.SOCK_STREAM, socket.SOCK_SEQPACKET):
         program.add_rule(
             lib.ALLOW,
@@ -271,8 +271,8 @@ def _allow_sockets(lib: Any, program: Any) -> None:
 
 
 def _narrowed(lib: Any) -> Any:
-    """Refusals by argument. Compared in the low 32 bits, as the kernel does: a high bit must not
-    slip past (CVE-2019-7303)."""
+    """Return the refusals by argument. Arguments are compared in the low 32 bits, as in the kernel:
+    a high bit must not slip past (CVE-2019-7303)."""
     program = _new_filter(lib, lib.ALLOW)
     for bit in CLONE_NEW.values():
         program.add_rule(lib.ERRNO(errno.EPERM), "clone", lib.Arg(0, lib.MASKED_EQ, bit, bit))
@@ -281,11 +281,11 @@ def _narrowed(lib: Any) -> Any:
             lib.ERRNO(errno.EPERM), "ioctl", lib.Arg(1, lib.MASKED_EQ, LOW_32, request)
         )
     _refuse_set_id(lib, program)
-    # Room on a disk is taken by writing, which the watchdog sees in time: fallocate(2) takes all
-    # at once. libc's posix_fallocate writes where it gets this answer.
+    # The watchdog notices in time when writing fills a disk, but fallocate(2) takes all room at
+    # once. libc's posix_fallocate writes where it gets this answer.
     program.add_rule(lib.ERRNO(errno.EOPNOTSUPP), "fallocate", lib.Arg(1, lib.NE, PUNCH_HOLE))
-    # What a socket may hold is the kernel's default, by which the watchdog counts. These sizes are
-    # hints, so programs are told that it was done.
+    # Socket buffers keep the kernel's default size, which the watchdog assumes. These sizes are
+    # hints, so programs are told that the call succeeded.
     for option in (socket.SO_SNDBUF, socket.SO_RCVBUF):
         program.add_rule(
             lib.ERRNO(0),
@@ -309,7 +309,7 @@ def _narrowed(lib: Any) -> Any:
 
 
 def _refuse_set_id(lib: Any, program: Any) -> None:
-    """No set-user-id or set-group-id bit is given to a file by any call."""
+    """Refuse to set the set-user-id or set-group-id bit by any call."""
     refuse = lib.ERRNO(errno.EPERM)
     by_mode = {
         number: at
@@ -330,7 +330,7 @@ def _refuse_set_id(lib: Any, program: Any) -> None:
 
 
 def _export(program: Any) -> bytes:
-    """Return the compiled program. libseccomp writes to a descriptor only."""
+    """Return the compiled program. libseccomp writes only to a descriptor."""
     descriptor = os.memfd_create("seccomp", os.MFD_CLOEXEC)
     with os.fdopen(descriptor, "w+b") as file:
         program.export_bpf(file)

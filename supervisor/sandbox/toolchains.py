@@ -1,8 +1,8 @@
 """Tools of a person's home that a sandbox shows read-only, where the person names them.
 
-A name stands for a version manager's own folders: `nvm`, `pyenv`, `cargo`; `gitconfig` for name and
-e-mail of a commit. A whole path stands for a folder of programs. It must never show a home, nor a
-file that is known to hold a credential.
+A name stands for a version manager's own folders: `nvm`, `pyenv`, `cargo`; `gitconfig` for the name
+and e-mail of commits. A whole path stands for a folder of programs. It must never show a home, nor
+a file known to hold a credential.
 """
 
 import os
@@ -19,13 +19,13 @@ CREDENTIALS = frozenset(
     {".credentials.json", ".git-credentials", ".netrc", ".npmrc", ".pypirc", "auth.json"}
     | {"credentials", "credentials.toml", "id_dsa", "id_ecdsa", "id_ed25519", "id_rsa"}
 )
-# How far below a folder they are looked for, and how many folders at most.
+# How deep credential files are searched below a folder, and in how many folders at most.
 MASK_DEPTH = 4
 MOST_FOLDERS = 20_000
 
 
 class ShownTools(NamedTuple):
-    """`folders` are shown at their own place, but for `masked`; `programs` go before the search
+    """`folders` are shown at their own place, except `masked`; `programs` go before the search
     path."""
 
     folders: tuple[Path, ...] = ()
@@ -37,7 +37,8 @@ class ShownTools(NamedTuple):
 
 
 def tools_of(names: tuple[str, ...], home: Path) -> ShownTools:
-    """Return what is shown for these names and folders. `UserError` names what can't be."""
+    """Return what is shown for these names and folders. Raise `UserError`, naming what can't be
+    shown."""
     found = ShownTools()
     for name in names:
         if name == GIT_IDENTITY:
@@ -72,14 +73,14 @@ def _cargo(home: Path) -> ShownTools:
     return shown + ShownTools((programs,), (), (programs,)) if programs.is_dir() else shown
 
 
-# What a name may be besides a folder.
+# The one name that stands for no folder.
 GIT_IDENTITY = "gitconfig"
 MANAGERS: dict[str, Callable[[Path], ShownTools]] = {"nvm": _nvm, "pyenv": _pyenv, "cargo": _cargo}
 
 
 def _managed(name: str, versions: Path, default: str) -> ShownTools:
-    """Return all versions, the default one's programs in front: that of the default's name, or the
-    newest that begins with it."""
+    """Return all versions, with the programs of the default one in front: the default's name, or
+    the newest version that begins with it."""
     if not versions.is_dir():
         raise UserError(f"there is no {name} in {versions}", "leave it out, or name its folder")
     installed = sorted((one for one in versions.iterdir() if one.is_dir()), key=_by_version)

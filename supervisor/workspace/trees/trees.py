@@ -147,7 +147,7 @@ class Sides:
             self._know_way_to(name)
 
     def _know_way_to(self, name: str) -> None:
-        """Record the parent folders, where both sides have an entry in them."""
+        """Record the parent folders: where both sides have an entry, they have its parents, too."""
         parent = _folder(name)
         while parent and self.known(parent) is None:
             self._set(parent, Known("dir", ANY_MODE))
