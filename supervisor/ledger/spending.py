@@ -1,14 +1,14 @@
 """Ledger of model calls: reserve, settle, and check against the budgets.
 
-    reserve   before a call goes out: recorded at the most that it can cost, or refused with the
+    reserve   before a call goes out: recorded at its highest possible cost, or refused with the
               limit that it would pass
     settle    after it: at its real cost
-    lose      its end was never seen (a crash, egress gone): it stays at what was reserved, and is
+    lose      its end was never seen (a crash, egress gone): it stays at the reserved cost, and is
               flagged
 
 INVARIANT: sums are taken and the reservation is written in one transaction, with nothing awaited
-between: however many calls ask at once, what is spent and reserved together never passes a limit.
-It decides nothing about who may raise one: the gate asks a person.
+between. However many calls ask at once, spent and reserved amounts together never pass a limit. It
+doesn't decide who may raise a limit: the gate asks a person.
 """
 
 import secrets
@@ -50,7 +50,7 @@ OTHER = "not metered"
 
 
 class BudgetStanding(NamedTuple):
-    """Use of each budget. `near` are the limits that are used to 80 % or more."""
+    """Use of each budget. `near` are the limits used to 80 % or more."""
 
     used: dict[Scope, Amounts]
     limits: dict[Scope, Limits]
@@ -58,7 +58,7 @@ class BudgetStanding(NamedTuple):
 
 
 class Summary(NamedTuple):
-    """A session's spending for the pages. `near` are the limits that are used to 80 % or more."""
+    """A session's spending for the pages. `near` are the limits used to 80 % or more."""
 
     used: dict[Scope, Amounts]
     limits: dict[Scope, Limits]
@@ -88,7 +88,7 @@ class Spending:
         self._noticed: set[tuple[Scope, str, Kind, int]] = set()
         self._budgets: dict[str, Limits] = {}
         self._fixed_sessions: set[str] = set()
-        # Why a call of a session was refused last, for as long as this supervisor runs.
+        # The reason of each session's last refused call, in memory only.
         self.refusals: dict[str, str] = {}
         self._watchers: list[Callable[[str], None]] = []
         self.traffic = Traffic(
@@ -100,19 +100,19 @@ class Spending:
         )
 
     def use_prices(self, table: PriceTable) -> None:
-        """Use these prices from now on. Reservations stay as they are."""
+        """Use these prices from now on. Existing reservations stay unchanged."""
         self._table = table
 
     def on_change(self, callback: Callable[[str], None]) -> None:
-        """Called with the session's id when its figures changed."""
+        """Call `callback` with a session's id when its figures changed."""
         self._watchers.append(callback)
 
     def open_session(self, session: Session) -> None:
-        """Its calls may be reserved from now on, within its own budget."""
+        """Allow reservations for its calls from now on, within its own budget."""
         self._budgets[session.id] = parse_budget(session.budget, "the session's budget")
 
     def fix(self, session_id: str) -> None:
-        """Have nobody asked for more of this session's own budget: it is part of another one."""
+        """Never ask for more of this session's own budget, since it is part of another one."""
         self._fixed_sessions.add(session_id)
 
     def is_fixed(self, session_id: str) -> bool:
@@ -120,20 +120,20 @@ class Spending:
         return session_id in self._fixed_sessions
 
     def close_session(self, session_id: str) -> None:
-        """Let no more calls of it out; open ones are still settled."""
+        """Let no more of its calls out. Open calls are still settled."""
         self._budgets.pop(session_id, None)
         self._fixed_sessions.discard(session_id)
 
     def spent(self, session_id: str) -> int | None:
-        """Return what a session's calls cost; None while one of them is open."""
+        """Return the cost of a session's calls, or None while one of them is open."""
         with self._engine.connect() as connection:
             if store.has_open(connection, session_id):
                 return None
             return store.used(connection, "session", session_id).cost
 
     def key(self, scope: Scope, session_id: str) -> str:
-        """Return the key of a scope's sums: the session, this day (of this machine's zone), or
-        everything."""
+        """Return the key of a scope's sums: the session, the present day (in this machine's zone),
+        or everything."""
         if scope == "session":
             return session_id
         return (
@@ -143,7 +143,7 @@ class Spending:
         )
 
     def reserve(self, session_id: str, host: str, call: ModelCall) -> str | Over | BudgetRefusal:
-        """Return the reservation's id, or why there is none. `StorageError` where it can't be
+        """Return the reservation's id, or why there is none. Raise `StorageError` where it can't be
         recorded."""
         budget = self._budgets.get(session_id)
         if budget is None:
@@ -204,9 +204,12 @@ class Spending:
         return reservation_id
 
     def settle(self, reservation_id: str, usage: Usage | None) -> Charge | None:
-        """Record a call's cost; `usage` None: nobody saw its end. None where it was settled before,
-        or never reserved. Its line is on record before the database has it: a kill in between has
-        the next start settle it again, and the last line of a reservation is what counts."""
+        """Record a call's cost; with `usage` None, nobody saw its end. Return None where it was
+        settled before, or never reserved.
+
+        The audit line is written before the database. After a kill in between, the next start
+        settles the call again, and a reservation's last line counts.
+        """
         with self._engine.begin() as connection:
             found = store.unsettled(connection, reservation_id)
             if not found:
@@ -243,9 +246,9 @@ class Spending:
         return cost
 
     def pressure(self, session_id: str) -> tuple[int, bool]:
-        """Return how much of a session's own money and tokens is used, in percent of the limit
-        that is nearer, and whether its agent must conclude (`core.budget.must_conclude`). Where a
-        person may add to it, not only because the call after the next may not fit."""
+        """Return how much of a session's own money and tokens is used, in percent of the nearer
+        limit, and whether its agent must conclude (`core.budget.must_conclude`). While a person may
+        raise the budget, it needn't conclude only because the call after the next might not fit."""
         reserved = cost = Amounts()
         with self._engine.connect() as connection:
             limits, used = self._standing(connection, session_id)
@@ -255,7 +258,7 @@ class Spending:
         return used_percent(own, have), must_conclude(own, have, reserved=reserved, cost=cost)
 
     def lose_all(self) -> int:
-        """At start-up: the calls that a crash cut off count as reserved; how many."""
+        """At start-up, count the calls that a crash cut off as reserved. Return how many."""
         self.traffic.lose()
         with self._engine.connect() as connection:
             left = store.unsettled(connection)
@@ -264,12 +267,12 @@ class Spending:
         return len(left)
 
     def is_priced(self, model: str) -> bool:
-        """Return whether the price table has a model; any other costs its highest prices."""
+        """Return whether the price table has a model. Other models cost its highest prices."""
         return self._table.find(model)[1]
 
     def raise_limit(self, session_id: str, over: Over, by: int, of: str) -> None:
-        """Add to a budget, as a person approved. `of`: the session or the day (`key`) that they
-        were asked for, which may be over by now."""
+        """Add to a budget, as a person approved. `of`: the session or the day (`key`) that the
+        question was about, which may be over by now."""
         facts = {"scope": over.scope, "of": of, "kind": over.kind, "by": by}
         self._audit.record("budget_raised", session=session_id, **facts)
         with self._engine.begin() as connection:
@@ -284,8 +287,8 @@ class Spending:
             )
 
     def is_raised(self, session_id: str, over: Over, of: str) -> bool:
-        """Return whether somebody added to a limit of the same session or day since it was found to
-        be reached."""
+        """Return whether a limit of the same session or day was raised since it was found to be
+        reached."""
         budgets = self._fixed | {"session": self._budgets.get(session_id, Limits())}
         with self._engine.connect() as connection:
             limits = budgets[over.scope].raised(store.raises(connection, over.scope, of))
@@ -293,7 +296,7 @@ class Spending:
         return now is not None and now > over.limit
 
     def standing(self, session_id: str = "", budget: str = "") -> BudgetStanding:
-        """Return the use of each budget so far, of those without a limit as well."""
+        """Return the present use of each budget, including those without a limit."""
         with self._engine.connect() as connection:
             limits = self._limits(
                 connection, session_id, parse_budget(budget, "the session's budget")
@@ -305,7 +308,7 @@ class Spending:
         return BudgetStanding(used, limits, nearly_used(limits, used))
 
     def began_at(self, session_id: str | None = None) -> float | None:
-        """Return when the first call was asked for, of a session or of all; None where there is
+        """Return when the first call of a session, or of all, was asked for; None where there is
         none."""
         with self._engine.connect() as connection:
             return store.first_at(connection, session_id)
@@ -325,7 +328,7 @@ class Spending:
             )
 
     def summary(self, session: Session) -> Summary:
-        """A session's spending, running or ended."""
+        """Return a session's spending, running or ended."""
         budget = parse_budget(session.budget, "the session's budget")
         with self._engine.connect() as connection:
             limits, used = self._standing(connection, session.id, budget)
@@ -334,7 +337,7 @@ class Spending:
         return Summary(used, limits, models, flags, nearly_used(limits, used))
 
     def of_kind(self, kind: str) -> tuple[int, Tokens]:
-        """Return what all sessions of a kind cost, in pico-dollars, and their tokens."""
+        """Return the cost of all sessions of a kind, in pico-dollars, and their tokens."""
         with self._engine.connect() as connection:
             return store.of_kind(connection, kind)
 
@@ -368,12 +371,12 @@ class Spending:
     def _standing(
         self, connection: Connection, session_id: str, budget: Limits | None = None
     ) -> tuple[dict[Scope, Limits], dict[Scope, Amounts]]:
-        """Return limits and their use; a session's own limits while it is open, where `budget` says
-        none."""
+        """Return limits and their use. While a session is open, its own limits count unless
+        `budget` gives others."""
         limits = self._limits(
             connection, session_id, budget or self._budgets.get(session_id, Limits())
         )
-        # A kind without a limit is summed for the session only, which the page shows.
+        # Without a limit, a kind is summed only for the session, for its page.
         wanted = [scope for scope in SCOPES if limits[scope] or scope == "session"]
         used = dict.fromkeys(SCOPES, Amounts())
         used |= {
@@ -382,12 +385,12 @@ class Spending:
         return limits, used
 
     def _sent(self, session_id: str) -> None:
-        """A session's traffic is another."""
+        """Note that a session's traffic changed."""
         self._notice(session_id)
         self._tell(session_id)
 
     def _notice(self, session_id: str) -> None:
-        """Record, once, that 80 % of a limit is used: by finished calls, since most of a
+        """Record, once, that 80 % of a limit is used. Only finished calls count, since most of a
         reservation is given back."""
         with self._engine.connect() as connection:
             limits = self._limits(connection, session_id, self._budgets.get(session_id, Limits()))
@@ -410,7 +413,7 @@ class Spending:
 
 
 def read_prices(path: Path) -> PriceTable:
-    """Return the price table of a file; `UserError` where it can't be read or used."""
+    """Return the price table of a file. Raise `UserError` where it can't be read or used."""
     try:
         return parse_prices(plain_files.read_text(path), str(path))
     except (OSError, UnicodeDecodeError) as error:

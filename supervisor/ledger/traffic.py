@@ -2,13 +2,13 @@
 
     draw   before anything goes out: egress gets a portion, which counts from then on, or is told
            the limit that it would pass
-    use    what went out of it, and what is given back of it, reported now and then and at the end
-           of whoever drew it
+    use    what was sent of a portion, and what is given back of it, reported now and then and at
+           the end
     lose   unknown (a crash, egress gone): the whole portion counts as sent
 
-A request is no call of a model: egress counts it itself, out of a portion, and it isn't recorded
-one by one. INVARIANT: sums are taken and the portion is recorded in one transaction, with nothing
-awaited between.
+A request is no model call: egress counts it itself, out of a portion, and it isn't recorded singly.
+INVARIANT: sums are taken and the portion is recorded in one transaction, with nothing awaited
+between.
 """
 
 from collections.abc import Callable, Mapping
@@ -35,8 +35,8 @@ ENDED = BudgetRefusal("the session has ended", "start a new session")
 
 
 class Traffic:
-    """One per supervisor. `standing` returns limits and their use; `is_open` says whether a session
-    still has a budget; `day` is today's key; `changed` is called with the session."""
+    """One per supervisor. `standing` returns limits and their use; `is_open` returns whether a
+    session still has a budget; `day` is today's key; `changed` is called with the session."""
 
     def __init__(
         self,
@@ -53,7 +53,7 @@ class Traffic:
         self._changed = changed
 
     def draw(self, session_id: str, kind: TrafficKind, wanted: int) -> int | Over | BudgetRefusal:
-        """Return the session's new portion, at least what it wants; or the limit that this would
+        """Return the session's new portion, at least as large as wanted, or the limit that it would
         pass."""
         if not self._is_open(session_id):
             return ENDED
@@ -75,7 +75,7 @@ class Traffic:
         used: Mapping[TrafficKind, int] = NOTHING,
         back: Mapping[TrafficKind, int] = NOTHING,
     ) -> None:
-        """Record sent traffic, and give back what of the portions isn't sent any more."""
+        """Record sent traffic, and give back the part of the portions that won't be sent."""
         with self._engine.begin() as connection:
             store.use(connection, session_id, self._day(), used)
             store.release(connection, session_id, back)

@@ -1,9 +1,9 @@
 """The installation's certificate authority, and a sandbox's CA bundle.
 
 Egress signs certificates with it so that HTTPS can be judged by its content. The supervisor makes
-it, so that nothing but egress needs mitmproxy. The key stays in `ca/` (0600, folder 0700) and never
-enters a sandbox. A sandbox gets the bundle, which holds public certificates only, and the same as a
-trust store for Java, which reads no PEM. File names and format are those that mitmproxy reads.
+it, so that only egress needs mitmproxy. The key stays in `ca/` (0600, folder 0700) and never enters
+a sandbox. A sandbox gets the bundle, which holds public certificates only, and the same as a trust
+store for Java, which reads no PEM. File names and format are those that mitmproxy reads.
 """
 
 import contextlib
@@ -29,7 +29,7 @@ from supervisor.errors import UserError
 KEY_AND_CERTIFICATE = "mitmproxy-ca.pem"
 CERTIFICATE = "mitmproxy-ca-cert.pem"
 VALID_DAYS = 3650
-# Clocks differ; a certificate from the future is refused.
+# Clocks differ, and a certificate from the future is refused.
 BACKDATED_DAYS = 2
 EXPIRES_SOON_DAYS = 30
 _CERTIFICATE_BLOCK = re.compile(
@@ -45,13 +45,14 @@ SYSTEM_BUNDLES = (
 
 
 def ensure_ca(directory: Path, clock: Clock) -> Path:
-    """Return the path of the public certificate; make the authority where there is none.
-    `UserError` where the folder holds a broken, expired or readable-by-others authority."""
+    """Return the path of the public certificate; make the authority if there is none. Raise
+    `UserError` where the folder holds a broken or expired authority, or one that others can read.
+    """
     directory.mkdir(mode=0o700, parents=True, exist_ok=True)
     directory.chmod(0o700)
     key_file = directory / KEY_AND_CERTIFICATE
     if not key_file.exists():
-        # Linked into place: of two that start at once one wins, and both go on with the same
+        # Linked into place: if two start at once, one wins, and both continue with the same
         # authority.
         with contextlib.suppress(FileExistsError):
             _write_new(key_file, _create(clock.now()))
@@ -64,8 +65,8 @@ def ensure_ca(directory: Path, clock: Clock) -> Path:
 
 
 def check_ca(directory: Path, clock: Clock) -> tuple[str, str] | None:
-    """Return the authority's fault and the remedy; None where it can be used. Used by `doctor`,
-    too."""
+    """Return the authority's fault and the remedy, or None where it can be used. `doctor` uses
+    this, too."""
     key_file = directory / KEY_AND_CERTIFICATE
     remedy = f"move `{directory}` away; a new authority is made at the next start"
     try:
@@ -84,7 +85,7 @@ def check_ca(directory: Path, clock: Clock) -> tuple[str, str] | None:
 
 
 def system_bundle() -> Path:
-    """Return the file of this system's authorities. `UserError` where there is none."""
+    """Return the file of this system's authorities. Raise `UserError` where there is none."""
     candidates = [ssl.get_default_verify_paths().cafile, *SYSTEM_BUNDLES]
     for candidate in candidates:
         if candidate and Path(candidate).is_file():
@@ -95,10 +96,10 @@ def system_bundle() -> Path:
 
 
 def write_bundle(target: Path, *sources: Path) -> Path:
-    """Write the certificates of all `sources` into one PEM file; for a sandbox, and for what egress
-    itself trusts.
+    """Write the certificates of all `sources` into one PEM file, for a sandbox or for egress
+    itself.
 
-    INVARIANT: only certificates are copied, so that no key gets in whatever the files hold.
+    INVARIANT: only certificates are copied, so that no key gets in, whatever the files hold.
     """
     parts = []
     for source in sources:
@@ -118,8 +119,8 @@ def write_bundle(target: Path, *sources: Path) -> Path:
 # The system's go into two bundles.
 @functools.lru_cache(maxsize=4)
 def _certificates(text: str) -> str:
-    """Return the certificates of a PEM file. `ValueError` or `OSError` where OpenSSL, which will
-    read the bundle, takes one for none: stricter readers refuse authorities that systems still
+    """Return the certificates of a PEM file. Raise `ValueError` or `OSError` where OpenSSL, which
+    will read the bundle, accepts none. Stricter readers refuse authorities that systems still
     carry."""
     found = _CERTIFICATE_BLOCK.findall(text.replace("\r\n", "\n"))
     blocks = "".join(f"{block}\n" for block in found)
@@ -128,10 +129,10 @@ def _certificates(text: str) -> str:
 
 
 def write_java_store(target: Path, bundle: Path) -> Path:
-    """Write the certificates of a bundle as a PKCS12 trust store of Java's: without a password,
+    """Write the certificates of a bundle as a PKCS12 trust store for Java, without a password,
     since it holds nothing secret.
 
-    One that this reader doesn't take is left out: Java then doesn't trust that authority.
+    A certificate that this reader refuses is left out: Java then doesn't trust that authority.
     """
     found = []
     with warnings.catch_warnings():
@@ -146,8 +147,8 @@ def write_java_store(target: Path, bundle: Path) -> Path:
 
 
 def _create(now: float) -> bytes:
-    """Return a new authority as PEM, key first. P-256: a handshake with a new host is signed ten
-    times as fast as with RSA."""
+    """Return a new authority as PEM, key first. With P-256, signing for a new host is ten times as
+    fast as with RSA."""
     key = ec.generate_private_key(ec.SECP256R1())
     name = x509.Name(
         [

@@ -1,7 +1,8 @@
 """The supervisor's end of the control channel: packets and descriptors out.
 
-It decides only when the channel is over: an egress that is gone, doesn't read or sends what can't
-be read is cut off, since what it misses then is never an allow. It must never block the event loop.
+It decides only when the channel is over: an egress that is gone, doesn't read or sends unreadable
+messages is cut off, since a message that it misses is never an allow. It must never block the event
+loop.
 """
 
 import asyncio
@@ -24,13 +25,13 @@ from supervisor.core.network.egress_wire import (
 MOST_QUEUED = 4096
 # Packets handled before everything else gets its turn again.
 PACKETS_PER_TURN = 64
-# How often it is looked whether what is queued was read.
+# How often it is checked whether queued messages were read.
 LOOK_S = 0.01
 
 
 class Channel:
-    """One per egress process. `on_pause` follows the last of the messages that came at once.
-    What either raises ends it, and is raised again by `read`."""
+    """One per egress process. `on_pause` is called after the last of the messages that came at
+    once. An exception in either callback ends the channel, and is raised again by `read`."""
 
     def __init__(
         self,
@@ -50,7 +51,7 @@ class Channel:
         self._is_waiting = False
 
     def send(self, message: ToEgress, listener: socket.socket | None = None) -> None:
-        """Send or queue a message. A process that doesn't read is ended."""
+        """Send or queue a message. End a process that doesn't read."""
         if not self._is_up:
             return
         # A copy: the listener may be closed before its turn comes.
@@ -67,14 +68,14 @@ class Channel:
             self._flush()
 
     async def sent(self) -> None:
-        """Give others their turn, and egress time to read the queue: a sender of thousands of
-        messages would take it for one that doesn't read."""
+        """Yield to others, and give egress time to read the queue: otherwise a sender of thousands
+        of messages would take egress for one that doesn't read."""
         await asyncio.sleep(0)
         while self._queue and self._is_up:  # noqa: ASYNC110  # nothing else waits for it
             await asyncio.sleep(LOOK_S)
 
     async def read(self) -> None:
-        """Hand over what comes, until the end."""
+        """Hand over incoming messages, until the end."""
         self._loop.add_reader(self._sock, self._receive)
         try:
             await self._ended
@@ -82,7 +83,7 @@ class Channel:
             self._loop.remove_reader(self._sock)
 
     def cut(self) -> None:
-        """End the channel, and by that the process."""
+        """End the channel, and thereby the process."""
         self._is_up = False
         with contextlib.suppress(OSError):
             self._sock.shutdown(socket.SHUT_RDWR)

@@ -7,7 +7,7 @@
                                     it; else decided, and its addresses judged afterwards
 
 Hosts matched only by host rules are tunnelled, a WebSocket is judged at its upgrade only, and a
-request may go on for hours: each lasts as long as the rules allow it. `reconsider` names those that
+request may run for hours: each lasts as long as the rules allow it. `reconsider` names those that
 they no longer allow.
 
 A failure in here is a denial (law 3).
@@ -38,15 +38,16 @@ from supervisor.gate.audit_lines import record_refusal
 from supervisor.gate.gate import Gate, Grant, Lease, Refused
 from supervisor.network.reach import Reach
 
-# Each takes some 0.1 ms.
+# Each takes about 0.1 ms.
 JUDGED_AT_ONCE = 64
-# What changes nothing at an origin (RFC 9110, 9.2.1).
+# Methods that change nothing at an origin (RFC 9110, 9.2.1).
 _READING = ("GET", "HEAD")
 _NOBODY_WAITS = "nobody waited for the answer any more"
 
 
 class _Approved(msgspec.Struct, frozen=True):
-    """A CONNECT that a person approved. `question_id` is the one whose end is the connection's."""
+    """A CONNECT that a person approved. `question_id` is the question whose end ends the
+    connection."""
 
     host: str
     port: int
@@ -55,11 +56,11 @@ class _Approved(msgspec.Struct, frozen=True):
 
 
 class _UnderWay(msgspec.Struct, frozen=True):
-    """A connection in which nothing is asked, or a request that was let through: from its verdict
-    until its end is reported.
+    """A connection without an open question, or an allowed request, from its verdict until its end
+    is reported.
 
-    As it was allowed, and with the addresses that it goes to once they were judged. `is_told`:
-    it is being ended.
+    It is stored as it was allowed, with its addresses once they were judged. `is_told`: it is being
+    ended.
     """
 
     session_id: str
@@ -74,22 +75,22 @@ class EgressQuestions:
     """The questions of one egress process, from its start to its end."""
 
     def __init__(self, gate: Gate, hold_s: float, reaches: Mapping[str, Reach]) -> None:
-        """`reaches`: what approved commands may reach, by the id that egress knows each by."""
+        """`reaches`: what approved commands may reach, by the id that egress uses for each."""
         self._gate = gate
         self._hold_s = hold_s
         self._reaches = reaches
         self._grants: dict[int, Grant] = {}
         self._approved: dict[str, _Approved] = {}
         self._under_way: dict[int, _UnderWay] = {}
-        # By session: what was in force when all that it had under way was judged last.
+        # By session: the rules in force when all its running traffic was judged last.
         self._judged_by: dict[str, InForce] = {}
-        # By the question of a name, which alone is reported as ended: that of its addresses, where
-        # a person allowed these.
+        # By a name's question, the only one whose end is reported: the question about its
+        # addresses, where a person allowed those.
         self._of_addresses: dict[int, int] = {}
 
     def by_rules(self, question: Question) -> Answer | None:
-        """Answer at once a connection whose addresses are known, where one rule allows both; nearly
-        every connection is one. None where `answer` has to. Never raises."""
+        """Answer at once a connection with known addresses if one rule allows both name and
+        addresses, as nearly always. Return None where `answer` must be called. Never raises."""
         if question.in_tunnel or question.after is not None or not question.action.resolved:
             return None
         if question.session_id in self._reaches:
@@ -106,8 +107,7 @@ class EgressQuestions:
             return self._failed(question, error)
 
     async def answer(self, question: Question) -> Answer:
-        """Return the gate's answer where `by_rules` gave none. Never raises but when it is
-        cancelled."""
+        """Return the gate's answer where `by_rules` gave none. Raise only if cancelled."""
         try:
             answer = await self._answer(question)
             return (
@@ -136,8 +136,8 @@ class EgressQuestions:
         return await self._decide(question, question.action)
 
     def _within(self, question: Question, reach: Reach) -> Answer:
-        """Answer a command that installs, or the plan of one: it reads at the hosts it was given,
-        and its approval covers what the rules ask about. Deny rules hold."""
+        """Answer for a command that installs, or for the plan of one: it may read at its hosts, and
+        its approval covers what the rules ask about. Deny rules hold."""
         action, session_id = question.action, reach.session_id
         host = (action.host, action.port)
         is_read = action.method in _READING and not action.has_body
@@ -182,7 +182,7 @@ class EgressQuestions:
         )
 
     def settle(self, *settled: Settled) -> None:
-        """Record what came of allowed questions, in one write."""
+        """Record the outcomes of allowed questions, in one write."""
         ended = [
             (question_id, one)
             for one in settled
@@ -204,7 +204,7 @@ class EgressQuestions:
         return (question_id,) if of_addresses is None else (question_id, of_addresses)
 
     def refused(self, refused: RefusedByEgress) -> None:
-        """Record refusals by egress like verdicts of the rules: equal ones in one line."""
+        """Record refusals by egress like verdicts of the rules; equal ones share one line."""
         try:
             self._gate.audit.record_all(
                 [
@@ -221,7 +221,7 @@ class EgressQuestions:
             log.error("refusal not recorded", error=str(error))
 
     def settle_all(self, error: str) -> None:
-        """Record unknown outcomes for all open grants: egress is gone."""
+        """Record unknown outcomes for all open grants, since egress is gone."""
         grants, self._grants = self._grants, {}
         self._approved.clear()
         self._under_way.clear()
@@ -233,9 +233,9 @@ class EgressQuestions:
                 log.error("outcome not recorded", error=str(failure))
 
     def reconsider(self) -> Iterator[list[CloseConnection]]:
-        """Return the messages that end what the rules no longer allow. Never raises. It judges as
-        many at a time as take milliseconds, since a session may have tens of thousands of requests
-        under way; none of a session whose rules are unchanged."""
+        """Yield the messages that end what the rules no longer allow. Never raises. Each step
+        judges only as much as takes milliseconds, since a session may have tens of thousands of
+        running requests. Sessions with unchanged rules are skipped."""
         by_session: dict[str, list[int]] = {}
         for question_id, one in self._under_way.items():
             by_session.setdefault(one.session_id, []).append(question_id)
@@ -255,12 +255,12 @@ class EgressQuestions:
             )
 
     def _judged_as(self, session_id: str) -> str:
-        """Return the session whose rules judge what egress knows as this one."""
+        """Return the session whose rules judge what egress knows under this id."""
         reach = self._reaches.get(session_id)
         return session_id if reach is None else reach.session_id
 
     def _ended(self, session_id: str, question_ids: list[int]) -> list[CloseConnection]:
-        """Return a session's open ones that may not go on."""
+        """Return messages that end a session's open questions which may not continue."""
         still = {
             question_id: found
             for question_id in question_ids
@@ -279,7 +279,7 @@ class EgressQuestions:
         ]
 
     def _ending(self, question_id: int, why: str) -> CloseConnection:
-        """Return the message that ends it. Where no grant records its end, record the verdict that
+        """Return the message that ends it. If no grant records its end, record the verdict that
         does."""
         found = self._under_way[question_id]
         if not found.is_told:
@@ -295,8 +295,8 @@ class EgressQuestions:
         )
 
     def _why_not(self, found: _UnderWay, verdict: Verdict, of_addresses: Verdict) -> str | None:
-        """Return why something may not go on; None while it may. Only a denial ends what a person
-        approved."""
+        """Return why something may not continue, or None while it may. Only a denial ends what a
+        person approved."""
         if verdict.decision == "deny" or (
             verdict.decision == "ask" and not self._by_person(found, verdict)
         ):
@@ -310,7 +310,7 @@ class EgressQuestions:
         return "a rule looks into this host now" if looks_inside else None
 
     def _by_person(self, found: _UnderWay, verdict: Verdict) -> bool:
-        """Return whether a person allowed it, or the connection that it is inside of."""
+        """Return whether a person allowed it, or the connection around it."""
         return found.by_person or (
             found.action.operation == "request"
             and self._is_covered(found.connection_id, found.action, verdict)
@@ -336,8 +336,8 @@ class EgressQuestions:
         return self._granted(question, grant, action, action)
 
     async def _held(self, action: Network, session_id: str, hold_s: float) -> Grant | Refused:
-        """Return the gate's answer to this question. Where several wait on one card, an approval
-        lets one through; the others wait on, on a new card unless a rule matches them by now."""
+        """Return the gate's answer to this question. If several wait on one card, an approval lets
+        one through; the others keep waiting, on a new card unless a rule matches them by now."""
         now = asyncio.get_running_loop().time
         until = now() + hold_s
         while True:
@@ -357,13 +357,13 @@ class EgressQuestions:
         *,
         private_ok: bool = False,
     ) -> Answer:
-        """Return what was allowed may go out: `judged` is the action with as much of its
-        addresses as was judged."""
-        # What egress does when it is allowed is exactly this: it asked with what it is about to do.
+        """Return the answer that lets an allowed action out. `judged` is the action with the
+        addresses that were judged."""
+        # After an allow, egress does exactly this: it asked with what it is about to do.
         grant.use(judged)
         self._grants[question.question_id] = grant
-        # A rule that was saved meanwhile may have answered instead of the person: a rule for one
-        # path lets a CONNECT be looked into, and must not become an approval of everything inside.
+        # A rule saved meanwhile may have answered instead of the person. A rule for one path lets a
+        # CONNECT be inspected, and must not become an approval of everything inside.
         by_person = (
             grant.request_id is not None
             and self._gate.rulings.verdict(action, question.session_id).decision == "ask"
@@ -391,15 +391,15 @@ class EgressQuestions:
     def _goes_on(
         self, question: Question, action: Network, judged: Network, *, by_person: bool
     ) -> None:
-        """It is under way from now on, until `settle`: whatever is noted here is answered so
-        that its end is reported."""
+        """Note that it is running, until `settle`: every noted question is answered so that its end
+        is reported."""
         self._under_way[question.question_id] = _UnderWay(
             question.session_id, question.connection_id, action, judged, by_person
         )
 
     async def _decide_with_addresses(self, question: Question) -> Answer:
-        """Both, where the addresses are known already and no rule allows both: the name, as
-        ever, and then its addresses."""
+        """Decide where the addresses are known but no rule allows both: first the name, as always,
+        then its addresses."""
         named = msgspec.structs.replace(question.action, resolved=())
         allowed = await self._decide(question, named)
         if allowed.decision != "allow":
@@ -408,7 +408,7 @@ class EgressQuestions:
         try:
             of_addresses = await self._judge_addresses(question, question.question_id)
         except BaseException:
-            # Whoever asked went away while a person was asked about the addresses, and will report
+            # The client went away while a person was asked about the addresses, and will report
             # nothing.
             self.settle(
                 Settled(
@@ -428,7 +428,7 @@ class EgressQuestions:
             )
             return of_addresses
         if self._grants.get(question.question_id) is not granted:
-            # A person approved the addresses by a grant of their own, which is settled at the end.
+            # A person approved the addresses with a separate grant, which is settled at the end.
             self._gate.settle(granted, "done", {})
         return msgspec.structs.replace(allowed, private_ok=of_addresses.private_ok)
 
@@ -448,7 +448,7 @@ class EgressQuestions:
         lease.use(question.session_id, action)
         self._goes_on(question, action, action, by_person=not lease.by_rules)
         why = lease.verdict.why if lease.by_rules else "covered by the approval of its connection"
-        # Its end is reported, though there is no grant that it would settle.
+        # Its end is reported, though there is no grant to settle.
         return Answer(
             question_id=question.question_id,
             decision="allow",
@@ -458,8 +458,8 @@ class EgressQuestions:
         )
 
     def _is_covered(self, connection_id: str, action: Network, verdict: Verdict) -> bool:
-        """Return whether a request that is asked needs no question of its own: a person approved
-        the connection that it is inside of."""
+        """Return whether a request needs no question of its own, because a person approved the
+        connection around it."""
         approved = self._approved.get(connection_id)
         if approved is None or (approved.host, approved.port) != (action.host, action.port):
             return False
@@ -474,8 +474,8 @@ class EgressQuestions:
         grant = self._grants.get(after)
         if grant is None or not question.action.resolved:
             return deny(question, "these addresses belong to nothing that was allowed", "ask again")
-        # A written ask rule may name the address of a name that a rule allowed: only then is there
-        # something to ask. All else is covered by the grant.
+        # A written ask rule may name the address of a name that a rule allowed. Only then is there
+        # something to ask; the grant covers everything else.
         lease = self._gate.lease(
             question.action,
             question.session_id,

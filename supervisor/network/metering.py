@@ -1,7 +1,7 @@
 """Answer egress on model calls and traffic: reserve, hold for a budget, or deny.
 
-The rules allowed the request before; this is only about its cost. A failure in here is a denial
-(law 3).
+The rules have allowed the request before; this is only about its cost. A failure in here is a
+denial (law 3).
 """
 
 import asyncio
@@ -20,18 +20,18 @@ from supervisor.ledger.spending import Spending
 from supervisor.ledger.traffic import BudgetRefusal
 from supervisor.network import reach
 
-# What of a model's name is put into a sentence.
+# Longest part of a model's name in a sentence.
 MOST_MODEL_CHARS = 80
 AT_LIMIT = "stop here, or ask the operator to add to the budget"
-# A call that needs more raises than this is denied: somebody answers, but something else spends.
+# A call that needs more raises than this is denied: somebody approves, but others spend the raise.
 MOST_RAISES = 20
-# How long the end of Gatehouse waits for the last word about what sessions sent.
+# How long a stopping Gatehouse waits for the last reports of sent traffic.
 TOLD_S = 1.0
 
 
 class ModelCalls:
     """The model calls and the traffic of one egress process, from its start to its end. Without
-    `spending` every call is denied, and no traffic is counted."""
+    `spending`, every call is denied, and no traffic is counted."""
 
     def __init__(
         self, gate: Gate, spending: Spending | None, hold_s: float, *, ask_at_limit: bool
@@ -46,8 +46,7 @@ class ModelCalls:
         self._told = asyncio.Event()
 
     async def answer(self, wanted: Reserve | Draw) -> Answer:
-        """Return whether the call, or so much traffic, may go out. Never raises but when it is
-        cancelled."""
+        """Return whether the call, or this much traffic, may go out. Raise only if cancelled."""
         if self._spending is None:
             if isinstance(wanted, Draw):
                 return Answer(question_id=wanted.question_id, decision="allow", granted=UNLIMITED)
@@ -71,7 +70,7 @@ class ModelCalls:
             )
 
     def spent(self, spent: Spent) -> Charge | None:
-        """Settle a call that went out. Return its cost, where that could be recorded."""
+        """Settle a call that went out. Return its cost, or None where it couldn't be recorded."""
         reservation = self._reservations.pop(spent.question_id, None)
         if reservation is None or self._spending is None:
             return None
@@ -84,13 +83,12 @@ class ModelCalls:
             return None
 
     def closing(self, session_id: str) -> None:
-        """Expect egress's last report of the traffic of a session, or of a stand-in, that was
-        closed."""
+        """Expect egress's last traffic report for a closed session or stand-in."""
         self._untold.add(session_id)
 
     async def all_told(self) -> None:
-        """Wait for the last report of every closed session, up to a time limit: portions without
-        one then count as sent."""
+        """Wait for the last report of every closed session, up to a time limit. Portions without a
+        report then count as sent."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(TOLD_S):
                 while self._untold:
@@ -115,7 +113,7 @@ class ModelCalls:
             log.error("traffic not recorded", error=str(error), session=session_id)
 
     def lose_all(self) -> list[tuple[Spent, Charge | None]]:
-        """Count outstanding calls and portions as used: egress is gone. Yields what each call
+        """Count outstanding calls and portions as used, since egress is gone. Yield what each call
         counts as."""
         self._untold.clear()
         self._told.set()
@@ -158,7 +156,7 @@ class ModelCalls:
         spending: Spending,
         take: Callable[[], T | Over | BudgetRefusal],
     ) -> T | Answer:
-        """Return the ledger's answer, after a person raised a limit where needed; or the denial."""
+        """Return the ledger's answer, after a person raised a limit if needed; or the denial."""
         for _ in range(MOST_RAISES):
             lease = self._gate.lease_traffic(wanted.session_id)
             if isinstance(lease, Refused):
@@ -205,8 +203,8 @@ class ModelCalls:
                 raise
             self._gate.settle(answer, "done", {})
             return None
-        # Of several that waited for one answer only one gets the grant; the limit is higher for all
-        # of them.
+        # If several waited for one answer, only one gets the grant; the limit is higher for all of
+        # them.
         if spending.is_raised(wanted.session_id, over, action.of):
             return None
         return self._refuse(wanted, f"{why}; {answer.why}", AT_LIMIT, request_id=answer.request_id)
@@ -215,8 +213,7 @@ class ModelCalls:
         self, wanted: Reserve | Draw, why: str, remedy: str, request_id: str | None = None
     ) -> Answer:
         facts = {"kind": wanted.kind} if isinstance(wanted, Draw) else _call_facts(wanted)
-        # Of requests that are refused for the same reason again and again, the first is put on
-        # record.
+        # If requests are refused repeatedly for the same reason, only the first is recorded.
         if not (isinstance(wanted, Draw) and self._refused.get(wanted.session_id) == why):
             self._gate.audit.record("budget_refused", session=wanted.session_id, why=why, **facts)
         if isinstance(wanted, Draw):
@@ -227,8 +224,8 @@ class ModelCalls:
 
 
 def _named(wanted: Reserve, spending: Spending) -> str:
-    """The call that a person is asked to add to a budget for. Its model's name is whatever the
-    agent wrote."""
+    """Return a description of the call whose budget a person is asked to raise. The agent wrote its
+    model's name."""
     model = visible(wanted.call.model[:MOST_MODEL_CHARS], one_line=True).replace("`", "'")
     named = (
         f"a call of `{model}` at {wanted.host}"

@@ -1,4 +1,4 @@
-"""The hosts of model APIs that the settings name: who they are, and where they are."""
+"""The hosts of model APIs that the settings name, and their addresses."""
 
 import asyncio
 import re
@@ -18,21 +18,21 @@ from supervisor.errors import UserError
 from supervisor.settings import Settings
 
 # An `@` before the path, also without a scheme, or with one slash too few, which some programs
-# mend.
+# correct.
 _WITH_USER = re.compile(r"[^/\\?#]*[/\\]*[^/\\?#]*@")
 
 
 def model_hosts_of(settings: Settings) -> tuple[str, ...]:
-    """Return the host of another address of the Messages API, without its port, and those that are
-    named."""
+    """Return the host of a configured address of the Messages API, without its port, and the hosts
+    that are named."""
     host = _host_of_base(settings.anthropic_base_url) if settings.anthropic_base_url else None
     named = [_model_host(one.strip()) for one in settings.model_hosts.split(",") if one.strip()]
     return (*([host] if host else []), *named)
 
 
 def check_is_elsewhere(url: str, provider: Provider) -> None:
-    """`UserError` where a model's server listens on this machine's loopback: a sandbox has its own,
-    and its programs go there past egress."""
+    """Raise `UserError` where a model's server listens on this machine's loopback: a sandbox has
+    its own, and its programs would go there past egress."""
     host = urlsplit(url).hostname or ""
     address = as_address(host) if host else None
     if host == "localhost" or (address is not None and address.is_loopback):
@@ -45,8 +45,9 @@ def check_is_elsewhere(url: str, provider: Provider) -> None:
 
 
 async def rules_for_addresses(url: str, names: Mapping[str, tuple[str, ...]] | None) -> list[str]:
-    """Return the rules that name each private address of a model's server: the operator named the
-    server, and has no policy of a reader's to name the addresses in. `names` stands in for DNS."""
+    """Return the rules that name each private address of a model's server. The operator named the
+    server, and there is no reader's policy that could name its addresses. `names` stands in for
+    DNS."""
     parts = urlsplit(url)
     host = parts.hostname or ""
     port = parts.port or (80 if parts.scheme == "http" else 443)
@@ -69,8 +70,8 @@ async def _addresses(host: str, names: Mapping[str, tuple[str, ...]] | None) -> 
 
 
 def _host_of_base(url: str) -> str | None:
-    """INVARIANT: the sandbox is told the address, so that there is no secret in it. Nor does an
-    error show it."""
+    """INVARIANT: the sandbox is told this address, so it contains no secret, and neither does an
+    error."""
     if _WITH_USER.match(url):
         raise UserError(
             "ANTHROPIC_BASE_URL has a user or a password in it, which the sandbox would see",

@@ -1,8 +1,8 @@
 """Run the egress process and hand it the sessions' listening sockets.
 
-It decides only that nothing is let through while egress is down: its sockets then answer 503 at
-once. The process is started again and gets the sockets anew; this side keeps copies of them. It
-holds no key and never sees the traffic.
+It decides only that nothing passes while egress is down: its sockets then answer 503 at once. The
+process is restarted and gets the sockets again, of which this side keeps copies. This side holds no
+key and never sees the traffic.
 """
 
 import asyncio
@@ -60,11 +60,11 @@ from supervisor.network.reach import Reach
 
 READY_TIMEOUT_S = 30.0
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.1, 10.0
-# A process that lived this long was well: the next pause is the first again.
+# After a process that lived this long, the restart pauses begin anew.
 WELL_AFTER_S = 30.0
 MOST_OPEN_QUESTIONS = 2048
-# -P keeps the folder that it runs in off its path: Gatehouse's own folder may be a workspace, and
-# an agent may add files there that would be modules of egress.
+# -P keeps the folder that it runs in off its path. Gatehouse's own folder may be a workspace, where
+# an agent could add files that would become modules of egress.
 EGRESS = (sys.executable, "-P", "-m", "supervisor.egress")
 STOP_TIMEOUT_S = 5.0
 _DOWN = (
@@ -76,8 +76,8 @@ _DOWN = (
 
 
 class Reconsidering:
-    """Judges open connections again when rules may have changed, in the background and a few at a
-    time. One per egress process."""
+    """Judges open connections again when rules may have changed, in the background and in small
+    steps. One per egress process."""
 
     def __init__(
         self, tasks: asyncio.TaskGroup, questions: EgressQuestions, channel: Channel
@@ -90,13 +90,13 @@ class Reconsidering:
         self._task: asyncio.Task[None] | None = None
 
     def begin(self) -> None:
-        """Judge everything; once more after a round that is under way."""
+        """Judge everything; if a round is running, do another after it."""
         self._is_outdated = True
         if not self._is_over and (self._task is None or self._task.done()):
             self._task = self._tasks.create_task(self._run(), name="what goes on is judged again")
 
     def cancel(self) -> None:
-        """Stop: egress is gone, and nothing may begin any more."""
+        """Stop, since egress is gone, and nothing may begin any more."""
         self._is_over = True
         if self._task is not None:
             self._task.cancel()
@@ -152,7 +152,7 @@ def _is_same(one: socket.socket, other: socket.socket) -> bool:
 
 @dataclass(eq=False)
 class _Session:
-    """`listeners` are our own copies: they outlive any one egress process."""
+    """A served session. `listeners` are our own copies, which outlive any egress process."""
 
     credentials: tuple[Credential, ...] = ()
     keeps_bodies: bool = False
@@ -161,7 +161,7 @@ class _Session:
 
 @dataclass(eq=False)
 class _Run:
-    """One egress process: its channel, and what it asks."""
+    """One egress process: its channel, and its questions."""
 
     tasks: asyncio.TaskGroup
     channel: Channel
@@ -175,7 +175,7 @@ class _Run:
 
 
 class NetworkBroker:
-    """One per supervisor. Without `spending` no model is called. `names` stands in for DNS
+    """One per supervisor. Without `spending`, no model is called. `names` stands in for DNS
     (tests)."""
 
     def __init__(
@@ -226,7 +226,7 @@ class NetworkBroker:
 
     @property
     def pid(self) -> int | None:
-        """The process id of egress while there is one."""
+        """Return the process id of egress while there is one."""
         return self._child.pid if self._child is not None else None
 
     @property
@@ -235,7 +235,8 @@ class NetworkBroker:
         return len(self._run.asking) if self._run is not None else 0
 
     async def start(self, tasks: asyncio.TaskGroup) -> None:
-        """Start egress and keep it running, in `tasks`. `UserError` where it doesn't come up."""
+        """Start egress and keep it running, in `tasks`. Raise `UserError` where it doesn't come
+        up."""
         self._task = tasks.create_task(self._supervise(), name="egress")
         try:
             async with asyncio.timeout(READY_TIMEOUT_S):
@@ -244,19 +245,19 @@ class NetworkBroker:
             raise UserError("egress does not start", "see its lines on standard error") from None
 
     async def wait_healthy(self, *, after_starts: int = 0) -> None:
-        """Wait until an egress serves that was started after the first `after_starts`."""
+        """Wait until an egress serves that was started after the first `after_starts` starts."""
         async with self._served:
             await self._served.wait_for(lambda: self.healthy and self.starts > after_starts)
 
     async def stop(self) -> None:
-        """End egress. Its connections end; whatever is asked meanwhile is denied."""
+        """End egress. Its connections end, and questions asked meanwhile are denied."""
         self._stopping.set()
         if self._run is not None:
             await self._run.calls.all_told()
         if self._run is not None:
             self._run.channel.cut()
         if self._task is not None:
-            # Also where it was cancelled, since a task beside it failed: that one is told.
+            # Also if it was cancelled because a task beside it failed: that failure is reported.
             await asyncio.wait({self._task})
         for session_id in list(self._sessions):
             await self.close_session(session_id)
@@ -270,8 +271,8 @@ class NetworkBroker:
         kind: Listener = "proxy",
     ) -> None:
         """Serve a socket: every connection to it belongs to this session. The caller closes the
-        socket. Called again for the same session, it serves one more socket; credentials are only
-        replaced by others."""
+        socket. Another call for the same session adds a socket; only new credentials replace the
+        old ones."""
         session = self._sessions.setdefault(session_id, _Session())
         listener_id = next(self._listener_ids)
         lent = session.listeners[listener_id] = _Lent(listener.dup(), kind)
@@ -293,11 +294,12 @@ class NetworkBroker:
         hosts: frozenset[tuple[str, int]],
         own: frozenset[tuple[str, int]] | None,
     ) -> str:
-        """Serve a socket for one command of a session, which reads at these hosts and no others.
+        """Serve a socket for one command of a session, which may read at these hosts and no others.
         Return the id to close it by (`close_session`).
 
-        With `own` it is the plan of what wasn't approved: it gets no secret, and where the rules
-        ask it reads only at these. None: a person, or a rule, approved the command.
+        With `own`, it is the plan of a command that wasn't approved: it gets no secret, and where
+        the rules ask, it may read only at the `own` hosts. None: a person, or a rule, approved the
+        command.
         """
         stand_in = reach.stand_in(session_id)
         self._reaches[stand_in] = Reach(session_id, hosts, hosts if own is None else own)
@@ -307,20 +309,21 @@ class NetworkBroker:
         return stand_in
 
     def put_credentials(self, session_id: str, credentials: Sequence[Credential]) -> None:
-        """Replace a session's credentials. Nothing happens where it isn't served."""
+        """Replace a session's credentials, if it is served."""
         if session_id in self._sessions:
             session = self._sessions[session_id]
             session.credentials = tuple(credentials)
             self._tell(PutCredentials(session_id=session_id, credentials=session.credentials))
 
     def _tell(self, message: ToEgress) -> None:
-        """Tell the egress that serves; the next one is told everything when it begins."""
+        """Send a message to the running egress. The next one gets the whole state when it
+        begins."""
         if self._run is not None and self._run.serves:
             self._run.channel.send(message)
 
     async def close_listener(self, session_id: str, listener: socket.socket) -> None:
-        """Stop serving one socket of a session (a tool sandbox that ended). Nothing happens
-        where it isn't served."""
+        """Stop serving one socket of a session (whose tool sandbox ended), if the session is
+        served."""
         session = self._sessions.get(session_id)
         for listener_id, lent in list(session.listeners.items()) if session is not None else ():
             if session is not None and _is_same(lent.socket, listener):
@@ -343,8 +346,7 @@ class NetworkBroker:
             self._run.channel.send(CloseSession(session_id=session_id))
 
     def keep_bodies(self, session_id: str, *, is_on: bool) -> None:
-        """Keep the beginnings of an open session's bodies from now on, or stop. Repeating it is
-        harmless."""
+        """Keep the beginnings of an open session's bodies from now on, or stop. May be repeated."""
         session = self._sessions.get(session_id)
         if session is None or session.keeps_bodies == is_on:
             return
@@ -352,8 +354,8 @@ class NetworkBroker:
         self._tell(KeepBodies(session_id=session_id, is_on=is_on))
 
     def end_connections(self) -> None:
-        """Cut every connection of every session now, streams and WebSockets among them; egress
-        is started anew."""
+        """Cut every connection of every session now, including streams and WebSockets. Egress is
+        restarted."""
         if self._run is not None:
             self._run.channel.cut()
 
@@ -363,13 +365,14 @@ class NetworkBroker:
             self._run.reconsidering.begin()
 
     def rules_changed(self) -> None:
-        """Reconsider what goes on, and clear what was likely to be allowed."""
+        """Reconsider running traffic, and clear the likely allows."""
         if self._run is not None:
             self._run.channel.send(RulesChanged())
         self.reconsider()
 
     def forbid(self, endpoints: Sequence[tuple[str, int]]) -> None:
-        """Replace Gatehouse's own listeners, which are never dialled, whatever a rule says."""
+        """Replace the list of Gatehouse's own listeners, which are never dialled, whatever a rule
+        says."""
         self._forbidden = tuple(endpoints)
         if self._run is not None:
             self._run.channel.send(ForbidEndpoints(endpoints=self._forbidden))
@@ -431,7 +434,7 @@ class NetworkBroker:
             await self._reap()
 
     async def _begin(self, run: _Run) -> None:
-        """Configure a new process, wait until it is ready, hand the sessions over."""
+        """Configure a new process, wait until it is ready, and hand the sessions over."""
         run.channel.send(msgspec.structs.replace(self._configure, start=self.starts))
         try:
             async with asyncio.timeout(READY_TIMEOUT_S):
@@ -454,7 +457,7 @@ class NetworkBroker:
             self._served.notify_all()
 
     def _take_back(self) -> None:
-        """Refuse on the sockets of an egress that is gone, and settle its open questions."""
+        """Refuse on the sockets of a lost egress, and settle its open questions."""
         run, self._run = self._run, None
         for session in self._sessions.values():
             for lent in session.listeners.values():
@@ -507,7 +510,7 @@ class NetworkBroker:
                 self._log.body(message)
 
     def _settle(self, run: _Run) -> None:
-        """Record what came of allowed questions, as far as it was said."""
+        """Record the reported outcomes of allowed questions."""
         if not run.settled:
             return
         settled, run.settled = run.settled, []
@@ -530,8 +533,8 @@ class NetworkBroker:
         ):
             self._reply(run, question, answer)
         else:
-            # What rules alone answer is answered before this returns; whatever waits for somebody
-            # is the group's.
+            # Questions that rules alone answer are answered before this returns; the group waits
+            # for the others.
             begun = asyncio.Task(
                 self._answer(run, question), loop=asyncio.get_running_loop(), eager_start=True
             )
@@ -557,7 +560,7 @@ class NetworkBroker:
             return
         asked_at = asyncio.get_running_loop().time()
         answer = await run.questions.answer(question)
-        # Nothing but a person takes long.
+        # Only a person takes long.
         by_person = answer.request_id is not None or answer.decision == "ask_timeout"
         held_s = round(asyncio.get_running_loop().time() - asked_at, 3) if by_person else 0.0
         self._reply(run, question, answer, held_s)
@@ -568,7 +571,7 @@ class NetworkBroker:
 
 
 async def _end_of(task: asyncio.Task[None]) -> None:
-    """Wait until it is done. Cancelled, cancel it too."""
+    """Wait until the task is done. If cancelled, cancel it too."""
     await task
 
 
@@ -579,15 +582,15 @@ def _opening(session_id: str, listener_id: int, lent: _Lent) -> OpenListener:
 def egress_environment() -> dict[str, str]:
     """Return the environment of egress.
 
-    INVARIANT: the name that is looked up is the one that was judged. `search` in this machine's
-    resolv.conf would turn an unknown name into another (`api.example.com.corp.example`);
-    LOCALDOMAIN (resolver(5)) replaces that list. /etc/hosts counts as before.
+    INVARIANT: the looked-up name is the judged one. `search` in this machine's resolv.conf would
+    turn an unknown name into another (`api.example.com.corp.example`); LOCALDOMAIN (resolver(5))
+    replaces that list. /etc/hosts counts as before.
     """
     return settings.inherited("LANG", "PATH") | settings.for_our_python() | {"LOCALDOMAIN": "."}
 
 
 async def _start_egress(channel: socket.socket) -> process.Child:
-    """Start egress with its end of the channel, which stays the caller's to close."""
+    """Start egress with its end of the channel, which the caller still has to close."""
     return await process.spawn(
         [*EGRESS, "--channel-fd", str(channel.fileno())],
         env=egress_environment(),

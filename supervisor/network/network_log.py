@@ -1,11 +1,11 @@
 """The last connections and requests of each session, for the Network page.
 
-The network broker feeds it, the pages read it while Gatehouse runs. The audit log keeps every
-verdict for good; here are bytes, times and headers of the last exchanges, in memory, bounded. It
-decides nothing, and must never hold back an answer.
+The network broker feeds it, and the pages read it while Gatehouse runs. The audit log keeps every
+verdict permanently; this holds bytes, times and headers of the last exchanges, in memory and
+bounded. It decides nothing, and must never delay an answer.
 
-INVARIANT: everything here passed the redactor. Nothing that authenticates is kept, nor the query
-values that do; bodies only where that was asked for, and only their beginnings.
+INVARIANT: everything here passed the redactor. Authenticating headers and query values aren't kept.
+Bodies are kept only where that was asked for, and only their beginnings.
 """
 
 import base64
@@ -44,20 +44,19 @@ from supervisor.core.secrets.token_shapes import MARK
 MOST_EXCHANGES = 2000
 MOST_SESSIONS = 50
 MOST_HEADERS = 60
-# Answers that are noted and not kept yet.
+# Most answers that are noted but not yet kept.
 MOST_NOTED = 64
-# What is shown of a body, in characters, or in bytes where it is no text; and of all that are kept,
-# in characters.
+# Shown length of a body, in characters (or bytes where it is no text); and of all kept bodies, in
+# characters.
 MOST_BODY_CHARS = 64 * 1024
 MOST_BODIES_CHARS = 16 * 1024 * 1024
 
 
 class SessionLog(NamedTuple):
-    """The log of a session as it is now; what is logged later changes none of it, so that it
-    can be read in a thread.
+    """A snapshot of a session's log. Later entries don't change it, so it can be read in a thread.
 
-    `exchanges` are newest first, `cut` is how many older ones are held no more. `places`: by a
-    host's name a number that stays as long as it is known, higher where the host came later.
+    `exchanges` are newest first; `cut` is how many older ones are no longer held. `places` gives
+    each known host a fixed number, higher for hosts that came later.
     """
 
     exchanges: list[Exchange]
@@ -85,7 +84,7 @@ class NetworkLog:
         self.on_change: Callable[[str], None] = lambda session_id: None
 
     def of_session(self, session_id: str) -> list[Exchange]:
-        """Return its exchanges, newest first."""
+        """Return a session's exchanges, newest first."""
         self._catch_up()
         return list(reversed(self._sessions.get(session_id, {}).values()))
 
@@ -98,14 +97,14 @@ class NetworkLog:
         )
 
     def bodies(self, session_id: str) -> dict[int, Bodies]:
-        """Return the kept bodies of its exchanges, by the exchanges' numbers."""
+        """Return the kept bodies of a session's exchanges, by exchange number."""
         return {
             number: found for (owner, number), found in self._bodies.items() if owner == session_id
         }
 
     def body(self, body: Body) -> None:
-        """Keep the beginning of a body of an open exchange. The oldest of all go where there are
-        too many."""
+        """Keep the beginning of a body of an open exchange. If there are too many, the oldest of
+        all are dropped."""
         self._catch_up()
         session_id, number = self._open.get(body.question_id, ("", 0))
         if number not in self._sessions.get(session_id, {}):
@@ -120,7 +119,7 @@ class NetworkLog:
             self._drop_bodies(next(iter(self._bodies)))
 
     def _kept(self, body: Body) -> KeptBody:
-        """INVARIANT: secrets are taken out of the bytes before anybody reads a text or another
+        """INVARIANT: secrets are removed from the bytes before anybody reads a text or another
         coding in them."""
         is_cut = max(len(body.data), body.whole_bytes) > MOST_BODY_CHARS
         charset = body_text.charset_of(body.data, body.media_type, is_cut=is_cut)
@@ -129,8 +128,8 @@ class NetworkLog:
             clean_bytes = self._redactor.text(clean).encode("latin-1", "replace")[:MOST_BODY_CHARS]
             text = base64.b64encode(clean_bytes).decode()
         else:
-            # As the text around it is written, but for the half of a character that isn't part of a
-            # secret there.
+            # In the charset of the text around it, without half a character that isn't part of a
+            # secret.
             mark = MARK.encode(charset).strip(b"\0")
             text = self._redactor.text(
                 body_text.decoded(self._redactor.body(body.data, mark), charset)
@@ -145,10 +144,11 @@ class NetworkLog:
         )
 
     def answered(self, question: Question, answer: Answer, held_s: float = 0.0) -> None:
-        """A question of egress was answered, after it was held so long for a person. What is asked
-        about addresses afterwards belongs to the same exchange.
+        """Log the answer to a question of egress, and for how long a person's answer delayed it. A
+        later question about its addresses belongs to the same exchange.
 
-        Most are only noted here: whoever asked goes on in this moment, often on the same processor.
+        Most answers are only noted here: their client goes on at this moment, often on the same
+        processor.
         """
         if question.after is None:
             self._noted.append((question, answer, self._clock.now(), held_s))
@@ -162,7 +162,7 @@ class NetworkLog:
             )
 
     def _catch_up(self) -> None:
-        """Keep what was only noted; called before every read and write."""
+        """Keep noted answers; called before every read and write."""
         noted, self._noted = self._noted, []
         for question, answer, at, held_s in noted:
             exchange = self._keep(
@@ -226,7 +226,7 @@ class NetworkLog:
         self._open.pop(settled.question_id, None)
 
     def calling(self, reserve: Reserve) -> None:
-        """Log that a model call goes out; `called` follows, before or after the end of its
+        """Log that a model call goes out. `called` follows, before or after the end of its
         exchange."""
         self._catch_up()
         if reserve.of in self._open and reserve.call.api != "unmetered":
@@ -240,7 +240,7 @@ class NetworkLog:
             self._change_exchange(key, call=_of_charge(self._redactor.text(model), charge))
 
     def egress_ended(self) -> None:
-        """End open exchanges: a new egress counts its questions anew."""
+        """End open exchanges, since a new egress numbers its questions anew."""
         self._catch_up()
         now = self._clock.now()
         for question_id in list(self._open):
@@ -268,11 +268,11 @@ class NetworkLog:
         return kept
 
     def _place(self, exchange: Exchange) -> None:
-        """Its host has a place from the first of its exchanges on, also when that is held no more:
-        a list must not move under who reads it.
+        """Give a host its place with its first exchange, and keep it after that is dropped: a list
+        must not move under its reader.
 
-        As many hosts are known as exchanges are held, those used last: each that has one of
-        these is among them.
+        As many hosts are known as exchanges are held, the last used ones; so every host of a held
+        exchange is known.
         """
         places = self._places.setdefault(exchange.session_id, OrderedDict())
         places.setdefault(name_of(exchange.action), exchange.number)

@@ -1,5 +1,5 @@
 """Database: SQLAlchemy Core tables, Alembic migrations, query functions.
 
-Holds what must survive a crash. No other part writes SQL. Queries use what SQLite and PostgreSQL
+It holds what must survive a crash. No other part writes SQL. Queries use what SQLite and PostgreSQL
 share (`ON CONFLICT`, `RETURNING`, partial unique indexes). Start with `tables`, then `engine`.
 """

@@ -13,7 +13,7 @@ from supervisor.store.tables import audit_head
 
 
 class AuditHead(NamedTuple):
-    """A head: the number of a record, the hash of its line, the signature over both."""
+    """A head: the number of a record, the hash of its line, and the signature over both."""
 
     seq: int
     hash: str
@@ -21,7 +21,7 @@ class AuditHead(NamedTuple):
 
 
 def read(connection: Connection) -> AuditHead | None:
-    """Return the head; None before the first was kept."""
+    """Return the head, or None before the first was stored."""
     row = connection.execute(
         select(audit_head.c.seq, audit_head.c.hash, audit_head.c.signature)
     ).first()
@@ -29,14 +29,14 @@ def read(connection: Connection) -> AuditHead | None:
 
 
 def write(connection: Connection, head: AuditHead) -> None:
-    """Keep a head in the place of the one before."""
+    """Replace the stored head."""
     connection.execute(delete(audit_head))
     connection.execute(insert(audit_head).values(head._asdict()))
 
 
 def peek(path: Path) -> AuditHead | None:
-    """Return the head in a database file that is neither made nor migrated by this; None where
-    there is none."""
+    """Return the head in a database file without creating or migrating it, or None where there is
+    none."""
     if not path.exists():
         return None
     uri = f"file:{quote(str(path))}?mode=ro"

@@ -1,11 +1,11 @@
 """Open the database: pragmas, and migrations to the newest version.
 
-SQLite runs in WAL mode with `synchronous=FULL`: what `commit` returned from survives kill -9 and
-a power cut (https://www.sqlite.org/pragma.html#pragma_synchronous). Calls are synchronous: each
-takes well under a millisecond.
+SQLite runs in WAL mode with `synchronous=FULL`: a committed transaction survives kill -9 and a
+power cut (https://www.sqlite.org/pragma.html#pragma_synchronous). Calls are synchronous: each takes
+well under a millisecond.
 
-A new database is made by `schema.sql` beside the migrations, which is what they add up to: a test
-holds both equal. Only a database of an older Gatehouse needs Alembic.
+`schema.sql` beside the migrations makes a new database; a test holds it equal to the result of all
+migrations. Only a database of an older Gatehouse needs Alembic.
 """
 
 from pathlib import Path
@@ -20,8 +20,8 @@ MIGRATIONS = Path(__file__).parent / "migrations"
 
 
 def open_database(path: Path, migrations: Path = MIGRATIONS) -> Engine:
-    """Return the engine, migrated. `StorageError` where the file can't be opened, or was written by
-    a newer Gatehouse."""
+    """Return the engine, migrated. Raise `StorageError` where the file can't be opened, or was
+    written by a newer Gatehouse."""
     engine = create_engine(f"sqlite:///{path}", connect_args={"timeout": 10})
     event.listen(engine, "connect", _set_pragmas)
     try:
@@ -38,7 +38,7 @@ def open_database(path: Path, migrations: Path = MIGRATIONS) -> Engine:
 
 
 def _remedy(why: str) -> str:
-    """Return what to do about a database that can't be opened, by SQLite's words for it."""
+    """Return a remedy for a database that can't be opened, by SQLite's message."""
     if "full" in why:
         return "free some room, then start again"
     if "readonly" in why or "unable to open" in why:
@@ -49,8 +49,8 @@ def _remedy(why: str) -> str:
 
 
 def open_read_only(path: Path) -> Engine:
-    """Return the engine of a database that is there, as it is: nothing is migrated. `StorageError`
-    where it can't be read."""
+    """Return the engine of an existing database, without migrating it. Raise `StorageError` where
+    it can't be read."""
     address = f"sqlite:///file:{quote(str(path))}?mode=ro&uri=true"
     engine = create_engine(address, connect_args={"timeout": 10})
     event.listen(engine, "handle_error", _as_storage_error)
@@ -67,13 +67,14 @@ def open_read_only(path: Path) -> Engine:
 
 
 def migrate(engine: Engine, migrations: Path = MIGRATIONS) -> None:
-    """Bring the schema up to the newest version, whole or not at all. Does nothing where it is."""
+    """Bring the schema up to the newest version, completely or not at all. Does nothing where it
+    is."""
     statements = (migrations / "schema.sql").read_text().split(";\n\n")
     newest = statements[-1].split("'")[1]
     with engine.begin() as connection:
-        # INVARIANT: one transaction. Python begins none before a CREATE or ALTER by itself, so each
-        # would be committed alone, and a crash between two of them left a schema that no start
-        # could bring up any more.
+        # INVARIANT: one transaction. Python begins none before a CREATE or ALTER by itself. Each
+        # would be committed alone, and a crash between two would leave a schema that no start could
+        # migrate any more.
         connection.exec_driver_sql("BEGIN")
         tables = set(connection.exec_driver_sql("SELECT name FROM sqlite_master").scalars())
         if not tables:
@@ -89,7 +90,7 @@ def _version(connection: Connection) -> str | None:
 
 
 def _upgrade(connection: Connection, migrations: Path) -> None:
-    """Run the migrations that an older Gatehouse hadn't yet."""
+    """Run the migrations that an older Gatehouse lacked."""
     from alembic import command
     from alembic.config import Config
     from alembic.util import CommandError
@@ -107,8 +108,8 @@ def _upgrade(connection: Connection, migrations: Path) -> None:
 
 
 def _as_storage_error(context: ExceptionContext) -> StorageError | None:
-    """A full disk, a lock that is never given up, a file that is gone: `StorageError`, which
-    everybody takes for a denial."""
+    """Return a full disk, a lock that is never released or a missing file as a `StorageError`,
+    which every caller treats as a denial."""
     if not isinstance(context.sqlalchemy_exception, OperationalError):
         return None
     return StorageError(

@@ -1,8 +1,8 @@
 """Queries for requests and rule hits. Each is one transaction or takes part in its caller's.
 
-INVARIANT: every change of a fact is a compare-and-swap on the facts it relies on, so that of two
-callers one wins and the other is told (an answer given twice, a grant claimed twice, a superseded
-request approved).
+INVARIANT: every change of a fact is a compare-and-swap on the facts it relies on. So of two callers
+one wins and the other is told (a repeated answer, a grant claimed twice, a superseded request
+approved).
 """
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
@@ -44,7 +44,7 @@ from supervisor.store.tables import requests as table
 from supervisor.store.tables import rule_hits
 
 MOST_PARAMETERS = 500
-# Of a waiting request's JSON.
+# Characters of a waiting request's JSON that count as one request.
 CHARS_OF_ONE = 4096
 _IS_CHANGE = and_(table.c.origin == "workspace", table.c.category == "filesystem")
 _FIELDS = tuple(name for name in Request.__struct_fields__ if name != "action")
@@ -61,7 +61,7 @@ def in_status(*statuses: Status) -> ColumnElement[bool]:
 
 @cache
 def may_come(event: Event) -> ColumnElement[bool]:
-    """Return the condition that this event may come upon a request."""
+    """Return the condition that a request's state permits this event."""
     return _any(cases_for(event))
 
 
@@ -75,7 +75,7 @@ def _all(case: Mapping[str, frozenset[Value]]) -> ColumnElement[bool]:
 
 
 def _is_among(fact: str, values: frozenset[Value]) -> ColumnElement[bool]:
-    # Literals, not parameters: only then does the index of those that wait serve
+    # Literals, not parameters: only then is the index of waiting requests used
     # (https://www.sqlite.org/partialindex.html).
     column = table.c[fact]
     conditions: list[ColumnElement[bool]] = []
@@ -93,7 +93,7 @@ _UNSETTLED = and_(in_status("used"), table.c.settled_at.is_(None))
 
 
 def add_all(connection: Connection, requests: Sequence[Request]) -> None:
-    """Record new requests. `IntegrityError` where a subject has a pending one already."""
+    """Record new requests. Raise `IntegrityError` where a subject already has a pending one."""
     rows = []
     for request in requests:
         row = {name: getattr(request, name) for name in _FIELDS}
@@ -110,7 +110,7 @@ def get(connection: Connection, request_id: str) -> Request | None:
 
 
 def get_all(connection: Connection, request_ids: Collection[str]) -> list[Request]:
-    """Those of the requests that there are, in the order of the ids given."""
+    """Return the existing requests among these, in the order of the ids given."""
     found: dict[str, Request] = {}
     for part in _parts(list(request_ids)):
         for row in connection.execute(select(table).where(table.c.id.in_(part))):
@@ -119,35 +119,35 @@ def get_all(connection: Connection, request_ids: Collection[str]) -> list[Reques
 
 
 def pending_ids(connection: Connection) -> list[str]:
-    """Return the ids of all that wait, oldest first."""
+    """Return the ids of all waiting requests, oldest first."""
     return list(
         connection.execute(select(table.c.id).where(_PENDING).order_by(table.c.asked_at)).scalars()
     )
 
 
 def pending(connection: Connection, session_id: str | None = None) -> list[Request]:
-    """Those that wait for an answer, oldest first."""
+    """Return the requests that wait for an answer, oldest first."""
     return _select(connection, _PENDING, session_id)
 
 
 def pending_in(connection: Connection, category: Category, limit: int) -> list[Request]:
-    """Return the first of a category that wait, oldest first."""
+    """Return the first waiting requests of a category, oldest first."""
     return _select(connection, and_(_PENDING, table.c.category == category), None, limit)
 
 
 def ready(connection: Connection, session_id: str | None = None) -> list[Request]:
-    """Those that may be carried out and haven't been."""
+    """Return the requests that may be carried out and haven't been."""
     return _select(connection, _READY, session_id)
 
 
 def unsettled(connection: Connection) -> list[Request]:
-    """Those that were begun and whose outcome isn't known: after a crash, the effect may or may
-    not have happened."""
+    """Return begun requests without a known outcome: after a crash, the effect may or may not have
+    happened."""
     return _select(connection, _UNSETTLED, None)
 
 
 def ended_since(connection: Connection, at: float) -> list[Request]:
-    """Those that were answered or closed since then, oldest first."""
+    """Return requests that were answered or closed since then, oldest first."""
     ended = or_(table.c.answered_at >= at, table.c.closed_at >= at)
     query = select(table).where(ended).order_by(table.c.asked_at)
     return list(map(_request, connection.execute(query)))
@@ -156,7 +156,7 @@ def ended_since(connection: Connection, at: float) -> list[Request]:
 def of_session(
     connection: Connection, session_id: str, limit: int = 1000, offset: int = 0
 ) -> list[Request]:
-    """A session's requests, newest first, from the one at `offset` on."""
+    """Return a session's requests, newest first, from the one at `offset` on."""
     query = (
         select(table)
         .where(table.c.session_id == session_id)
@@ -170,7 +170,7 @@ def of_session(
 def newest(
     connection: Connection, limit: int = 100, category: Category | None = None
 ) -> list[Request]:
-    """Return the last `limit` requests of all sessions, newest first; of one category where it is
+    """Return the last `limit` requests of all sessions, newest first; only of `category` if
     given."""
     query = select(table).order_by(table.c.asked_at.desc()).limit(limit)
     if category is not None:
@@ -179,8 +179,9 @@ def newest(
 
 
 def count_pending(connection: Connection, session_id: str, *, of_workspace: bool) -> int:
-    """Count a session's waiting requests: of changed files, or of all else. One with a long text
-    counts as several: all of it is shown. What a push or an install would do is long by itself."""
+    """Count a session's waiting requests, either of changed files or of everything else. A long
+    request counts as several, because all of it is shown; pushes and installs, which are always
+    long, are exempt."""
     is_change = table.c.origin == "workspace" if of_workspace else table.c.origin != "workspace"
     long = 1 + func.length(table.c.action) // CHARS_OF_ONE
     counted = case((table.c.category.in_(("packages", "git")), 1), else_=long)
@@ -196,7 +197,7 @@ def count_waiting(connection: Connection) -> int:
 
 
 def waiting_changes(connection: Connection) -> dict[str, int]:
-    """Count the waiting changed files, by session."""
+    """Return how many changed files wait, by session."""
     query = (
         select(table.c.session_id, func.count())
         .where(_PENDING, _IS_CHANGE)
@@ -213,8 +214,8 @@ def pending_but(
     limit: int,
     now: float,
 ) -> list[Request]:
-    """Return the first that wait, without the changed files of these sessions: those that somebody
-    waits for still, then those that were left; each oldest first."""
+    """Return the first waiting requests, without the changed files of these sessions. First come
+    those whose caller still waits, then the others; each oldest first."""
     condition = and_(_PENDING, not_(and_(_IS_CHANGE, table.c.session_id.in_(without_changes_of))))
     return _select(connection, condition, session_id, limit, (_left_by(now),))
 
@@ -235,7 +236,7 @@ def pending_ids_but(
 
 
 def changes_of(connection: Connection, session_id: str) -> list[Waiting]:
-    """Return a session's waiting changed files: only the columns that a card of many needs, since
+    """Return a session's waiting file changes: only the columns that a combined card needs, since
     there can be 20,000."""
     columns = (
         table.c.id, table.c.fingerprint, table.c.asked_at, table.c.action, table.c.sticky,
@@ -271,7 +272,7 @@ def open_changes(connection: Connection, session_id: str) -> list[str]:
 
 
 def denied(connection: Connection, session_id: str) -> list[Request]:
-    """Return a session's requests that a person denied, oldest first, but for changed files and
+    """Return a session's requests that a person denied, oldest first, without changed files and
     lifted denials."""
     return _select(connection, and_(may_come("lift"), not_(_IS_CHANGE)), session_id)
 
@@ -279,7 +280,7 @@ def denied(connection: Connection, session_id: str) -> list[Request]:
 def lift_all(
     connection: Connection, request_ids: Sequence[str], why: str, at: float
 ) -> list[Request]:
-    """End the effect of these denials on later requests; they stay denied themselves."""
+    """End the effect of these denials on later requests; the requests stay denied."""
     values = {"closed_at": at, "closed_why": why}
     return _change_all(connection, may_come("lift"), request_ids, values)
 
@@ -287,8 +288,8 @@ def lift_all(
 def last_answered_changes(
     connection: Connection, session_id: str
 ) -> list[tuple[Answer, dict[str, object] | None]]:
-    """Return answer and outcome of the changed files of a session that a person last answered at
-    once."""
+    """Return answer and outcome of the file changes that a person last answered together in a
+    session."""
     answered = and_(
         _IS_CHANGE,
         table.c.session_id == session_id,
@@ -303,10 +304,10 @@ def last_answered_changes(
 def pending_about(
     connection: Connection, session_id: str, subjects: Collection[str]
 ) -> list[Request]:
-    """Those of a session that wait and are about one of these; a move is about two.
+    """Return a session's waiting requests about one of these subjects; a move has two.
 
-    Of all moves that wait the subjects are looked at, which lie side by side in the index; only
-    those that count are read.
+    For all waiting moves only the subjects are read, which lie side by side in the index; matching
+    requests are then read completely.
     """
     found: list[Request] = []
     of_session = and_(_PENDING, table.c.session_id == session_id)
@@ -328,7 +329,7 @@ def _disjoint(subject: str, subjects: Collection[str]) -> bool:
 def latest_for_fingerprints(
     connection: Connection, session_id: str, fingerprints: Sequence[str]
 ) -> dict[str, Request]:
-    """By fingerprint, the newest asked request of this session for exactly this action."""
+    """Return, by fingerprint, the newest asked request of this session for exactly this action."""
     found: dict[str, Request] = {}
     for part in _parts(fingerprints):
         query = (
@@ -345,7 +346,7 @@ def latest_for_fingerprints(
 
 
 def ask_again(connection: Connection, request_id: str, hold_until: float | None) -> list[Request]:
-    """Count a repetition of the same ask, and show the later of the two limits."""
+    """Count a repetition of the same ask, and keep the later of the two time limits."""
     values: dict[str, object] = {"asked_times": table.c.asked_times + 1}
     if hold_until is not None:
         values["hold_until"] = hold_until
@@ -353,13 +354,13 @@ def ask_again(connection: Connection, request_id: str, hold_until: float | None)
 
 
 def hold_until(connection: Connection, request_id: str, until: float) -> list[Request]:
-    """Record when its caller stops waiting, where it waits still."""
+    """Record when its caller stops waiting, if it still waits."""
     waits_longer = and_(_PENDING, table.c.hold_until > until)
     return _change_all(connection, waits_longer, [request_id], {"hold_until": until})
 
 
 def answer_all(connection: Connection, answered: Sequence[Request]) -> list[Request]:
-    """Record the answers that these requests carry, for those that are pending still; these."""
+    """Record the answers that these requests carry, if they are still pending. Return those."""
     waiting: set[str] = set()
     for part in _parts([one.id for one in answered]):
         waiting.update(
@@ -371,10 +372,10 @@ def answer_all(connection: Connection, answered: Sequence[Request]) -> list[Requ
 
 
 def answer_exactly(connection: Connection, answered: Sequence[Request]) -> None:
-    """Answer all of them. INVARIANT: `ChangedError` where one isn't pending any more: then its
-    caller takes all back."""
+    """Answer all of them. INVARIANT: raise `ChangedError` where one is no longer pending; the
+    caller then rolls everything back."""
     if answered:
-        # One statement for all, whatever each outcome.
+        # One statement for all, whatever their outcomes.
         rows = [{"of": one.id} | {name: getattr(one, name) for name in _ANSWER} for one in answered]
         changed = connection.execute(
             update(table).where(may_come("approve"), table.c.id == bindparam("of")), rows
@@ -386,7 +387,7 @@ def answer_exactly(connection: Connection, answered: Sequence[Request]) -> None:
 def supersede_all(
     connection: Connection, pairs: Sequence[tuple[Request, Request]], why: str
 ) -> list[Request]:
-    """Answer pending requests denied, each in favour of the newer one beside it."""
+    """Deny pending requests, each in favour of the newer one beside it."""
     same = {"answer": "denied", "answered_by": "gatehouse", "answer_reason": why}
     changes = [
         {"superseded_by": newer.id, "answered_at": newer.asked_at} | same for _, newer in pairs
@@ -406,14 +407,14 @@ def supersede_all(
 def close_all(
     connection: Connection, request_ids: Sequence[str], why: str, at: float
 ) -> list[Request]:
-    """End those of the requests that are pending or ready."""
+    """End the pending and ready requests among these."""
     values = {"closed_at": at, "closed_why": why}
     return _change_all(connection, may_come("close"), request_ids, values)
 
 
 def use_all(connection: Connection, requests: Sequence[Request], at: float) -> list[Request]:
-    """Mark those as used that are ready; they were read just now. INVARIANT: gives each request
-    out once."""
+    """Mark the ready requests among these, which were read just now, as used. INVARIANT: each
+    request is returned once only."""
     given: set[str] = set()
     for part in _parts([one.id for one in requests]):
         using = (
@@ -429,7 +430,7 @@ def use_all(connection: Connection, requests: Sequence[Request], at: float) -> l
 def settle_all(
     connection: Connection, outcomes: Mapping[str, dict[str, object]], at: float
 ) -> list[Request]:
-    """Record outcomes by id, for those without a known outcome."""
+    """Record outcomes by id, for requests without a known outcome."""
     given = get_all(connection, list(outcomes))
     open_ones = [one for one in given if approval_states.may_come("settle", partial(getattr, one))]
     if open_ones:
@@ -442,8 +443,8 @@ def settle_all(
 
 
 def note_taken_back(connection: Connection, whys: Mapping[str, str | None]) -> list[Request]:
-    """Say by id in the outcomes of settled requests that they were taken back, or with None that
-    they no longer are."""
+    """Note in the outcomes of settled requests, by id, why they were taken back; None removes the
+    note."""
     changed = []
     for request in get_all(connection, list(whys)):
         if request.outcome is not None:
@@ -460,7 +461,7 @@ def note_taken_back(connection: Connection, whys: Mapping[str, str | None]) -> l
 
 
 def _left_by(now: float) -> ColumnElement[int]:
-    """Return whether the caller was held only until a time that is over."""
+    """Return the condition (as a number) that the caller has stopped waiting."""
     return case((table.c.hold_until <= now, 1), else_=0)
 
 
@@ -478,7 +479,7 @@ def _select(
 
 
 def _parts(values: Sequence[str]) -> Iterator[Sequence[str]]:
-    """In pieces that a statement may have as parameters, whatever the database's limit."""
+    """Yield pieces that fit into a statement's parameters, whatever the database's limit."""
     return (values[at : at + MOST_PARAMETERS] for at in range(0, len(values), MOST_PARAMETERS))
 
 
@@ -488,7 +489,7 @@ def _change_all(
     request_ids: Sequence[str],
     values: dict[str, object],
 ) -> list[Request]:
-    """Those of the requests that the condition held for, changed, in the order of their ids."""
+    """Change the requests for which the condition holds. Return these in the order of their ids."""
     found: dict[str, Request] = {}
     for part in _parts(request_ids):
         changing = (
@@ -499,8 +500,8 @@ def _change_all(
 
 
 def _request(row: Row) -> Request:  # type: ignore[type-arg]
-    # Thousands at once: a row's own mapping and a decoder made anew would take longer than all the
-    # rest.
+    # Thousands at once: SQLAlchemy's row mapping and a new decoder per row would take longer than
+    # all the rest.
     values = dict(zip(_COLUMNS, row, strict=True))
     del values["category"]
     values["action"] = _decode_action(values["action"])
@@ -519,5 +520,5 @@ def add_rule_hits(connection: Connection, counts: Mapping[str, int], at: float) 
 
 
 def read_rule_hits(connection: Connection) -> dict[str, tuple[int, float]]:
-    """Rule -> (hits, last match in seconds since the epoch)."""
+    """Return by rule its hits and its last match in seconds since the epoch."""
     return {row.rule: (row.hits, row.last_at) for row in connection.execute(select(rule_hits))}

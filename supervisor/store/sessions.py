@@ -46,7 +46,7 @@ def newest_jobs(connection: Connection, limit: int = 200) -> list[Session]:
 
 
 def not_ended(connection: Connection) -> list[Session]:
-    """Return sessions without a recorded end: at start-up, those that a crash left."""
+    """Return sessions without a recorded end; at start-up, those that a crash left."""
     return [
         _session(row)
         for row in connection.execute(
@@ -62,7 +62,7 @@ def standing(connection: Connection) -> list[Session]:
 
 
 def change(connection: Connection, session_id: str, **facts: object) -> Session:
-    """Record new facts of a session that exists."""
+    """Record new facts of an existing session. Return it."""
     row = connection.execute(
         update(table)
         .where(table.c.id == session_id)

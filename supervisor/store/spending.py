@@ -29,7 +29,7 @@ _KIND_SUMS = [func.sum(spending.c[kind]).label(kind) for kind in TOKEN_KINDS]
 
 
 class UnsettledCall(NamedTuple):
-    """A call that was reserved and not settled."""
+    """A reserved call that wasn't settled yet."""
 
     id: str
     session_id: str
@@ -47,7 +47,7 @@ class OfModel(NamedTuple):
 
 
 class OfTime(NamedTuple):
-    """Usage of calls of one model in one stretch of time; the first was asked for at `first_at`."""
+    """Usage of one model's calls in one stretch of time; the first was asked for at `first_at`."""
 
     when: int | str
     model: str
@@ -63,7 +63,7 @@ def add(connection: Connection, tokens: Tokens, **facts: object) -> None:
 
 
 def unsettled(connection: Connection, reservation_id: str | None = None) -> list[UnsettledCall]:
-    """Return the calls without an end: one of them, or all."""
+    """Return the calls without an end: the given one, or all."""
     query = select(spending.c.id, spending.c.session_id, spending.c.call, spending.c.reserved)
     query = query.where(spending.c.settled_at.is_(None)).order_by(spending.c.asked_at)
     if reservation_id is not None:
@@ -78,7 +78,7 @@ def has_open(connection: Connection, session_id: str) -> bool:
 
 
 def last_call(connection: Connection, session_id: str) -> tuple[Amounts, Amounts]:
-    """Return what a session's newest call reserved, and what it cost; nothing where it made
+    """Return the reserved and the real cost of a session's newest call; zeros where it made
     none."""
     query = select(spending.c.reserved, spending.c.cost, spending.c.tokens)
     query = query.where(_session(session_id)).order_by(spending.c.asked_at.desc()).limit(1)
@@ -93,15 +93,15 @@ def last_call(connection: Connection, session_id: str) -> tuple[Amounts, Amounts
 
 
 def settle(connection: Connection, reservation_id: str, tokens: Tokens, **facts: object) -> bool:
-    """Record a call's end, once; whether this was it."""
+    """Record a call's end, once. Return whether this call recorded it."""
     where = (spending.c.id == reservation_id) & spending.c.settled_at.is_(None)
     values = facts | _columns(tokens)
     return connection.execute(update(spending).where(where).values(**values)).rowcount == 1
 
 
 def used(connection: Connection, scope: Scope, key: str, *, is_over: bool = False) -> Amounts:
-    """Return what a session, a day or all used together: open calls at their reserved cost, traffic
-    with its held portions. With `is_over` only finished calls."""
+    """Return the use of a session, a day or everything: open calls at their reserved cost, traffic
+    with its held portions. With `is_over`, only finished calls."""
     sums = select(
         func.coalesce(func.sum(spending.c.cost), 0), func.coalesce(func.sum(spending.c.tokens), 0)
     )
@@ -113,7 +113,7 @@ def used(connection: Connection, scope: Scope, key: str, *, is_over: bool = Fals
 
 
 def by_model(connection: Connection, session_id: str) -> list[OfModel]:
-    """A session's spending, the dearest model first."""
+    """Return a session's spending, the dearest model first."""
     cost = func.sum(spending.c.cost)
     query = (
         select(spending.c.model, func.count(), cost, *_KIND_SUMS)
@@ -136,7 +136,7 @@ def of_kind(connection: Connection, kind: str) -> tuple[int, Tokens]:
 
 
 def first_at(connection: Connection, session_id: str | None = None) -> float | None:
-    """Return when the first call was asked for, of a session or of all; None where there is
+    """Return when the first call of a session, or of all, was asked for; None where there is
     none."""
     query = select(func.min(spending.c.asked_at))
     found: float | None = connection.execute(
@@ -157,8 +157,8 @@ def over_time(
     """Return the spending since then, by time and by model: the dearest `models`, and the rest
     together as `others`.
 
-    `when` is the number of the stretch of `width_s` since `since`, or the day (of this machine's
-    zone) where it is None.
+    `when` is the number of the stretch of `width_s` since `since`, or the day (in this machine's
+    zone) where `width_s` is None.
     """
     where = spending.c.asked_at >= since
     if session_id is not None:
@@ -189,7 +189,7 @@ def over_time(
 
 
 def flags(connection: Connection, session_id: str) -> dict[str, int]:
-    """Count a session's calls with each flag."""
+    """Return how many of a session's calls have each flag."""
     found: dict[str, int] = {}
     query = select(spending.c.flags).where(spending.c.session_id == session_id)
     for (several,) in connection.execute(query):

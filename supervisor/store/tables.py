@@ -21,7 +21,7 @@ from sqlalchemy import (
 from supervisor.core.models.model_calls import Tokens
 
 metadata = MetaData()
-# The columns of `spending` for tokens are named as the counts are.
+# The token columns of `spending` have the names of the counts.
 TOKEN_KINDS: tuple[str, ...] = Tokens.__struct_fields__
 
 sessions = Table(
@@ -96,8 +96,8 @@ requests = Table(
     Index("ix_requests_fingerprint", "session_id", "fingerprint"),
 )
 
-# INVARIANT: at most one request per session and subject is pending; the database holds it, not
-# Python's care.
+# INVARIANT: at most one request per session and subject is pending. The database ensures it, not
+# Python code.
 _PENDING = text(
     "decision = 'ask' AND answer IS NULL AND superseded_by IS NULL AND closed_at IS NULL"
 )
@@ -117,8 +117,8 @@ rule_hits = Table(
     Column("last_at", Float, nullable=False),
 )
 
-# One row for each model call. Until it is settled `cost`, `tokens` and the kinds of tokens hold the
-# reservation: so sums need no cases, and a call that a crash cut off counts as reserved. `tokens`
+# One row per model call. Until it is settled, `cost`, `tokens` and the kinds of tokens hold the
+# reservation. So sums need no cases, and a call that a crash cut off counts as reserved. `tokens`
 # is the sum that a budget counts. Money is pico-dollars.
 spending = Table(
     "spending",
@@ -142,8 +142,8 @@ spending = Table(
     Index("ix_spending_asked", "asked_at", "session_id", "day", "model", "cost", *TOKEN_KINDS),
 )
 
-# Traffic of a session on a day. A held portion was handed out to egress and not used yet: it
-# counts, so that a crash can't make more of it.
+# Traffic of a session on a day. A held portion was handed out to egress and isn't used yet. It
+# counts, so that a crash can't increase the budget.
 traffic = Table(
     "traffic",
     metadata,

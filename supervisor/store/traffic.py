@@ -18,7 +18,7 @@ _USED = {"requests": traffic.c.requests, "bytes_out": traffic.c.bytes_out}
 
 
 def sums(connection: Connection, scope: Scope, key: str) -> tuple[int, int]:
-    """Return requests and bytes of a session, of a day or of all, with held portions."""
+    """Return requests and bytes of a session, of a day or of everything, with held portions."""
     query = select(*(func.coalesce(func.sum(_USED[kind] + _HELD[kind]), 0) for kind in KINDS))
     if scope != "total":
         query = query.where((traffic.c.session_id if scope == "session" else traffic.c.day) == key)
@@ -27,7 +27,7 @@ def sums(connection: Connection, scope: Scope, key: str) -> tuple[int, int]:
 
 
 def hold(connection: Connection, session_id: str, day: str, kind: TrafficKind, count: int) -> None:
-    """Hold so much for a session."""
+    """Hold this much for a session."""
     _ensure(connection, session_id, day)
     connection.execute(
         update(traffic).where(_row(session_id, day)).values({_HELD[kind]: _HELD[kind] + count})
@@ -35,8 +35,8 @@ def hold(connection: Connection, session_id: str, day: str, kind: TrafficKind, c
 
 
 def use(connection: Connection, session_id: str, day: str, used: Mapping[TrafficKind, int]) -> None:
-    """Record traffic of a session: out of its held portions, the oldest first, and beyond them on
-    this day."""
+    """Record a session's traffic: first out of its held portions, oldest first, the rest on this
+    day."""
     for kind in KINDS:
         beyond = _take(connection, session_id, kind, used[kind], is_sent=True)
         if beyond:
@@ -45,8 +45,8 @@ def use(connection: Connection, session_id: str, day: str, used: Mapping[Traffic
 
 
 def release(connection: Connection, session_id: str, back: Mapping[TrafficKind, int]) -> None:
-    """Release so much of a session's held portions, the oldest first: it was not sent. What others
-    hold for the same session (an install's own connections) stays held."""
+    """Release this much of a session's held portions, oldest first: it was not sent. Portions that
+    others hold for the same session (an install's own connections) stay held."""
     for kind in KINDS:
         _take(connection, session_id, kind, back[kind], is_sent=False)
 
@@ -62,7 +62,7 @@ def lose_held(connection: Connection) -> None:
 def _take(
     connection: Connection, session_id: str, kind: TrafficKind, count: int, *, is_sent: bool
 ) -> int:
-    """Take so much out of a session's held portions. Return what they don't have."""
+    """Take this much out of a session's held portions. Return the part that they lack."""
     if not count:
         return 0
     rows = (

@@ -26,7 +26,7 @@ def upgrade() -> None:
         sa.Column("flags", sa.JSON, nullable=False),
         sa.Column("settled_at", sa.Float),
     )
-    # With all that is summed in it, so that sums read the index alone.
+    # With all summed columns, so that sums read the index alone.
     op.create_index(
         "ix_spending_session", "spending", ["session_id", "cost", "tokens", "bytes_out"]
     )

@@ -1,6 +1,6 @@
 """Add traffic: requests and bytes of each session.
 
-Requests and bytes of model calls so far are taken over.
+Requests and bytes of earlier model calls are included.
 """
 
 import sqlalchemy as sa

@@ -19,7 +19,7 @@ def upgrade() -> None:
         )
     counts = sa.column("counts", sa.JSON)
     spending = sa.table("spending", counts, *(sa.column(kind, sa.BigInteger) for kind in _KINDS))
-    # A row says no kind twice, and one that it doesn't say was not used.
+    # A row has no kind twice, and a missing kind was not used.
     values = {kind: sa.func.coalesce(counts[kind].as_integer(), 0) for kind in _KINDS}
     op.execute(sa.update(spending).values(values))
     op.drop_column("spending", "counts")

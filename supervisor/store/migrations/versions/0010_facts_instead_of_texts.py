@@ -1,4 +1,4 @@
-"""Store in columns what a request's texts told; fill old rows from the texts."""
+"""Store facts in columns that a request's texts told before; fill old rows from the texts."""
 
 import re
 
@@ -8,7 +8,7 @@ from alembic import op
 revision = "0010"
 down_revision = "0009"
 
-# The texts as they were when this was made: they never change here.
+# The texts at the time of this migration: they never change here.
 _OWN = re.compile(
     r"everything is stopped: .*"
     r"|the rules could not be evaluated: \w+"
@@ -52,5 +52,5 @@ def upgrade() -> None:
 
 
 def _begins(column: sa.ColumnClause[str], text: str) -> sa.ColumnElement[bool]:
-    # Not LIKE, which takes small letters for large ones on SQLite.
+    # Not LIKE, which ignores case on SQLite.
     return sa.func.substr(column, 1, len(text)) == text

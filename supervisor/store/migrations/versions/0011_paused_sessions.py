@@ -1,4 +1,4 @@
-"""When a session was paused; nothing while it isn't."""
+"""Add when a session was paused; empty while it isn't."""
 
 import sqlalchemy as sa
 from alembic import op

@@ -1,4 +1,4 @@
-"""The agent that a session runs, where it is one that Gatehouse knows."""
+"""Add the agent that a session runs, if Gatehouse knows it."""
 
 import sqlalchemy as sa
 from alembic import op

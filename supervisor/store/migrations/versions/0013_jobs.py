@@ -1,4 +1,4 @@
-"""What a maintenance session is for, and what came of it."""
+"""Add a maintenance session's purpose and outcome."""
 
 import sqlalchemy as sa
 from alembic import op

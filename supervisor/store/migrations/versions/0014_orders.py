@@ -1,4 +1,4 @@
-"""What the reader of a pull request was told."""
+"""Add the instructions to the reader of a pull request."""
 
 import sqlalchemy as sa
 from alembic import op
