@@ -1,11 +1,10 @@
-"""The agent's door as JSON over HTTP: its routes, what they answer, and the memory that keeps a
-repeated call from asking anew.
+"""The agent's door as JSON over HTTP: its routes and answers.
+
+It also keeps a repeated call from asking again. `agent_bodies` says which bodies are understood,
+`agent_calls` does what they ask for, and the gate judges it.
 
 INVARIANT: this module imports nothing that resolves a request (`decisions`, `operator_api`); a test
 holds it.
-
-What bodies are understood is `agent_bodies`, what is done with them `agent_calls`; the gate
-judges what they ask for.
 """
 
 import asyncio
@@ -81,8 +80,8 @@ _FILES = {
 
 
 class _KeyedCalls:
-    """Asks, but not anew for a call that is sent again with its `Idempotency-Key` because its
-    answer was lost."""
+    """Asks once only for a call that is sent again with its `Idempotency-Key` because its answer
+    was lost."""
 
     def __init__(self, calls: AgentCalls) -> None:
         self._calls = calls
@@ -92,7 +91,7 @@ class _KeyedCalls:
     async def once[Body](
         self, request: AnyRequest, ask: Callable[[Body], Awaitable[approvals.Request]], data: Body
     ) -> Response[AgentRequest]:
-        """202 while a person is asked, else 200: what became of it stands in the body."""
+        """Return 202 while a person is asked, else 200; the body has the outcome."""
         view = self._calls.view(await self._asked(request, ask, data))
         return Response(view, status_code=200 if view.decided else 202)
 
@@ -120,7 +119,7 @@ class _KeyedCalls:
 
 
 def handlers(calls: AgentCalls) -> list[ControllerRouterHandler]:
-    """Every JSON route of the agent's door, for one session."""
+    """Return every JSON route of the agent's door, for one session."""
     keyed = _KeyedCalls(calls)
     asks = [*_asks(calls, keyed), *_file_asks(calls, keyed)]
     return [*asks, *_reads(calls), _report(calls), *quarantine_calls.handlers(calls)]

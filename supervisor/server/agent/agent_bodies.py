@@ -1,8 +1,8 @@
-"""Bodies of the agent's API as types, and the action that each of them is.
+"""Bodies of the agent's API as types, and the action that each of them asks for.
 
-Bodies refuse unknown fields, so that a field like `approved` is an error instead of being passed
-over. Paths and working folders are data: taken relative to the workspace, never opened here.
-Pure, so that what the agent's door understands is tested without one.
+Bodies refuse unknown fields, so that a field like `approved` is an error instead of being ignored.
+Paths and working folders are data: taken relative to the workspace, never opened here. Pure, so
+that the bodies are tested without a door.
 """
 
 import base64
@@ -18,7 +18,7 @@ from supervisor.core.policy import git_refs
 from supervisor.errors import UserError
 
 COMMAND_CHARS = 64 * 1024
-# The longest word of a command line that Linux starts (execve(2), MAX_ARG_STRLEN).
+# The longest argument that Linux accepts in a command line (execve(2), MAX_ARG_STRLEN).
 COMMAND_BYTES = 128 * 1024
 # The longest file that can be written or edited in one request; base64 and JSON escapes make the
 # body longer.
@@ -43,7 +43,8 @@ class _CommandBody(_Body, frozen=True, kw_only=True):
     command: _Command | None
 
     def __post_init__(self) -> None:
-        """Refuse what no system starts. INVARIANT (law 14): a control character is six in JSON."""
+        """Refuse what no system can start. INVARIANT (law 14): a control character takes six in
+        JSON."""
         if self.command and len(msgspec.json.encode(self.command)) > COMMAND_BYTES:
             raise ValueError(f"`command` has more than {COMMAND_BYTES} bytes as JSON")
 
@@ -247,7 +248,7 @@ class ReviewBody(_Body, frozen=True, kw_only=True):
 
 
 def in_workspace(path: str) -> str:
-    """A path as it is written inside the sandbox, relative to the workspace where it names it.
+    """Return a path as written inside the sandbox, relative to the workspace if it is below that.
     The channel judges the rest."""
     if "\0" in path:
         raise UserError("the path holds a NUL", "send a path without it")
@@ -257,8 +258,8 @@ def in_workspace(path: str) -> str:
 
 
 def folder(cwd: str) -> str:
-    """A working folder, relative to the workspace; `UserError` where it is outside. Its
-    existence is the sandbox's matter."""
+    """Return a working folder, relative to the workspace. Raise `UserError` where it is outside.
+    The sandbox checks that it exists."""
     relative = posixpath.normpath(in_workspace(cwd))
     if relative == ".." or relative.startswith(("/", "../")):
         raise UserError(
@@ -268,7 +269,7 @@ def folder(cwd: str) -> str:
 
 
 def content_of(data: WriteBody) -> bytes:
-    """The bytes to write."""
+    """Return the bytes to write."""
     if (data.content is None) == (data.content_b64 is None):
         raise UserError(
             "exactly one of `content` and `content_b64` is needed",
@@ -293,7 +294,7 @@ def content_of(data: WriteBody) -> bytes:
 
 
 def packages_action(data: PackagesBody) -> Packages:
-    """The action of a package request."""
+    """Return the action of a package request."""
     if data.command is not None:
         if data.manager or data.operation or data.names or data.flags:
             raise UserError(
@@ -316,7 +317,7 @@ def packages_action(data: PackagesBody) -> Packages:
 
 
 def git_action(data: GitBody) -> Git:
-    """The action of a git request."""
+    """Return the action of a git request."""
     if data.command is not None:
         if (
             data.operation

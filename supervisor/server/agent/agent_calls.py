@@ -1,12 +1,12 @@
-"""The agent's calls: ask, wait, report. One session's, whichever protocol they come by.
+"""The agent's calls: ask, wait, report; for one session, in either protocol.
 
 `agent_api` serves them as JSON over HTTP, `mcp` as tools of the Model Context Protocol; both count
 against one budget.
 
 INVARIANT: the session is the listening socket's, given when the app is built; nothing that a caller
 sends can change it.
-INVARIANT: nothing here answers a request or names who answered, and no request of another
-session can be read.
+INVARIANT: nothing here answers a request or names who answered, and no request of another session
+can be read.
 """
 
 import asyncio
@@ -46,20 +46,21 @@ from supervisor.server.common.request_guard import CallBudget
 from supervisor.server.common.views import AgentRequest, agent_request, shown
 from supervisor.workspace.incoming.incoming import HostChange, What
 
-# An agent in a loop is slowed down before it fills the audit log: this many asks at once, then so
-# many a second.
+# An agent in a loop is slowed down before it fills the audit log: a burst of asks, then a rate per
+# second.
 ASKS_AT_ONCE = 200
 ASKS_PER_S = 20.0
 MOST_REFUSED = 300
-# A list of requests ends with the one that has passed this, and is read in such parts.
+# A list of requests ends after the request that passes this length, and is read in parts of this
+# size.
 MOST_LISTED_CHARS = 256 * 1024
 LISTED_AT_ONCE = 10
-# How often, and how long between, it is looked whether a call is in the ledger.
+# How often, and at which interval, the ledger is checked for a call.
 BOOKS_LOOKS, BOOKS_EVERY_S = 50, 0.02
 
 
 class SessionFacts(msgspec.Struct, frozen=True, kw_only=True):
-    """The facts of a session that its agent may know. `deadline_at` is in seconds since the
+    """The facts that an agent may know of its session. `deadline_at` is in seconds since the
     epoch."""
 
     id: str
@@ -72,17 +73,17 @@ class SessionFacts(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class BudgetFacts(msgspec.Struct, frozen=True, kw_only=True):
-    """Use of the session's own budget, by what egress metered. `used_percent` is that of its money
-    or tokens, whichever is more; `conclude`: the next call of the model should be the last."""
+    """Use of the session's own budget, as egress metered it. `used_percent` is that of its money or
+    tokens, whichever is higher; `conclude`: the next model call should be the last."""
 
     used_percent: int
     conclude: bool
 
 
 class HostChangeFacts(msgspec.Struct, frozen=True, kw_only=True):
-    """A path that the person changed on the host meanwhile. `conflict`: the agent had changed
-    it, too, and a person says what becomes of it; all else is in the agent's copy by now. `hash`
-    is BLAKE2b-256 of the host's content, where it is a file."""
+    """A path that the person changed on the host meanwhile. `conflict`: the agent had changed it,
+    too, and a person decides; all other changes are in the agent's copy by now. `hash` is
+    BLAKE2b-256 of the host's content, where it is a file."""
 
     path: str
     what: What
@@ -91,9 +92,9 @@ class HostChangeFacts(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class HostChangesView(msgspec.Struct, frozen=True, kw_only=True):
-    """`changes` are newest first, and the last few hundred only; `conflicts` are the paths that
-    wait for an answer; `refused` are paths of the agent's copy that are never carried over, each
-    with why: the first few hundred."""
+    """`changes` are newest first, only the last few hundred; `conflicts` are the paths that wait
+    for an answer; `refused` are the first few hundred paths of the agent's copy that are never
+    carried over, each with the reason."""
 
     changes: list[HostChangeFacts]
     conflicts: list[str]
@@ -101,7 +102,7 @@ class HostChangesView(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class AgentCalls:
-    """One session's calls. What asks returns the request as it is right after the verdict:
+    """One session's calls. Calls that ask return the request as it is right after the verdict:
     pending where a person is asked."""
 
     def __init__(self, parts: Parts, session_id: str) -> None:
@@ -110,7 +111,7 @@ class AgentCalls:
         self._budget = CallBudget(parts.clock, ASKS_AT_ONCE, ASKS_PER_S)
 
     def spend(self) -> None:
-        """Count one more ask; raises HTTP 429 where there were too many."""
+        """Count one more ask. Raise HTTP 429 where there were too many."""
         if not self._budget.spend():
             raise TooManyRequestsException(
                 "this session asks too often", headers={"Retry-After": "1"}
@@ -122,8 +123,9 @@ class AgentCalls:
         return by_channel or self._ask(await self.as_run(action), data.reason)
 
     async def by_channel(self, line: Exec, reason: str) -> approvals.Request | None:
-        """Ask for the push, fetch or install that a command line is, which its own channel carries
-        out; None where it is another command. `RefusedError` where it is one and more."""
+        """If the command line is a push, fetch or install, ask for it; its own channel carries it
+        out. Return None for another command. Raise `RefusedError` where the line does more than
+        that."""
         acts = outside_acts(line)
         if not acts.acts or self.verdict(line).decision == "deny":
             return None
@@ -131,7 +133,7 @@ class AgentCalls:
 
     async def as_run(self, action: Exec) -> Exec:
         """Return a command with the scripts that it names, once it is known whether the session's
-        sandbox contains it."""
+        sandbox is contained."""
         if self.parts.gate.rulings.runs_contained(self.session_id):
             await self.parts.containment.checked(self.session_id)
         workspace = self.parts.workspace_of(self.session_id)
@@ -146,8 +148,8 @@ class AgentCalls:
     async def _ask_by_channel(
         self, line: Exec, alone: Git | Packages | None, reason: str
     ) -> approvals.Request:
-        """Ask for the push, fetch or install that a command line is. `RefusedError` where it is
-        more than that."""
+        """Ask for the push, fetch or install in a command line. Raise `RefusedError` where the line
+        does more than that."""
         if alone is None:
             error = RefusedError(
                 "a push, fetch or install runs by itself, and this line does more",
@@ -158,7 +160,7 @@ class AgentCalls:
         return await self._planned(alone, reason)
 
     async def _planned(self, action: Git | Packages, reason: str) -> approvals.Request:
-        """Ask for what was found that the act would do, where rules don't deny it anyhow."""
+        """Plan what the action would do, and ask for that, unless rules deny it already."""
         if self.verdict(action).decision != "deny":
             try:
                 if isinstance(action, Git):
@@ -171,7 +173,7 @@ class AgentCalls:
         return self._ask(action, reason)
 
     def verdict(self, action: Action) -> Verdict:
-        """Return what the rules say, unrecorded."""
+        """Return what the rules say, without recording it."""
         return self.parts.gate.rulings.verdict(action, self.session_id)
 
     async def propose(self, data: ProposalBody) -> approvals.Request:
@@ -202,7 +204,7 @@ class AgentCalls:
 
     @property
     def is_quarantined(self) -> bool:
-        """Return whether the session only reads what it is shown."""
+        """Return whether the session may only read what it is shown."""
         session = self.parts.sessions.get(self.session_id)
         return is_quarantined(session.kind, session.command)
 
@@ -212,7 +214,8 @@ class AgentCalls:
         self.parts.sessions.record_review(self.session_id, review)
 
     def requests(self, limit: int) -> list[AgentRequest]:
-        """This session's requests, newest first: no more than have short texts (law 14)."""
+        """Return this session's requests, newest first. Only as many are returned as have short
+        texts together (law 14)."""
         found: list[AgentRequest] = []
         chars = 0
         while len(found) < limit and chars < MOST_LISTED_CHARS:
@@ -228,10 +231,10 @@ class AgentCalls:
         return found
 
     async def news(self, request_id: str, wait_s: float) -> approvals.Request:
-        """The request as soon as it is settled or its status is another than now; else as it is
-        after `wait_s` seconds.
+        """Return the request as soon as it is settled or its status changes; at the latest after
+        `wait_s` seconds, as it is then.
 
-        No state is kept: a wait that is begun anew, after a restart too, reads the same facts.
+        No state is kept: a wait that is repeated, even after a restart, reads the same facts.
         """
         parts = self.parts
         first: str | None = None
@@ -250,7 +253,7 @@ class AgentCalls:
                 return parts.queue.find(request_id) or found
 
     def facts(self) -> SessionFacts:
-        """The session's facts."""
+        """Return the session's facts."""
         session = self.parts.sessions.get(self.session_id)
         return SessionFacts(
             id=session.id,
@@ -263,8 +266,8 @@ class AgentCalls:
         )
 
     async def budget(self) -> BudgetFacts:
-        """Return how much of the session's budget is used. The end of its last call comes from
-        egress by another way than the answer did: it is waited for shortly."""
+        """Return how much of the session's budget is used. Egress reports the end of its last call
+        separately from the answer, so wait for that report briefly."""
         spending = self.parts.spending
         for _ in range(BOOKS_LOOKS):
             if spending.spent(self.session_id) is not None:
@@ -274,7 +277,8 @@ class AgentCalls:
         return BudgetFacts(used_percent=percent, conclude=conclude)
 
     def host_changes(self) -> HostChangesView:
-        """Return what the person changed on the host, and what of the agent's never gets there."""
+        """Return what the person changed on the host, and which of the agent's paths never get
+        there."""
         workspace, redactor = self.parts.workspace_of(self.session_id), self.parts.redactor
         found = workspace.host_changes() if workspace is not None else None
         refused = workspace.refused() if workspace is not None else {}
@@ -290,7 +294,7 @@ class AgentCalls:
         )
 
     def view(self, request: approvals.Request) -> AgentRequest:
-        """A request as the agent sees it."""
+        """Return a request as the agent sees it."""
         remedy = self.parts.gate.repeats.remedy_of(request)
         return agent_request(msgspec.structs.replace(request, remedy=remedy), self.parts.redactor)
 

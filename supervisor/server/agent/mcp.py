@@ -1,12 +1,10 @@
-"""The agent's door at `/mcp`: the same calls as the JSON routes, as tools of the Model Context
-Protocol.
+"""The agent's door at `/mcp`: the JSON routes' calls as Model Context Protocol tools.
 
-Only the route is here. The protocol's library takes longer to import than all else of the
-supervisor, so it is loaded by the first request that needs it, on a thread: a session whose agent
-speaks JSON never pays for it.
+This module has only the route. The protocol's library takes longer to import than all the rest of
+the supervisor. So the first request that needs it loads it, on a thread: a session whose agent uses
+JSON never pays for it.
 
-INVARIANT: the door stands before this route like before every other; the protocol brings no way
-in of its own.
+INVARIANT: this route is behind the same door as every other; the protocol adds no other way in.
 """
 
 import asyncio
@@ -23,7 +21,7 @@ from supervisor.server.agent.agent_calls import AgentCalls
 
 PATH = "/mcp"
 _WHITE = b" \t\r\n"
-# Of one call, a report of a review among them: the protocol's library takes microseconds for each.
+# Of one call, also of a review's report: the protocol's library takes microseconds per value.
 MOST_VALUES = 10_000
 _MARKS = (b"{", b"[", b",", b":")
 _SLICE_BYTES = 256 * 1024
@@ -31,15 +29,15 @@ _NOT_ONE = "a call is one JSON object, no batch, and has no more values than a p
 
 
 def handler(calls: AgentCalls) -> ASGIRouteHandler:
-    """The one route. Each POST is answered by itself: there is no protocol session, so nothing
-    is lost by a restart."""
+    """Return the one route. Each POST is answered separately: there is no protocol session, so a
+    restart loses nothing."""
 
-    # `Any`: litestar's types for ASGI and those of the protocol's library differ, the dictionaries
-    # and calls don't.
+    # `Any`: litestar's ASGI types and the protocol library's differ, but their dictionaries and
+    # calls don't.
     @asgi(PATH, copy_scope=True)
     async def serve_mcp(scope: Any, receive: Any, send: Any) -> None:
-        # A GET would open a stream for what the server says unasked. There is none: waiting is a
-        # tool.
+        # A GET would open a stream for unrequested messages of the server. There are none: waiting
+        # is a tool.
         if scope["method"] != "POST":
             raise MethodNotAllowedException(
                 "the tools are called by POST", headers={"Allow": "POST"}
@@ -54,8 +52,8 @@ def handler(calls: AgentCalls) -> ASGIRouteHandler:
 
 
 async def _body(receive: Any) -> bytes:
-    """Return the whole body. INVARIANT (law 14): nothing takes it apart before its length and
-    number of values are known, which the protocol's library takes seconds for."""
+    """Return the whole body. INVARIANT (law 14): it isn't parsed before its length and number of
+    values are known, since the protocol's library would take seconds."""
     body, is_over = bytearray(), False
     while not is_over:
         message = await receive()
@@ -69,11 +67,11 @@ async def _body(receive: Any) -> bytes:
 
 
 async def _has_too_many_values(body: bytes) -> bool:
-    """Return whether a body has more values than a call, whatever its texts hold. INVARIANT (law
-    14): it is looked at in slices, between which others have their turn."""
+    """Return whether a body has more values than a call may have, whatever its texts contain.
+    INVARIANT (law 14): it is scanned in slices, between which others have their turn."""
     values, is_text, escape = 0, False, b""
     for at in range(0, len(body), _SLICE_BYTES):
-        # Two backslashes are one in a text, and one before a quotation mark doesn't end it.
+        # In a text, two backslashes stand for one, and a quotation mark after one doesn't end it.
         bare = (escape + body[at : at + _SLICE_BYTES]).replace(b"\\\\", b"")
         escape = b"\\" * bare.endswith(b"\\")
         parts = bare.removesuffix(b"\\").replace(b'\\"', b"").split(b'"')
@@ -87,7 +85,7 @@ async def _has_too_many_values(body: bytes) -> bool:
 
 
 def _again(body: bytes, receive: Any) -> Callable[[], Awaitable[Any]]:
-    """`receive` that gives the whole body first."""
+    """Return a `receive` that returns the whole body first."""
     left: list[dict[str, Any]] = [{"type": "http.request", "body": body, "more_body": False}]
 
     async def give() -> Any:

@@ -1,8 +1,8 @@
 """Speaks the Model Context Protocol, https://modelcontextprotocol.io/specification.
 
-A tool's arguments have one type, which says what is understood; its JSON Schema is what a client is
-told. A refusal is a result with `is_error`, which models read, and not a protocol error, which
-clients swallow. The protocol's library is loaded by the first request that needs it.
+One type defines a tool's arguments, and clients get its JSON Schema. A refusal is a result with
+`is_error`, which models read, and not a protocol error, which clients swallow. The first request
+that needs the protocol's library loads it.
 """
 
 import traceback
@@ -36,7 +36,7 @@ INSTRUCTIONS = (
 
 async def serve(calls: AgentCalls, scope: Any, receive: Any, send: Any) -> None:
     """Answer one POST."""
-    # A manager of its own for each: it serves only while its `run` lasts, and a stateless one has
+    # A separate manager per request: it serves only while its `run` lasts, and a stateless one has
     # nothing to keep.
     manager = StreamableHTTPSessionManager(
         _server(calls), json_response=True, stateless=True, max_request_body_size=FILE_BODY_BYTES
@@ -72,7 +72,7 @@ def _server(calls: AgentCalls) -> Server[Any]:
 async def _call(
     calls: AgentCalls, tool: Tool | None, params: types.CallToolRequestParams
 ) -> types.CallToolResult:
-    """Run one tool. What goes wrong is told as on the JSON routes, by the same function."""
+    """Run one tool. Errors are reported as on the JSON routes, by the same function."""
     try:
         if tool is None and calls.is_quarantined:
             return _reading_result(await quarantine_calls.call(calls, params.name, {}))
@@ -94,7 +94,7 @@ async def _call(
 
 
 def _reading_result(found: QuarantineCallView) -> types.CallToolResult:
-    """As plain text: what is read is long, and JSON would escape it."""
+    """Return plain text: it is long, and JSON would escape it."""
     return types.CallToolResult(
         content=[types.TextContent(type="text", text=found.text)], is_error=not found.allowed
     )
@@ -110,7 +110,7 @@ def _arguments(tool: Tool, arguments: dict[str, Any]) -> msgspec.Struct:
 
 
 def _result(shown: object, *, is_error: bool) -> types.CallToolResult:
-    """As data, and once more as text for clients that know no structured content."""
+    """Return the data, and the same as text for clients that know no structured content."""
     return types.CallToolResult(
         content=[types.TextContent(type="text", text=msgspec.json.encode(shown).decode())],
         structured_content=msgspec.to_builtins(shown),

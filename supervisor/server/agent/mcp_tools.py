@@ -1,8 +1,8 @@
 """The agent's calls as tools of the Model Context Protocol, https://modelcontextprotocol.io.
 
 A tool's arguments are exactly the body of the JSON route for the same call. A tool that asks waits
-a while for the answer, since a model that is told "pending" at once would only ask again; what
-still waits then is fetched with `wait_for_request`. `mcp_server` speaks the protocol.
+a while for the answer, since a model that is told "pending" at once would only ask again. If the
+request still waits then, the agent calls `wait_for_request`. `mcp_server` speaks the protocol.
 """
 
 from collections.abc import Awaitable, Callable
@@ -51,9 +51,9 @@ class NoBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 
 
 class Tool(NamedTuple):
-    """`call` takes a `body` and gives what is shown. `asks`: it counts against the session's
-    budget. `is_checked`: its arguments are, before the call. What it is for is said by the body's
-    own text, but where `description` is given."""
+    """A tool. `call` takes a `body` and returns what is shown. `asks`: it counts against the
+    session's budget. `is_checked`: its arguments are validated before the call. `description`
+    replaces the body's own text as the tool's description."""
 
     body: type[msgspec.Struct]
     call: Callable[[Any], Awaitable[object]]
@@ -63,7 +63,7 @@ class Tool(NamedTuple):
 
 
 def tools(calls: AgentCalls) -> dict[str, Tool]:
-    """Every tool, by name."""
+    """Return every tool, by name."""
 
     def ask[Body](
         call: Callable[[Body], Awaitable[approvals.Request]],
@@ -111,12 +111,12 @@ def tools(calls: AgentCalls) -> dict[str, Tool]:
 
 
 def reading_tools(calls: AgentCalls) -> dict[str, Tool]:
-    """Every tool in quarantine, by name."""
+    """Return every tool in quarantine, by name."""
     return {name.casefold(): _reading(calls, name, body) for name, body in CALLS.items()}
 
 
 def _reading(calls: AgentCalls, name: str, body: type[msgspec.Struct]) -> Tool:
-    """One of the tools in quarantine. What its arguments may be is decided with the call."""
+    """Return one of the tools in quarantine. Its arguments are checked with the call."""
 
     async def read(arguments: dict[str, Any]) -> object:
         return await quarantine_calls.call(calls, name, arguments)
@@ -127,7 +127,7 @@ def _reading(calls: AgentCalls, name: str, body: type[msgspec.Struct]) -> Tool:
 async def _ask_and_wait[Body](
     calls: AgentCalls, call: Callable[[Body], Awaitable[approvals.Request]], data: Body
 ) -> AgentRequest:
-    """The request when it is settled, or as it is after `WAIT_S` seconds."""
+    """Return the request when it is settled, or as it is after `WAIT_S` seconds."""
     request = await call(data)
     left_at = calls.parts.clock.monotonic() + WAIT_S
     while not is_settled(request) and calls.parts.queue.find(request.id) is not None:

@@ -1,9 +1,9 @@
 """The calls of an agent in quarantine: read, grep and glob, and no other.
 
-    POST /v1/quarantine   a call by the tool's name; MCP has the three as tools of theirs
-    guard                 every other route of the agent's door is closed, and on record
+    POST /v1/quarantine   a call by the tool's name; in MCP the three are separate tools
+    guard                 every other route of the agent's door is closed, and calls are recorded
 
-What is allowed is `core.quarantine.quarantine`'s, and `workspace.quarantines` carries it out.
+`core.quarantine.quarantine` decides what is allowed, and `workspace.quarantines` carries it out.
 """
 
 from collections.abc import Awaitable, Callable
@@ -36,7 +36,7 @@ INSTRUCTIONS = (
     " `body`, and as `quote` the code as it stands at `line`) and `notes`, a list of texts. A"
     " finding whose path isn't in the manifest, or whose quote isn't at its line, is dropped."
 )
-# The tools that other routes stand for.
+# Tools that correspond to other routes.
 _TOOLS = {
     "/v1/exec": "Bash",
     "/v1/packages": "Bash",
@@ -62,8 +62,8 @@ _OPEN = frozenset(
 
 
 class QuarantineCallView(msgspec.Struct, frozen=True, kw_only=True):
-    """What a call is answered with; `text` is why where it isn't allowed, `risk` what the tool
-    would be here."""
+    """The answer to a call. `text` is the reason where it isn't allowed; `risk` is how risky the
+    tool would be here."""
 
     allowed: bool
     text: str
@@ -71,7 +71,7 @@ class QuarantineCallView(msgspec.Struct, frozen=True, kw_only=True):
 
 
 async def call(calls: AgentCalls, tool: str, arguments: dict[str, Any]) -> QuarantineCallView:
-    """Answer one call. `UserError` where the session isn't in quarantine."""
+    """Answer one call. Raise `UserError` where the session isn't in quarantine."""
     if not calls.is_quarantined:
         raise UserError("this session isn't in quarantine", "read the files of its workspace")
     found = await calls.parts.quarantines.call(calls.session_id, tool, arguments)
@@ -79,7 +79,7 @@ async def call(calls: AgentCalls, tool: str, arguments: dict[str, Any]) -> Quara
 
 
 def handlers(calls: AgentCalls) -> list[HTTPRouteHandler]:
-    """The route."""
+    """Return the route."""
 
     @post(
         "/v1/quarantine",
@@ -94,7 +94,7 @@ def handlers(calls: AgentCalls) -> list[HTTPRouteHandler]:
 
 
 def guard(calls: AgentCalls) -> Callable[[Request[Any, Any, Any]], Awaitable[None]]:
-    """Return what closes the other routes."""
+    """Return the guard that closes the other routes."""
 
     async def close_others(request: Request[Any, Any, Any]) -> None:
         path = request.scope["path"]
@@ -111,8 +111,8 @@ def is_reading(name: str) -> bool:
 
 
 async def report_review(calls: AgentCalls, data: ReviewBody) -> None:
-    """Keep a review agent's report: of one in quarantine what stands of it, and in its summary what
-    was dropped."""
+    """Keep a review agent's report. In quarantine, only the valid part is kept, and its summary
+    says what was dropped."""
     review = msgspec.to_builtins(data)
     if calls.is_quarantined:
         findings = [msgspec.convert(one, QuarantinedFinding) for one in review["findings"]]

@@ -1,16 +1,17 @@
-"""The agent's own tools: what an agent is about to do by itself, judged right before it does it.
+"""The agent's own tools: each call is judged right before the agent makes it.
 
-An agent's hook asks here before each call of a tool (agent_image/hooks), and nothing happens in
+An agent's hook asks here before each call of a tool (agent_image/hooks). Nothing is carried out in
 this module: the tool runs in the agent's sandbox, or its agent is told why not.
 
-    command     as a command of a tool sandbox, which has the same walls; asked, it waits. A push,
-                fetch or install is carried out by its channel, so the tool itself doesn't run
+    command     judged like a command of a tool sandbox, which has the same walls; if asked, it
+                waits. Its channel carries out a push, fetch or install, so the tool itself doesn't
+                run
     mcp         judged as a command: `mcp__SERVER__TOOL ARGUMENTS`
-    edit        deny rules only: what it changes is asked once, when it would leave the copy
+    edit        deny rules only: the change is asked about once, when it would leave the copy
     fetch       deny rules only: egress asks, once
     named       in quarantine, where reading is answered here and all else is denied
 
-INVARIANT: no answer is a denial (law 3); whatever can't be read is none.
+INVARIANT: a missing answer is a denial (law 3), and so is an unreadable one.
 """
 
 import json
@@ -39,16 +40,16 @@ from supervisor.server.agent.agent_bodies import (
 from supervisor.server.agent.agent_calls import AgentCalls
 from supervisor.server.agent.mcp_tools import tools
 
-# The name of our own MCP server in an agent's settings: its tools ask by themselves.
+# The name of our own MCP server in an agent's settings. Its tools ask by themselves.
 OWN_SERVER = "gatehouse"
 MOST_OUTCOME_CHARS = 8000
-# In quarantine, what a tool is called that was told of by what it does.
+# In quarantine: the names of tools that were reported by what they do.
 _NAMES = {CommandTool: "Bash", EditTool: "Edit", FetchTool: "WebFetch", McpTool: "mcp__"}
 
 
 class ToolAnswer(msgspec.Struct, frozen=True, kw_only=True):
-    """Whether the tool may run, and why or why not, for the model to read. `done`: it may not,
-    since Gatehouse has done what it would, which is no failure."""
+    """Whether the tool may run, and why or why not, for the model to read. `done`: it may not run
+    because Gatehouse has already done its work, which is no failure."""
 
     allowed: bool
     why: str
@@ -57,8 +58,8 @@ class ToolAnswer(msgspec.Struct, frozen=True, kw_only=True):
 
 
 async def judge_tool(calls: AgentCalls, tool: ToolBody) -> ToolAnswer:
-    """Return the answer, once there is one; after the time that asked connections are held, too,
-    the session's tool calls aren't held any longer."""
+    """Return the answer, once there is one. After the time that connections are held, too, the
+    session's tool calls are no longer held."""
     if calls.is_quarantined:
         return await _in_quarantine(calls, tool)
     match tool:
@@ -84,7 +85,7 @@ async def judge_tool(calls: AgentCalls, tool: ToolBody) -> ToolAnswer:
 
 
 async def _in_quarantine(calls: AgentCalls, tool: ToolBody) -> ToolAnswer:
-    """Answer in the tool's place: by itself it would find no file. Only our own server's reading
+    """Answer in the tool's place: the tool itself would find no file. Only our own server's reading
     tools run, which ask by themselves."""
     if not isinstance(tool, NamedTool):
         tool = NamedTool(name=_NAMES[type(tool)])
@@ -122,7 +123,7 @@ async def _decided(calls: AgentCalls, action: Exec, reason: str) -> ToolAnswer:
     if isinstance(proof, Refused):
         return ToolAnswer(allowed=False, why=_said(proof), request_id=proof.request_id)
     try:
-        # Its scripts may be others by now than those that were shown.
+        # Its scripts may differ by now from those that were shown.
         proof.use(await calls.as_run(action) if proof.request_id else action)
     except RefusedError as error:
         gate.settle(proof, "failed", {"error": error.message})
@@ -132,9 +133,11 @@ async def _decided(calls: AgentCalls, action: Exec, reason: str) -> ToolAnswer:
 
 
 async def _carried_out(calls: AgentCalls, request: Request) -> ToolAnswer:
-    """Wait for what the channel does in the tool's place; its outcome is why the tool doesn't run.
+    """Wait for the channel that does the tool's work. Its outcome is the reason why the tool
+    doesn't run.
 
-    It waits on after the answer, since a model that is told less does it again."""
+    It keeps waiting after the answer: a model that is told less would repeat the call.
+    """
     now = calls.parts.clock.monotonic
     until = now() + _hold_s(calls)
     while not is_settled(request):
@@ -199,7 +202,7 @@ def _reading(url: str) -> Network:
 
 
 def _folder(cwd: str) -> str:
-    """Return the folder relative to the workspace where it is in it, else as a whole path."""
+    """Return the folder relative to the workspace if it is in it, else as a whole path."""
     whole = posixpath.normpath(posixpath.join(WORKSPACE, cwd))
     return in_workspace(whole) if f"{whole}/".startswith(f"{WORKSPACE}/") else whole
 

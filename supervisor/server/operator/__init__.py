@@ -1,4 +1,4 @@
-"""What an operator does and sees, as functions; live state; the JSON API. `pages/` has the pages.
+"""The operator's functions, live state and JSON API; `pages/` has the pages.
 
 Start with `decisions` and `operator_api`.
 """

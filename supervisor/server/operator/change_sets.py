@@ -1,9 +1,9 @@
-"""Many changed files of a session as one card: reads what waits, and answers what was shown.
+"""Many changed files of a session as one card: read what waits, answer what was shown.
 
-Shared by pages, JSON API and CLI. Only rows are counted for most sessions; the changes of one
-are read when its card is looked at, and contents are searched once each, in a thread. It must
-never answer for a change that the caller didn't see: each answer names what was shown, and an
-answer to anything else is refused.
+Shared by pages, JSON API and CLI. For most sessions only rows are counted. A session's changes are
+read when its card is viewed, and each content is searched once, in a thread. It must never answer
+for a change that the caller didn't see: each answer names what was shown, and an answer to anything
+else is refused.
 """
 
 import asyncio
@@ -37,14 +37,14 @@ from supervisor.parts import Parts
 from supervisor.server.common.views import shown as made_visible
 from supervisor.server.operator.shown_changes import why_not_seen
 
-# Of those that need a look of their own, what a card lists.
+# Most changes that a card lists as needing a separate look.
 MOST_CAREFUL = 100
 MOST_REMEMBERED = 100_000
 
 
 class LastAnswer(msgspec.Struct, frozen=True, kw_only=True):
-    """The outcome of the changes that were answered last, together or alone. `problem` is the
-    first failure's why."""
+    """The outcome of the changes that were answered last, together or alone. `problem` is the first
+    failure's reason."""
 
     answer: Answer
     number: int
@@ -54,8 +54,8 @@ class LastAnswer(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class SetView(msgspec.Struct, frozen=True, kw_only=True):
-    """The changes of a session that wait, as far as they are shown: one folder of them, and
-    those that need a look of their own. `shown` of a folder goes back with the answer for it."""
+    """A session's waiting changes, as far as they are shown: one folder of them, and those that
+    need a separate look. A folder's `shown` is sent back with the answer for it."""
 
     session_id: str
     waiting: int
@@ -66,28 +66,28 @@ class SetView(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class _Found(NamedTuple):
-    """The flags of a new content that a person must not overlook, and how many lines are new and
-    gone."""
+    """Flags of a new content that a person must not overlook, and how many lines were added and
+    removed."""
 
     flags: tuple[str, ...]
     lines: tuple[int, int] | None = None
 
 
-# The hashes of the content before and after; None where there is none.
+# The hashes of the content before and after; None where there is no content.
 type _Contents = tuple[str | None, str | None]
 
 
 class Flagged:
-    """The flags of changed contents: looked at once, since what a hash
-    names never changes."""
+    """Caches the flags of changed contents: each is searched once, since a hash's content never
+    changes."""
 
     def __init__(self, redactor: Redactor) -> None:
         self._redactor = redactor
         self._found: dict[_Contents, _Found] = {}
 
     def learn(self, content: ReadContent, pairs: Iterable[_Contents]) -> None:
-        """Look at those, each the hash before and after, that weren't yet. Blocking: call it in
-        a thread."""
+        """Search the unknown ones among these contents, pairs of the hash before and after.
+        Blocking: call it in a thread."""
         if len(self._found) > MOST_REMEMBERED:
             self._found.clear()
         for before, after in pairs:
@@ -105,7 +105,7 @@ class Flagged:
         return _Found(flags_of(old or b"", new, self._redactor, is_text=is_text).names, lines)
 
     def unknown(self, waiting: Iterable[Waiting]) -> set[_Contents]:
-        """The contents that weren't looked at yet."""
+        """Return the contents that weren't searched yet."""
         return {
             pair
             for one in waiting
@@ -113,7 +113,7 @@ class Flagged:
         }
 
     def notes(self, waiting: Iterable[Waiting]) -> dict[str, list[str]]:
-        """By id, what is to be said; what wasn't looked at needs a look, too."""
+        """Return the remarks by id; unsearched contents need a look, too."""
         pairs = [(one.id, pair) for one in waiting if (pair := _contents(one)) is not None]
         unread = _Found(("unread",))
         found = {
@@ -123,7 +123,7 @@ class Flagged:
         return {one: notes for one, notes in found.items() if notes}
 
     def lines(self, waiting: Iterable[Waiting]) -> dict[str, tuple[int, int]]:
-        """By id, how many lines are new and gone, where that is known."""
+        """Return by id how many lines were added and removed, where that is known."""
         pairs = [(one.id, pair) for one in waiting if (pair := _contents(one)) is not None]
         unread = _Found(())
         found = {one: self._found.get(pair, unread).lines for one, pair in pairs}
@@ -131,10 +131,10 @@ class Flagged:
 
 
 class ChangeSets:
-    """Of one operator's door. What there is is read in a thread: there can be thousands. `learn`
-    comes before `read` and `answer`.
+    """Change sets of one operator's door. They are read in a thread, since there can be thousands
+    of changes. Call `learn` before `read` and `answer`.
 
-    INVARIANT: here alone is decided what no approval of several covers, however many they are.
+    INVARIANT: only this class decides what a bulk approval never covers.
     """
 
     def __init__(self, parts: Parts) -> None:
@@ -142,7 +142,7 @@ class ChangeSets:
         self._flagged = Flagged(parts.redactor)
 
     def large(self) -> dict[str, int]:
-        """The sessions whose waiting changes are one card, and how many these are."""
+        """Return the sessions whose waiting changes are one card, with their number."""
         return {
             one: number
             for one, number in self._parts.queue.waiting_changes().items()
@@ -150,8 +150,8 @@ class ChangeSets:
         }
 
     async def learn(self, session_id: str) -> None:
-        """Find out what needs a look of its own: each of them where the session's copy is gone, so
-        that they can be denied. `NotFoundError` where there is no such session."""
+        """Find out which changes need a separate look. If the session's copy is gone, all do, so
+        that they can be denied. Raise `NotFoundError` where there is no such session."""
         self._parts.sessions.get(session_id)
         workspace = self._parts.workspace_of(session_id)
         unknown = await asyncio.to_thread(lambda: self._flagged.unknown(self._waiting(session_id)))
@@ -162,7 +162,7 @@ class ChangeSets:
                 log.warning("changes can't be read", session=session_id, error=str(error))
 
     async def read(self, session_id: str, until: float | None = None) -> ChangeSet:
-        """Return what waits now, or what of it was asked until then."""
+        """Return what waits now, or only what was asked until then."""
         return await asyncio.to_thread(self._read, session_id, until)
 
     def _read(self, session_id: str, until: float | None = None) -> ChangeSet:
@@ -177,7 +177,7 @@ class ChangeSets:
         return ChangeSet(waiting, notes, until, self._flagged.lines(waiting))
 
     def _judge(self, session_id: str) -> FileJudge:
-        """Return what knows the protected names of the session's policy."""
+        """Return the judge that knows the protected names of the session's policy."""
         session = self._parts.sessions.get(session_id)
         policies = self._parts.gate.rulings.policies_of(session_id)
         judge = policies.for_session(session.policy_text).judge_for("filesystem")
@@ -185,8 +185,8 @@ class ChangeSets:
         return judge
 
     async def left_out(self, requests: Iterable[Request]) -> dict[str, str]:
-        """Return those of these changed files, by id, that an approval of several never covers,
-        each with its reason: what needs a look of its own, and what wasn't shown whole."""
+        """Return, by id with the reason, which of these changed files a bulk approval never covers:
+        those that need a separate look, and those that weren't shown completely."""
         changes = [one for one in requests if isinstance(one.action, FileChange)]
         found: dict[str, str] = {}
         for session_id in dict.fromkeys(one.session_id for one in changes):
@@ -213,7 +213,8 @@ class ChangeSets:
         )
 
     def view_of(self, found: ChangeSet, session_id: str, below: str = "") -> SetView:
-        """The same of what was read. Takes long where there are thousands: call it in a thread."""
+        """Return the same for changes that were read. Takes long where there are thousands: call it
+        in a thread."""
         level = found.level(below)
         if below and not level.folder.files:
             raise NotFoundError(f"nothing below `{below}` waits", "look at the list as it is now")
@@ -238,12 +239,12 @@ class ChangeSets:
         ticked: Mapping[str, str] | None = None,
         reason: str = "",
     ) -> list[Request]:
-        """Answer for a folder, or for all: exactly what was `seen`, in one transaction. Those
-        answered.
+        """Answer for a folder, or for all: exactly what was `seen`, in one transaction. Return the
+        answered requests.
 
-        An approval leaves out what needs a look of its own, unless it was ticked (id to
-        fingerprint); a denial covers all. `ChangedError` where anything else waits than was
-        seen. What was asked after `seen.until` stays as it is.
+        An approval leaves out changes that need a separate look, unless they were ticked (id to
+        fingerprint); a denial covers all. Raise `ChangedError` where anything else waits than was
+        seen. Changes asked after `seen.until` stay as they are.
         """
         if seen is None:
             raise ChangedError.unsaid(
@@ -260,14 +261,15 @@ class ChangeSets:
                 "nothing of this waits for this answer",
                 "tick what needs a look of its own, or reload",
             )
-        # What became another meanwhile waits no more under its old id: then nothing is answered.
+        # A change that was replaced meanwhile no longer waits under its old id: then nothing is
+        # answered.
         return await self._parts.gate.resolve_as_one(ids, given, by=by, reason=reason)
 
     def _covered(
         self, session_id: str, given: Answer, below: str, seen: Shown, ticked: Mapping[str, str]
     ) -> list[str] | None:
         found = self._read(session_id, seen.until)
-        # INVARIANT: no approval of several covers what is outside a job's scope, ticked or not.
+        # INVARIANT: a bulk approval never covers changes outside a job's scope, ticked or not.
         outside = {one.id for one in self._outside(session_id, found.waiting)}
         ticked = {one: mark for one, mark in ticked.items() if one not in outside}
         return (
@@ -277,7 +279,7 @@ class ChangeSets:
         )
 
     def last(self, session_id: str) -> LastAnswer | None:
-        """Return what came of the last answer; None where there was none."""
+        """Return the outcome of the last answer, or None where there was none."""
         found = self._parts.queue.last_answered_changes(session_id)
         if not found:
             return None
@@ -297,7 +299,7 @@ class ChangeSets:
 
 
 def _contents(change: Waiting) -> _Contents | None:
-    """The hashes of the old and the new content, where it is the content of a file that changes."""
+    """Return the hashes of the old and the new content, if a file's content changes."""
     action = change.action
     if action.operation == "delete":
         return (

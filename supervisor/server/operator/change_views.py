@@ -1,9 +1,8 @@
-"""Changed files for the pages: hunks with their check boxes, types and images, and flags that must
-not be overlooked.
+"""Changed files for the pages: hunks with check boxes, types, images and flags.
 
-Plain data for `parts/change.html`, no markup, no decision. Secrets are redacted here, once more
-than before storage; deceptive characters are made visible by `render`. It must never offer a hunk
-for choosing that isn't on the page whole.
+The flags must not be overlooked. Plain data for `parts/change.html`, no markup, no decision.
+Secrets are redacted here, once more than before storage; `render` makes deceptive characters
+visible. It must never let a hunk be chosen that isn't completely on the page.
 """
 
 from collections.abc import Sequence
@@ -33,7 +32,7 @@ from supervisor.server.operator.shown_changes import (
 
 
 async def change(parts: Parts, request: Request, *, whole: bool = False) -> dict[str, Any] | None:
-    """Return what a request would change in a file; None where it is about no file."""
+    """Return what a request would change in a file, or None where it isn't about a file."""
     if not isinstance(request.action, FileChange):
         return None
     shown = await card_of(parts, request)
@@ -46,7 +45,7 @@ async def change(parts: Parts, request: Request, *, whole: bool = False) -> dict
         made["notes"].append("ticked changes alone leave the mode as it is")
     below = [_below(parts, request.id, one) for one in shown.below]
     is_all = not made["hidden"] and (not shown.below or not is_folded(shown))
-    # As many of them as are read have their contents here; the rest is named.
+    # The steps whose contents are read are shown here; the rest is only named.
     rest = request.action.steps[len(below) :]
     return (
         made
@@ -60,7 +59,7 @@ async def change(parts: Parts, request: Request, *, whole: bool = False) -> dict
 def _swap(
     parts: Parts, shown: ChangeCard, below: list[dict[str, Any]], rest: Sequence[FileStep]
 ) -> dict[str, Any]:
-    """Return what goes and what comes with a path that is swapped: nothing where it isn't."""
+    """Return what is removed and added with a swapped path; empty where it isn't swapped."""
     if shown.operation != "swap":
         return {}
     gone = sum(one["is_gone"] for one in below) + sum(step.operation == "delete" for step in rest)
@@ -74,7 +73,7 @@ def _swap(
 
 
 def _of_step(parts: Parts, step: FileStep) -> dict[str, Any]:
-    """Return what is said of a path below a swapped one whose content isn't read."""
+    """Return the text about a path below a swapped one whose content isn't read."""
     is_gone = step.operation == "delete"
     state = (step.before if is_gone else step.after) or ""
     return {
@@ -90,7 +89,7 @@ def _of_step(parts: Parts, step: FileStep) -> dict[str, Any]:
 
 
 def _what(state: str, mode: int | None, target: str | None, size: int | None = None) -> str:
-    """Return what a path is, in some words; `state` is a token as in `before` and `after`."""
+    """Return what a path is, in a few words; `state` is a token as in `before` and `after`."""
     what = "folder" if state == "dir" else "file" if is_content(state) else state.partition(":")[0]
     facts = [what if target is None else f"link -> {target}"]
     facts += [f"{size:,} bytes"] if size is not None else []
@@ -98,7 +97,7 @@ def _what(state: str, mode: int | None, target: str | None, size: int | None = N
 
 
 def _below(parts: Parts, change_id: str, shown: ChangeCard) -> dict[str, Any]:
-    """One path below a swapped one, as a line and what it opens."""
+    """Return one path below a swapped one, as a line and what it opens."""
     made = shown_change(parts, change_id, shown, most_rows=FIRST_ROWS)
     is_gone = shown.operation == "delete"
     state = (shown.before if is_gone else shown.after) or ""
@@ -115,7 +114,7 @@ def _below(parts: Parts, change_id: str, shown: ChangeCard) -> dict[str, Any]:
 def shown_change(
     parts: Parts, change_id: str, shown: ChangeCard, *, most_rows: int
 ) -> dict[str, Any]:
-    """A card of a change for `parts/change.html`, with its first rows."""
+    """Return a card of a change for `parts/change.html`, with its first rows."""
     hunks, hidden = shown_hunks(parts, shown.diff, most_rows=most_rows)
     return {
         "id": change_id,
@@ -142,7 +141,7 @@ def shown_change(
 
 
 async def further(parts: Parts, request: Request, start: int) -> dict[str, Any] | None:
-    """Return the part of a change that begins at row `start` of all its differences together, for
+    """Return the part of a change that begins at row `start`, counted over all its differences, for
     `parts/change_rows.html`; None where there is none."""
     card = await card_of(parts, request)
     if card is None:
@@ -171,8 +170,8 @@ async def further(parts: Parts, request: Request, start: int) -> dict[str, Any] 
 def shown_hunks(
     parts: Parts, diff: TextDiff, *, most_rows: int, start: int = 0
 ) -> tuple[list[dict[str, Any]], int]:
-    """The rows of a difference from `start` up to `most_rows` in their hunks, and how many more
-    there are."""
+    """Return the rows of a difference from `start` up to `most_rows` in their hunks, and how many
+    more there are."""
     hunks: list[dict[str, Any]] = []
     at = 0
     for number, hunk in enumerate(diff.hunks, 1):
@@ -184,8 +183,8 @@ def shown_hunks(
 
 
 def _hunk(parts: Parts, number: int, hunk: Hunk, first: int, end: int) -> dict[str, Any]:
-    """`number` is what the command line calls it. It may be chosen where all of it is on the
-    page."""
+    """Return a hunk. `number` is its number on the command line. It may be chosen if all of it is
+    on the page."""
     shown: list[dict[str, Any]] = []
     at = 0
     for line in hunk.lines:
@@ -203,7 +202,7 @@ def _hunk(parts: Parts, number: int, hunk: Hunk, first: int, end: int) -> dict[s
 
 
 def _rows(parts: Parts, line: DiffLine, count: int) -> list[dict[str, Any]]:
-    """A line as it is shown: in one row, or without highlights in several."""
+    """Return a line as shown: in one row, or without highlights in several."""
     facts = {"kind": line.kind, "old": line.old_number, "new": line.new_number}
     spans = _redacted(line.text, line.spans, parts)
     if count == 1:
@@ -218,14 +217,14 @@ def _rows(parts: Parts, line: DiffLine, count: int) -> list[dict[str, Any]]:
 def _redacted(
     text: str, spans: tuple[tuple[str, bool], ...], parts: Parts
 ) -> list[tuple[str, bool]]:
-    """The spans of a line. A secret may lie across two of them, so a line that holds one is
-    shown without highlights."""
+    """Return the spans of a line. A secret may cross two of them, so a line with one is shown
+    without highlights."""
     whole = parts.redactor.text(text)
     return list(spans) if whole == text else [(whole, False)]
 
 
 def without_secrets(shown: ChangeCard, parts: Parts) -> ChangeCard:
-    """The card with its diff's lines as they may be shown."""
+    """Return the card with redacted lines in its diff."""
     hunks = tuple(
         msgspec.structs.replace(
             hunk,
@@ -322,7 +321,7 @@ def _mode_note(shown: ChangeCard) -> list[str]:
 
 
 def _replaced(shown: ChangeCard) -> str:
-    """Return what of another kind stands in this path now."""
+    """Return which other kind of entry is at this path now."""
     before = shown.before or ""
     if shown.operation == "swap":
         return ""  # the title says it
@@ -338,7 +337,7 @@ def _replaced(shown: ChangeCard) -> str:
 
 
 def mode_words(old: int, new: int) -> str:
-    """A change of permissions as a person reads it."""
+    """Return a change of permissions in words."""
     said = []
     for bit, words in ((0o111, "be executed"), (0o022, "be changed by others than its owner")):
         if bool(old & bit) != bool(new & bit):

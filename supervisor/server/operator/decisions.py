@@ -1,14 +1,13 @@
-"""The operator's decisions, as functions that pages, JSON API and CLI share: answer, "always",
-bulk, rules, stop everything.
+"""The operator's decisions, shared by pages, JSON API and CLI.
 
-Every function takes `by`, the authenticated caller's name, from the door and never from a body.
-Only modules of the operator's door import this one. What one request becomes is one step of the
-event loop (`gate.resolve` compares it with what was shown), so two tabs can't interleave in it;
-what is answered with it (by a new rule, or as one of many) is answered in turns, so that nobody
-else waits for all of it.
+They are: answer, "always", bulk, rules, stop everything. Every function takes `by`, the
+authenticated caller's name, from the door and never from a body. Only modules of the operator's
+door import this one. Answering one request is one step of the event loop (`gate.resolve` compares
+it with what was shown), so two tabs can't interleave in it. Further requests (answered by a new
+rule, or in bulk) are answered in portions, so that nobody else waits for all of them.
 
-INVARIANT: every answer carries what was shown, by its fingerprint; without it, or with another
-one, nothing happens.
+INVARIANT: every answer carries what was shown, by its fingerprint; without it, or with another one,
+nothing happens.
 """
 
 import re
@@ -47,13 +46,12 @@ _WHERE_ALL = (
 _DROPPED = "dropped after the session's end"
 _WITH_ALL = "with all that was held"
 _WHY_CHARS = 200
-# `category`, `category()` and patterns of nothing but wildcards and what separates them: they match
-# everything.
+# `category`, `category()` and patterns of only wildcards and separators: they match everything.
 _BARE = re.compile(r"\s*[a-z]+\s*(?:\([\s*?/.:]*\)\s*)?", re.ASCII)
 
 
 class AnswerResult(msgspec.Struct, frozen=True, kw_only=True):
-    """The result of a decision. `also` are other waiting requests that the saved rule answered,
+    """The result of a decision. `also` are other waiting requests that the saved rule answered;
     `saved_in` is the rule's file."""
 
     request: Request
@@ -63,7 +61,7 @@ class AnswerResult(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class SavableRule(msgspec.Struct, frozen=True, kw_only=True):
-    """A rule that could be made of an answer, checked: saving it gives this effect for this
+    """A checked rule that could be made of an answer: saving it gives this effect for this
     action."""
 
     label: Literal["exact", "narrow", "broad"]
@@ -85,13 +83,13 @@ async def answer(
     with_scripts: bool = False,
     seen: str = "",
 ) -> AnswerResult:
-    """Answer one request; with `always`, a rule, also save that rule and let it answer what else
-    waits. `lasts`: see `until`. `with_scripts`: of an install, its install scripts may run.
-    `seen`: the word that stood at the end of a changed file; one that is folded needs it.
+    """Answer one request. With `always`, a rule, also save that rule and let it answer other
+    waiting requests. `lasts`: see `until`. `with_scripts`: an install may run its install scripts.
+    `seen`: the word at the end of a changed file; a folded change needs it.
 
-    `ChangedError` where the request isn't pending any more, or isn't the one that was shown
-    (`fingerprint`; empty: none was), `UserError` where the rule can't be made of it, or what would
-    be approved can't be shown; then nothing was answered and nothing saved.
+    Raise `ChangedError` where the request isn't pending any more, or isn't the one that was shown
+    (`fingerprint`; empty: none was). Raise `UserError` where the rule can't be made of it, or what
+    would be approved can't be shown. Then nothing was answered and nothing saved.
     """
     request = parts.queue.get(request_id)
     if shown_by(fingerprint) != request.fingerprint:
@@ -104,7 +102,7 @@ async def answer(
         check_candidate(parts, request, _EFFECT_OF[given], always)
     if with_scripts and given == "approved" and status(request) == "pending":
         parts.installs.allow_scripts(request_id, by)
-    # First the answer: of two tabs that press "always" only one saves a rule.
+    # The answer comes first: if two tabs press "always", only one saves a rule.
     answered = parts.gate.resolve(
         request_id, given, by=by, reason=reason, shown_fingerprint=fingerprint
     )
@@ -128,15 +126,15 @@ async def answer(
 
 
 def shown_by(fingerprint: str) -> str:
-    """The fingerprint that an answer carries; `ChangedError` where it carries none."""
+    """Return the fingerprint that an answer carries. Raise `ChangedError` where it carries none."""
     if not fingerprint:
         raise ChangedError.unsaid(_WHERE)
     return fingerprint
 
 
 class BulkAnswer(msgspec.Struct, frozen=True, kw_only=True):
-    """What was answered of several, and what an approval of several left out, by id with the
-    reason."""
+    """The requests answered in bulk, and by id with the reason those that a bulk approval left
+    out."""
 
     answered: list[Request]
     left_out: dict[str, str]
@@ -152,11 +150,11 @@ async def answer_category(
     shown: Mapping[str, str],
     reason: str = "",
 ) -> BulkAnswer:
-    """Answer the requests of a category that were `shown`, fingerprints by id: exactly these, but
-    for changed files that no approval of several covers.
+    """Answer the `shown` requests of a category, fingerprints by id: exactly these, except changed
+    files that a bulk approval never covers.
 
-    `ChangedError` where one of them isn't what was shown or waits no more: then nothing was
-    answered. `UserError` where each needs an answer of its own.
+    Raise `ChangedError` where one of them isn't what was shown or no longer waits: then nothing was
+    answered. Raise `UserError` where each needs a separate answer.
     """
     if not shown or not all(shown.values()):
         raise ChangedError.unsaid(_WHERE_ALL)
@@ -185,11 +183,11 @@ def _waits_in(request: Request, category: Category) -> bool:
 
 
 async def deny_held(parts: Parts, session_id: str, *, by: str) -> int:
-    """Deny all of a session that egress holds until somebody answers, and what has no card of its
-    own yet; how many that were.
+    """Deny all of a session's connections that egress holds for an answer, including those without
+    a card yet. Return their number.
 
-    It names nothing that was shown: like `stop_all` it only ever denies, and whoever presses it
-    is told that it denies what comes too.
+    It doesn't name what was shown: like `stop_all` it only denies, and the operator is told that it
+    also denies what arrives meanwhile.
     """
     why = f"denied by {by}: {_WITH_ALL}"
     waiting = [one.id for one in parts.queue.pending(session_id) if one.origin == "egress"]
@@ -203,8 +201,8 @@ async def deny_held(parts: Parts, session_id: str, *, by: str) -> int:
 
 
 async def take_branch(parts: Parts, session_id: str, branch: str, *, by: str) -> TakenBranch:
-    """Make an agent's branch one of the host's repository; a job's waits for nobody any more
-    then."""
+    """Copy an agent's branch into the host's repository. A job's branch then no longer waits for
+    anybody."""
     session = parts.sessions.get(session_id)
     taken = await parts.branches.take(session.id, branch, by=by)
     result = session.job_result
@@ -214,8 +212,8 @@ async def take_branch(parts: Parts, session_id: str, branch: str, *, by: str) ->
 
 
 async def drop_left(parts: Parts, session_id: str, *, by: str) -> int:
-    """Deny all that a session which has ended left to answer, and give its branch up. Return how
-    many that were; `NotFoundError` where nothing is left."""
+    """Deny everything that an ended session left to answer, and give its branch up. Return the
+    number. Raise `NotFoundError` where nothing is left."""
     session = parts.sessions.get(session_id)
     has_ended = session.ended_at is not None
     branches = int(has_ended and parts.sessions.close_branch(session.id, "dropped"))
@@ -227,8 +225,8 @@ async def drop_left(parts: Parts, session_id: str, *, by: str) -> int:
 
 
 def suggestions(parts: Parts, request_id: str, effect: Effect) -> list[SavableRule]:
-    """The rules that may be made of an answer, the default first; none where "always" may not be
-    offered (law 9)."""
+    """Return the rules that may be made of an answer, the default first; none where "always" may
+    not be offered (law 9)."""
     request = parts.queue.get(request_id)
     if effect == "ask" or request.sticky or category_of(request.action) == "sandbox":
         return []
@@ -250,8 +248,8 @@ def suggestions(parts: Parts, request_id: str, effect: Effect) -> list[SavableRu
 
 
 def check_candidate(parts: Parts, request: Request, effect: Effect, rule: str) -> None:
-    """`UserError` (with the reason) unless this rule may be made of an answer to this request,
-    and then answers it so."""
+    """Raise `UserError` (with the reason) unless this rule may be made of an answer to this
+    request, and then gives this answer."""
     if request.sticky:
         raise UserError(
             "a rule asks for this every time, so no rule can be made of the answer",
@@ -284,7 +282,7 @@ def check_candidate(parts: Parts, request: Request, effect: Effect, rule: str) -
 
 def until(parts: Parts, lasts: str, session_id: str | None) -> Until:
     """Return how long a rule is to hold: `always`, `session` (this one), or for a duration such as
-    `15m`. `UserError` for anything else."""
+    `15m`. Raise `UserError` for anything else."""
     match lasts.strip():
         case "always":
             return ALWAYS
@@ -299,8 +297,8 @@ def until(parts: Parts, lasts: str, session_id: str | None) -> Until:
 
 
 def lift_denial(parts: Parts, request_id: str, *, by: str) -> list[Request]:
-    """Let what was denied be asked again at once: the requests whose denials no longer stand.
-    `UserError` where none stood."""
+    """Let a denied request be asked again at once. Return the requests whose denials no longer
+    hold. Raise `UserError` where none held."""
     request = parts.queue.get(request_id)
     if status(request) != "denied" or request.answer != "denied":
         raise UserError(
@@ -317,7 +315,7 @@ def lift_denial(parts: Parts, request_id: str, *, by: str) -> list[Request]:
 
 
 def is_bare(rule: str) -> bool:
-    """Return whether a rule matches everything of its category, in whichever spelling."""
+    """Return whether a rule matches everything of its category, in any spelling."""
     return _BARE.fullmatch(rule) is not None
 
 
@@ -332,12 +330,12 @@ async def add_rule(
     holds: Until = ALWAYS,
     policies: PolicyFiles | None = None,
 ) -> tuple[str, list[Request]]:
-    """Save a rule, record it, and let it answer what waits, in turns: its id and the requests that
-    were answered.
+    """Save a rule, record it, and let it answer waiting requests, in portions. Return its id and
+    the answered requests.
 
-    `policies` is the set that it is saved in, the supervisor's where none is named.
-    `PolicyError` where it doesn't parse or may not be saved, `StorageError` where it can't be
-    kept or recorded.
+    `policies` is the set that it is saved in, by default the supervisor's. Raise `PolicyError`
+    where the rule doesn't parse or may not be saved, `StorageError` where it can't be stored or
+    recorded.
     """
     if parts.redactor.said(rule) != rule:
         raise UserError("the rule holds a secret", "write one without it")
@@ -369,8 +367,8 @@ async def add_rule(
 
 
 async def remove_rule(parts: Parts, rule_id: str, *, by: str) -> str:
-    """Take a saved rule away; its text. `NotFoundError` where there is none: others stand in the
-    policy file."""
+    """Remove a saved rule. Return its text. Raise `NotFoundError` where there is none; other rules
+    are in the policy file."""
     try:
         rule = _holder_of(parts, rule_id).remove_rule(rule_id)
     except OSError as error:
@@ -383,7 +381,7 @@ async def remove_rule(parts: Parts, rule_id: str, *, by: str) -> str:
 
 
 def stop_all(parts: Parts, *, by: str, reason: str = "") -> str:
-    """Deny everything from now on; the reason that is shown. It holds even where it can't be
+    """Deny everything from now on. Return the reason that is shown. It works even where it can't be
     recorded."""
     shown = f"{reason or 'stopped'} ({by})"
     try:
@@ -397,7 +395,7 @@ def stop_all(parts: Parts, *, by: str, reason: str = "") -> str:
 
 
 def resume(parts: Parts, *, by: str) -> None:
-    """Go back to the rules. What was approved meanwhile is offered to its channel again."""
+    """Return to the rules. Requests approved meanwhile are offered to their channels again."""
     parts.audit.record("all_resumed", by=by)
     try:
         parts.kill_switch.resume()
@@ -409,13 +407,14 @@ def resume(parts: Parts, *, by: str) -> None:
 
 
 def _holder_of(parts: Parts, rule_id: str) -> PolicyFiles:
-    """The set whose saved rules have this id; the supervisor's, which says so, where none does."""
+    """Return the policy set with this saved rule's id; by default the supervisor's, which reports
+    that it has none."""
     sets = parts.gate.rulings.policy_sets.all()
     return next((one for one in sets if one.has_saved(rule_id)), parts.policies)
 
 
 def _with_rule(parts: Parts, request: Request, effect: Effect, rule: str) -> Policy:
-    """Return what would be in force for the request's session, were the rule saved."""
+    """Return the policy that would hold for the request's session if the rule were saved."""
     session = parts.sessions.get(request.session_id)
     text = yaml.safe_dump({"version": 1, effect: [rule]})
     policies = parts.gate.rulings.policies_of(request.session_id)

@@ -1,10 +1,9 @@
-"""Live state for the operator's pages: one WebSocket, JSON events, each encoded once however many
-pages listen.
+"""Live state for the operator's pages: one WebSocket with JSON events.
 
-Events only say what changed; every one of them can be lost without harm, because `hello` tells
-the present state on each (re)connect (level, not edge). Each client has a bounded queue and a
-task of its own: a stalled one is dropped and never slows the others. Nothing is taken *from* a
-page here: what arrives is thrown away.
+Each event is encoded once for all pages. Events only say what changed. Any of them can be lost
+without harm, because `hello` has the present state on each (re)connect (level-triggered). Each
+client has a bounded queue and a task of its own: a stalled one is dropped and never slows the
+others. Nothing is taken *from* a page here: incoming messages are discarded.
 """
 
 import asyncio
@@ -32,10 +31,10 @@ from supervisor.server.common.views import (
 )
 
 MOST_CLIENTS = 64
-# Events that a client may be behind. A page that is this slow is better off reconnecting, which
-# shows it the present.
+# Events that a client may lag behind. A slower page had better reconnect, which shows it the
+# present state.
 MOST_WAITING = 512
-# `hello` carries this many requests whole, and the ids of all.
+# `hello` carries this many complete requests, and the ids of all.
 HELLO_REQUESTS = 100
 HELLO_SESSIONS = 20
 GOODBYE_S = 2.0
@@ -54,16 +53,16 @@ class Status(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ChangesWaiting(msgspec.Struct, frozen=True, kw_only=True, tag="changes", tag_field="type"):
-    """Something is new about the changed files of a session, of which so many wait: more than
-    are shown one by one, or more at once. `GET /api/sessions/{id}/changes` has them."""
+    """A session's changed files changed: this many wait, more than are shown singly, or several
+    came at once. `GET /api/sessions/{id}/changes` has them."""
 
     session_id: str
     waiting: int
 
 
 class Hello(msgspec.Struct, frozen=True, kw_only=True, tag="hello", tag_field="type"):
-    """The present state. `pending_ids` is complete, but for the changed files of the sessions in
-    `changes`, which are shown as one card; what a page shows besides is answered by now."""
+    """The present state. `pending_ids` is complete, except for changed files of the sessions in
+    `changes`, which are shown as one card. All other requests on a page are answered by now."""
 
     status: Status
     pending_ids: list[str]
@@ -73,7 +72,7 @@ class Hello(msgspec.Struct, frozen=True, kw_only=True, tag="hello", tag_field="t
 
 
 class RequestChanged(msgspec.Struct, frozen=True, kw_only=True, tag="request", tag_field="type"):
-    """A request is new, or some fact of it changed."""
+    """A request is new, or one of its facts changed."""
 
     request: OperatorRequest
 
@@ -93,14 +92,14 @@ class RulesEvent(msgspec.Struct, frozen=True, kw_only=True, tag="rules", tag_fie
 
 
 class NetworkChanged(msgspec.Struct, frozen=True, kw_only=True, tag="network", tag_field="type"):
-    """A session sent something, or something that it sent ended: `GET
-    /api/sessions/{id}/network` has it."""
+    """A session sent something, or some of its traffic ended: `GET /api/sessions/{id}/network` has
+    it."""
 
     session_id: str
 
 
 class QuietChanged(msgspec.Struct, frozen=True, kw_only=True, tag="quiet", tag_field="type"):
-    """An agent asked something that gets no card of its own: `GET /api/quiet` has it."""
+    """An agent asked something that gets no separate card: `GET /api/quiet` has it."""
 
     session_id: str
 
@@ -110,7 +109,7 @@ class StatusChanged(msgspec.Struct, frozen=True, kw_only=True, tag="banner", tag
 
 
 class Shutdown(msgspec.Struct, frozen=True, kw_only=True, tag="shutdown", tag_field="type"):
-    """Gatehouse ends. The connection closes next."""
+    """Gatehouse is ending. The connection closes next."""
 
     why: str
 
@@ -131,7 +130,7 @@ type Gone = Literal["left", "too slow", "shutdown", "signed out"]
 
 
 class _Client:
-    """One page. `put` never blocks: what doesn't fit ends the client."""
+    """One page. `put` never blocks: an event that doesn't fit ends the client."""
 
     def __init__(self, caller: Operator) -> None:
         self.caller = caller
@@ -141,7 +140,7 @@ class _Client:
         self._merged: set[str] = set()
 
     def put(self, text: str, merge: str | None) -> None:
-        """Queue an event. Of those with the same `merge` key only one waits at a time."""
+        """Queue an event. Only one event per `merge` key waits at a time."""
         if merge is not None:
             if merge in self._merged:
                 return
@@ -164,8 +163,8 @@ class _Client:
 
 
 class Live:
-    """The listeners of one operator app. `app` calls `policy_changed` and `shutdown`; the rest
-    announces itself."""
+    """The listeners of one operator app. `app` calls `policy_changed` and `shutdown`; it observes
+    the rest itself."""
 
     def __init__(self, parts: Parts, auth: OperatorAuth) -> None:
         self._parts = parts
@@ -182,7 +181,7 @@ class Live:
         parts.gate.repeats.on_change = self._quiet_changed
 
     def status(self) -> Status:
-        """Return what the page shows above all else, now."""
+        """Return the present banners."""
         banner = self._parts.gate.rulings.policy_sets.banner
         files = self._parts.files_banner
         return Status(
@@ -195,7 +194,7 @@ class Live:
         )
 
     def hello(self) -> Hello:
-        """The present state, whole."""
+        """Return the complete present state."""
         queue = self._parts.queue
         changes = {
             one: number for one, number in queue.waiting_changes().items() if number > FEW_CHANGES
@@ -215,7 +214,7 @@ class Live:
         )
 
     def publish(self, event: LiveEvent, *, merge: str | None = None) -> None:
-        """Tell every page. Never blocks."""
+        """Send an event to every page. Never blocks."""
         if not self._clients:
             return
         text = msgspec.json.encode(event).decode()
@@ -223,14 +222,13 @@ class Live:
             client.put(text, merge)
 
     def policy_changed(self) -> None:
-        """Tell watchers that the rules in force or the banner changed. For
-        `PolicyFiles.on_change`."""
+        """Tell pages that the rules in force or the banner changed. For `PolicyFiles.on_change`."""
         self.publish(RulesEvent())
         self.status_changed()
 
     def status_changed(self) -> None:
-        """Tell the pages where the banner, the kill switch or the audit's state is another than
-        they know."""
+        """Tell the pages if the banner, the kill switch or the audit's state differs from what they
+        know."""
         status = self.status()
         if status != self._last_status:
             self._last_status = status
@@ -238,7 +236,7 @@ class Live:
 
     async def shutdown(self, why: str) -> None:
         """Tell every page that Gatehouse ends, and wait at most `GOODBYE_S` seconds until they
-        have heard it."""
+        received it."""
         self.publish(Shutdown(why=why))
         self._farewell = why
         for client in self._clients:
@@ -250,7 +248,7 @@ class Live:
             client.leave("shutdown")
 
     def handler(self) -> WebsocketRouteHandler:
-        """The route `/ws`."""
+        """Return the route `/ws`."""
 
         @websocket("/ws", name="live")
         async def live(socket: WebSocket[Any, Any, Any]) -> None:
@@ -264,8 +262,8 @@ class Live:
             await socket.close(CLOSE_TRY_AGAIN_LATER, self._farewell or "too many pages are open")
             return
         client = _Client(caller)
-        # INVARIANT: nothing awaits between joining and the snapshot, so no change falls between the
-        # two.
+        # INVARIANT: nothing awaits between joining and the snapshot, so no change is missed in
+        # between.
         self._clients.add(client)
         client.put(msgspec.json.encode(self.hello()).decode(), None)
         try:
@@ -316,7 +314,7 @@ class Live:
             self._tell_request(request)
 
     def _tell_changes(self) -> None:
-        """One event for many changed files of a session: a formatter must not flood the pages,
+        """Send one event for many changed files of a session: a formatter must not flood the pages,
         nor us."""
         changed, self._changed_files = self._changed_files, {}
         waiting = self._parts.queue.waiting_changes()

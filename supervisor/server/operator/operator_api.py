@@ -1,8 +1,8 @@
-"""The operator's JSON API, and signing in. Each handler parses, calls one function and renders;
-`decisions` decides.
+"""The operator's JSON API, and signing in.
 
-The CLI's verbs and the pages use the same functions. Who answered is `caller(request).name`,
-which the door put there: no body has a field for it, and unknown fields are refused.
+Each handler parses, calls one function and renders; `decisions` decides. The CLI's verbs and the
+pages use the same functions. The door puts the caller's name into `caller(request).name`: no body
+has a field for it, and unknown fields are refused.
 """
 
 import asyncio
@@ -49,7 +49,7 @@ from supervisor.sessions.start_session import StartSession
 
 AnyRequest = Request[Any, Any, Any]
 _AnyConnection = ASGIConnection[Any, Any, Any, Any]
-# Of what a new rule answered, what is told whole; and how many views are made before others have a
+# Requests answered by a new rule that are returned completely; and views made before others have a
 # turn.
 MOST_ALSO = 100
 IN_TURN = 20
@@ -70,9 +70,8 @@ class AnswerBody(_Body, frozen=True, kw_only=True):
     `always` is the text of a rule to save, without its list's name.
 
     `lasts` is how long that rule holds: `always`, `session`, or a duration such as `15m`.
-    `with_scripts`: of an install that is approved, its install scripts may run. `seen`: the word
-    that came with the whole of a changed file (`RequestDetail`); one that is folded is approved
-    with it alone.
+    `with_scripts`: an approved install may run its install scripts. `seen`: the word that came with
+    the complete changed file (`RequestDetail`); a folded change needs it to be approved.
     """
 
     reason: _Text = ""
@@ -84,8 +83,8 @@ class AnswerBody(_Body, frozen=True, kw_only=True):
 
 
 class BulkBody(_Body, frozen=True, kw_only=True):
-    """`shown` maps the id of each request that was shown to its fingerprint: exactly these are
-    answered, or none. `ids` alone say nothing of what was shown, so they answer nothing."""
+    """`shown` maps the id of each shown request to its fingerprint: exactly these are answered, or
+    none. `ids` alone don't say what was shown, so they answer nothing."""
 
     category: Category
     answer: Answer
@@ -108,7 +107,7 @@ class KeepBodiesBody(_Body, frozen=True, kw_only=True):
 
 
 class TakeBody(_Body, frozen=True, kw_only=True):
-    """`branch` of the agent's copy; the one that it has checked out where it is empty."""
+    """`branch` of the agent's copy; by default the one that is checked out there."""
 
     branch: Annotated[str, msgspec.Meta(max_length=500)] = ""
 
@@ -118,8 +117,8 @@ class StopBody(_Body, frozen=True, kw_only=True):
 
 
 class AnsweredView(msgspec.Struct, frozen=True, kw_only=True):
-    """`also` are other waiting requests that the saved rule answered, the first of so many;
-    `saved_in` is the rule's file."""
+    """`also` are the first of the other waiting requests that the saved rule answered; `saved_in`
+    is the rule's file."""
 
     request: OperatorRequest
     rule_id: str | None
@@ -129,9 +128,9 @@ class AnsweredView(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class RequestDetail(msgspec.Struct, frozen=True, kw_only=True):
-    """`card` is what the workspace knows of a changed file: its diff, and whether it still
-    applies. `preview` is of a proposed rule. `seen` goes back with the approval of a change that
-    pages fold, as `is_folded` says: who has this answer has all of the change."""
+    """`card` has the workspace's facts about a changed file: its diff, and whether it still
+    applies. `preview` is for a proposed rule. `seen` is sent back with the approval of a change
+    that pages fold (`is_folded`): this answer has the whole change."""
 
     request: OperatorRequest
     card: Any
@@ -147,7 +146,7 @@ class HeldDenied(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class RuleSaved(msgspec.Struct, frozen=True, kw_only=True):
-    """`also` are the waiting requests that it answered: the first of so many."""
+    """`also` are the first of the waiting requests that it answered."""
 
     id: str
     also: list[OperatorRequest]
@@ -172,7 +171,7 @@ class Ok(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def parts_of(request: _AnyConnection) -> Parts:
-    """The supervisor's parts, for handlers of the operator's app; pages use it too."""
+    """Return the supervisor's parts, for handlers of the operator's app and for pages."""
     parts: Parts = request.app.state["parts"]
     return parts
 
@@ -188,7 +187,7 @@ def auth_of(request: _AnyConnection) -> OperatorAuth:
 
 
 def caller(request: AnyRequest) -> Operator:
-    """Who calls, as the door found out."""
+    """Return the caller, as the door found it out."""
     found: Operator = request.scope["state"]["caller"]
     return found
 
@@ -198,7 +197,7 @@ def caller(request: AnyRequest) -> Operator:
 
 @get("/health", opt={"public": True}, sync_to_thread=False)
 def health() -> Ok:
-    """Return whether the server answers. Says nothing else."""
+    """Return whether the server answers, and nothing else."""
     return Ok()
 
 
@@ -206,9 +205,9 @@ def health() -> Ok:
 def login(request: AnyRequest, token: FromQuery[str] = "") -> Response[str]:
     """Exchange a login token for a cookie, once.
 
-    The answer is a page that moves on by itself, not a redirect: a browser that was led here
-    from another site (a terminal in a browser) would follow a redirect without the Strict
-    cookie, but goes on from our own page with it.
+    The answer is a page that moves on by itself, not a redirect. A browser that came from another
+    site (a terminal in a browser) would follow a redirect without the Strict cookie, but follows
+    our own page with it.
     """
     auth = auth_of(request)
     if any(auth.by_cookie(value) for value in [request.cookies.get(auth.cookie_name, "")]):
@@ -249,14 +248,14 @@ def _move_on(cookie: Cookie | None) -> Response[str]:
 
 @post("/api/logout", status_code=200, sync_to_thread=False)
 def logout(request: AnyRequest) -> Ok:
-    """Make the caller's cookie worthless."""
+    """Invalidate the caller's cookie."""
     auth_of(request).sign_out(caller(request))
     return Ok()
 
 
 @post("/api/login-token", status_code=200, sync_to_thread=False)
 def login_token(request: AnyRequest) -> LoginLink:
-    """A new one-time sign-in link."""
+    """Return a new one-time sign-in link."""
     return LoginLink(url=auth_of(request).login_url())
 
 
@@ -273,10 +272,10 @@ def list_requests(
     limit: _Limit = 200,
     without_large_sets: FromQuery[bool] = False,
 ) -> list[OperatorRequest]:
-    """Those that wait for an answer, first those that the agent waits for still, each oldest first;
-    `ready`: for being carried out; `all`: any, newest first.
+    """Return requests that wait for an answer: first those whose agent still waits, each group
+    oldest first. `ready`: those that may be carried out; `all`: any, newest first.
 
-    `without_large_sets` leaves those out that `/api/changes` tells of.
+    `without_large_sets` leaves out those that `/api/changes` has.
     """
     parts = parts_of(request)
     if filter_status == "pending":
@@ -295,7 +294,7 @@ def list_requests(
 
 @get("/api/requests/{request_id:str}")
 async def get_request(request: AnyRequest, request_id: FromPath[str]) -> RequestDetail:
-    """One request, with what the workspace shows of it while it waits."""
+    """Return one request, with what the workspace shows of it while it waits."""
     parts = parts_of(request)
     found = parts.queue.get(request_id)
     card = await card_of(parts, found)
@@ -316,7 +315,8 @@ def _as_shown(card: ChangeCard, parts: Parts) -> Any:
 async def approve(
     request: AnyRequest, request_id: FromPath[str], data: JSONBody[AnswerBody]
 ) -> AnsweredView:
-    """Say yes; with `always`, save an allow rule that also answers what else it matches."""
+    """Approve a request. With `always`, save an allow rule, which also answers other matching
+    requests."""
     return await _answer(request, request_id, "approved", data)
 
 
@@ -324,7 +324,8 @@ async def approve(
 async def deny(
     request: AnyRequest, request_id: FromPath[str], data: JSONBody[AnswerBody]
 ) -> AnsweredView:
-    """Say no; with `always`, save a deny rule that also answers what else it matches."""
+    """Deny a request. With `always`, save a deny rule, which also answers other matching
+    requests."""
     return await _answer(request, request_id, "denied", data)
 
 
@@ -356,7 +357,7 @@ async def _answer(
 
 
 async def _views(parts: Parts, requests: Sequence[Asked]) -> list[OperatorRequest]:
-    """In turns: a view takes a third of a millisecond."""
+    """Return views, made in portions: one takes a third of a millisecond."""
     return [
         operator_request(one, parts) async for part in slices(requests, IN_TURN) for one in part
     ]
@@ -366,14 +367,15 @@ async def _views(parts: Parts, requests: Sequence[Asked]) -> list[OperatorReques
 def suggestions(
     request: AnyRequest, request_id: FromPath[str], effect: FromQuery[Literal["allow", "deny"]]
 ) -> list[decisions.SavableRule]:
-    """The rules that "always" offers, the default first; empty where it may not be offered."""
+    """Return the rules that "always" offers, the default first; empty where it may not be
+    offered."""
     return decisions.suggestions(parts_of(request), request_id, effect)
 
 
 @post("/api/requests/bulk", status_code=200)
 async def bulk(request: AnyRequest, data: JSONBody[BulkBody]) -> list[OperatorRequest]:
-    """Answer requests of a category: exactly those that were shown, or none. An approval leaves
-    changed files out that need a look of their own. What was answered."""
+    """Answer requests of a category: exactly those that were shown, or none. An approval leaves out
+    changed files that need a separate look. Return the answered requests."""
     parts = parts_of(request)
     done = await decisions.answer_category(
         parts,
@@ -392,13 +394,13 @@ async def bulk(request: AnyRequest, data: JSONBody[BulkBody]) -> list[OperatorRe
 
 @get("/api/rules", sync_to_thread=False)
 def list_rules(request: AnyRequest) -> list[rules_view.RuleView]:
-    """Every rule in force, with who added it, why, and when it last matched."""
+    """Return every rule in force, with who added it, why, and when it last matched."""
     return rules_view.rules(parts_of(request))
 
 
 @post("/api/rules", status_code=200)
 async def add_rule(request: AnyRequest, data: JSONBody[RuleBody]) -> RuleSaved:
-    """Save a rule; it answers what waits and matches."""
+    """Save a rule; it answers waiting requests that match."""
     parts = parts_of(request)
     holds = decisions.until(parts, data.lasts, None)
     rule_id, also = await decisions.add_rule(
@@ -414,8 +416,8 @@ def preview_rule(
     effect: FromQuery[Effect],
     rule: Annotated[str, QueryParameter(min_length=1, max_length=4000)],
 ) -> rules_view.RulePreview:
-    """Return what a rule would answer that waits, and would have answered of the last requests.
-    Nothing is saved."""
+    """Return which waiting requests a rule would answer, and which of the last ones it would have
+    answered. Nothing is saved."""
     return rules_view.preview_of_rule(parts_of(request), effect, rule)
 
 
@@ -432,21 +434,21 @@ async def remove_rule(request: AnyRequest, rule_id: FromPath[str]) -> Ok:
 
 @get("/api/sessions", sync_to_thread=False)
 def list_sessions(request: AnyRequest, limit: _Limit = 100) -> list[SessionView]:
-    """The newest sessions first."""
+    """Return the sessions, newest first."""
     parts = parts_of(request)
     return [_session(parts, session.id) for session in parts.sessions.recent(limit)]
 
 
 @post("/api/sessions", status_code=201)
 async def start_session(request: AnyRequest, data: JSONBody[StartSession]) -> SessionView:
-    """Start a session. It is recorded when this returns; copying and starting go on."""
+    """Start a session. It is recorded when this returns; copying and starting continue."""
     parts = parts_of(request)
     return _session(parts, (await parts.sessions.start(data)).id)
 
 
 @get("/api/sessions/{session_id:str}", sync_to_thread=False)
 def get_session(request: AnyRequest, session_id: FromPath[str]) -> SessionView:
-    """One session."""
+    """Return one session."""
     return _session(parts_of(request), session_id)
 
 
@@ -463,7 +465,7 @@ async def stop_session(
 
 @post("/api/sessions/{session_id:str}/pause", status_code=200, sync_to_thread=False)
 def pause_session(request: AnyRequest, session_id: FromPath[str]) -> SessionView:
-    """Stop a session's processes where they stand; its uptime stands still."""
+    """Stop all processes of a session; its uptime doesn't count meanwhile."""
     parts = parts_of(request)
     parts.sessions.pause(session_id, by=caller(request).name)
     return _session(parts, session_id)
@@ -471,7 +473,7 @@ def pause_session(request: AnyRequest, session_id: FromPath[str]) -> SessionView
 
 @post("/api/sessions/{session_id:str}/unpause", status_code=200, sync_to_thread=False)
 def unpause_session(request: AnyRequest, session_id: FromPath[str]) -> SessionView:
-    """Let a paused session go on."""
+    """Let a paused session continue."""
     parts = parts_of(request)
     parts.sessions.unpause(session_id, by=caller(request).name)
     return _session(parts, session_id)
@@ -481,7 +483,7 @@ def unpause_session(request: AnyRequest, session_id: FromPath[str]) -> SessionVi
 async def take_branch(
     request: AnyRequest, session_id: FromPath[str], data: JSONBody[TakeBody | None] = None
 ) -> TakenBranch:
-    """Make the agent's branch a branch of the host's repository; nothing else there changes."""
+    """Copy the agent's branch into the host's repository; nothing else there changes."""
     parts = parts_of(request)
     branch = data.branch if data else ""
     return await decisions.take_branch(parts, session_id, branch, by=caller(request).name)
@@ -491,7 +493,7 @@ async def take_branch(
 def session_output(
     request: AnyRequest, session_id: FromPath[str], offset: Annotated[int, QueryParameter(ge=0)] = 0
 ) -> Output:
-    """Return what the agent printed from byte `offset` on, as far as its lines are complete."""
+    """Return the agent's output from byte `offset` on, up to its last complete line."""
     parts = parts_of(request)
     has_ended = state(parts.sessions.get(session_id)) == "ended"
     data, after = parts.sessions.output(session_id, offset)
@@ -524,8 +526,8 @@ def audit_records(
     limit: _Limit = 100,
     before: Annotated[int | None, QueryParameter(ge=1)] = None,
 ) -> list[dict[str, Any]]:
-    """Records of the audit log, newest first; those before the sequence number `before`, where
-    it is given."""
+    """Return records of the audit log, newest first; only those before the sequence number `before`
+    if that is given."""
     parts = parts_of(request)
     found = audit_chain.newest_first(parts.settings.data_dir / "audit.log", limit, before)
     return [shown_data(record, parts.redactor) for record in found]
@@ -533,8 +535,8 @@ def audit_records(
 
 @get("/api/status", sync_to_thread=False)
 def get_status(request: AnyRequest) -> Status:
-    """Version, and what is wrong: the policy's banner, the kill switch, an audit log that can't
-    be written or was changed."""
+    """Return the version and what is wrong: the policy's banner, the kill switch, an audit log that
+    can't be written or was changed."""
     return live_of(request).status()
 
 
@@ -552,14 +554,14 @@ def stop_all(request: AnyRequest, data: JSONBody[StopBody | None] = None) -> Sta
 
 @post("/api/resume", status_code=200, sync_to_thread=False)
 def resume(request: AnyRequest) -> Status:
-    """Go back to the rules."""
+    """Return to the rules."""
     decisions.resume(parts_of(request), by=caller(request).name)
     live_of(request).status_changed()
     return live_of(request).status()
 
 
 def handlers() -> list[ControllerRouterHandler]:
-    """Every route of this module."""
+    """Return every route of this module."""
     return [
         health,
         login,

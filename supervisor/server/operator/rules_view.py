@@ -1,9 +1,7 @@
-"""The rules in force as pages, API and CLI list them, and what a rule would answer before it is
-saved.
+"""Rules in force for pages, API and CLI, and what an unsaved rule would answer.
 
-It decides nothing: a preview that is wrong misinforms a person, and changes no verdict. What is
-counted is the affair of `core.lab.preview`; here the database's requests become its history, a
-bounded number of them.
+It decides nothing: a wrong preview misinforms a person, but changes no verdict. `core.lab.preview`
+counts; this module turns a bounded number of the database's requests into its history.
 """
 
 from itertools import islice
@@ -23,7 +21,7 @@ from supervisor.records.policy_files import PolicyFiles
 from supervisor.server.common.views import shown
 
 _ORDER: tuple[Effect, ...] = ("deny", "ask", "allow")
-# Bounds of the work that a click may cause. A verdict on a command takes up to a millisecond.
+# Bounds of a click's work. A verdict on a command takes up to a millisecond.
 MOST_WAITING = 100
 MOST_READ = 500
 MOST_PAST = 150
@@ -31,12 +29,12 @@ MOST_TITLES = 4
 
 
 class RuleView(msgspec.Struct, frozen=True, kw_only=True):
-    """`can_remove`: whether it was saved from the inbox, the page or the CLI; others stand in the
-    policy file. `policy_file` is the policy that it holds with: the supervisor's, or that of
-    sessions which have their own.
+    """`can_remove`: whether it was saved from the inbox, the page or the CLI; others are in the
+    policy file. `policy_file` is the policy that it belongs to: the supervisor's, or that of
+    sessions with their own.
 
-    Times are in seconds since the epoch. `session_id`: it holds in that session only. `hits`
-    counts matches since the database was made.
+    Times are in seconds since the epoch. `session_id`: it holds only in that session. `hits` counts
+    matches since the database was made.
     """
 
     id: str
@@ -57,13 +55,13 @@ class RuleView(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def rules(parts: Parts) -> list[RuleView]:
-    """Every rule in force, the supervisor's first: denials, then asks, then allowances, each in
-    the order of their files."""
+    """Return every rule in force, the supervisor's first: denials, then asks, then allowances, each
+    in the order of their files."""
     hits = parts.queue.read_rule_hits()
     found: dict[tuple[str, int, str], RuleView] = {}
     for policies in parts.gate.rulings.policy_sets.all():
         for rule in sorted(policies.current().rules, key=lambda rule: _ORDER.index(rule.effect)):
-            # Two policies may have one file of saved rules: each stands here once.
+            # Two policies may share a file of saved rules; each rule is listed once.
             found.setdefault(
                 (rule.source, rule.line, rule.id),
                 _view(rule, parts, policies, hits.get(rule.id, (0, None))),
@@ -72,7 +70,7 @@ def rules(parts: Parts) -> list[RuleView]:
 
 
 def warnings(parts: Parts) -> tuple[str, ...]:
-    """Return what the policy's writer should know, such as rules that never match."""
+    """Return warnings for the policy's author, such as rules that never match."""
     sets = parts.gate.rulings.policy_sets.all()
     found = dict.fromkeys(warning for policies in sets for warning in policies.current().warnings)
     return tuple(shown(warning, parts.redactor) for warning in found)
@@ -104,8 +102,8 @@ class RulePreview(msgspec.Struct, frozen=True, kw_only=True):
     """`waiting`: the other requests that it would answer now. `summary`: the `past` in words.
     `saved_in`: the rule's file.
 
-    `against`: what a person had answered the other way, so that saving the rule takes back what
-    they said.
+    `against`: requests that a person had answered the other way, whose answers the rule would
+    contradict.
     """
 
     effect: Effect
@@ -120,7 +118,7 @@ class RulePreview(msgspec.Struct, frozen=True, kw_only=True):
 def preview_of_rule(
     parts: Parts, effect: Effect, text: str, *, leaving_out: str = ""
 ) -> RulePreview:
-    """For a rule that isn't saved; `leaving_out` is the request that it is made of.
+    """Return the preview of an unsaved rule; `leaving_out` is the request that it is made of. Raise
     `PolicyError` where it can't be used at all."""
     rule = parse_rule(text, effect)
     rulings = parts.gate.rulings
@@ -145,8 +143,8 @@ def preview_of_rule(
 
 
 def preview_of_proposal(parts: Parts, request: Request) -> RulePreview | None:
-    """For the rule that a waiting request proposes; None where it proposes none, or one that
-    can't be used any more."""
+    """Return the preview of the rule that a waiting request proposes, or None where it proposes
+    none, or one that can't be used any more."""
     action = request.action
     if status(request) != "pending" or not isinstance(action, Proposal):
         return None
@@ -185,8 +183,8 @@ def _waiting(parts: Parts, rule: Rule, saved_with: PolicyFiles) -> list[Request]
 
 
 def _earlier(parts: Parts, rule: Rule, saved_with: PolicyFiles) -> list[Past]:
-    """The last requests that the rule could say anything of, of sessions that it would hold in;
-    those that wait are told apart."""
+    """Return the last requests that the rule could apply to, of sessions that it would hold in;
+    waiting ones are separate."""
     sessions: dict[str, Session] = {}
     newest = parts.queue.newest(4 * MOST_PAST, rule.category)
     for one in newest:
@@ -203,7 +201,8 @@ def _earlier(parts: Parts, rule: Rule, saved_with: PolicyFiles) -> list[Past]:
 
 
 def _past(request: Request, session: Session) -> Past:
-    """A request of the database as the record has it. That it was superseded is nobody's answer."""
+    """Return a database request in the form of the record. A superseded request counts as nobody's
+    answer."""
     return Past(
         at=request.asked_at,
         session=request.session_id,

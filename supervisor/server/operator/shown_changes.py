@@ -1,8 +1,8 @@
-"""What a person is shown of a changed file, and must have been shown before they approve it.
+"""Which part of a changed file a person is shown, and must have been shown to approve it.
 
-Page, JSON API and command line look through here, and each approval of one is held against it. A
-long change is folded: the page shows its beginning and then the rest in parts, and what ends it
-holds the word (`seen_word`) that an approval needs. It must never take a card that failed for an
+Page, JSON API and command line use this module, and each approval of a change is checked against
+it. A long change is folded: the page shows its beginning and then the rest in parts; the last part
+has the word (`seen_word`) that an approval needs. It must never take a card that failed for an
 empty one.
 """
 
@@ -27,8 +27,8 @@ FOLDED = "some of it is folded, and has to be shown whole first"
 
 
 async def card_of(parts: Parts, request: Request) -> ChangeCard | None:
-    """Return what a request would change in a file; None where it is about no file, or nothing of
-    its session is left that could show it."""
+    """Return what a request would change in a file, or None where it isn't about a file, or its
+    session has nothing left to show it with."""
     workspace = parts.workspace_of(request.session_id)
     if workspace is None or not isinstance(request.action, FileChange):
         return None
@@ -40,8 +40,8 @@ async def card_of(parts: Parts, request: Request) -> ChangeCard | None:
 
 
 async def why_not_seen(parts: Parts, request: Request, seen: str = "") -> str:
-    """Return why a person can't have seen all that an approval of this would do; empty where they
-    can, or it is about no file. `seen` is the word that came with the end of a folded change."""
+    """Return why a person can't have seen everything that an approval of this would do; empty where
+    they can, or it isn't about a file. `seen` is the word from the end of a folded change."""
     if not isinstance(request.action, FileChange):
         return ""
     card = await card_of(parts, request)
@@ -51,7 +51,7 @@ async def why_not_seen(parts: Parts, request: Request, seen: str = "") -> str:
 
 
 async def must_be_seen(parts: Parts, request: Request, seen: str) -> None:
-    """`UserError` where a person can't have seen all of a change."""
+    """Raise `UserError` where a person can't have seen all of a change."""
     match await why_not_seen(parts, request, seen):
         case "":
             return
@@ -69,7 +69,7 @@ async def must_be_seen(parts: Parts, request: Request, seen: str) -> None:
 
 
 def seen_word(request: Request) -> str:
-    """Return the word that stands at the end of a change, and comes back with its approval."""
+    """Return the word at the end of a change, which is sent back with its approval."""
     return content_hash(f"all of {request.fingerprint}".encode())[:_WORD_CHARS]
 
 
@@ -79,7 +79,7 @@ def diffs_of(card: ChangeCard) -> list[tuple[str, TextDiff]]:
 
 
 def is_folded(card: ChangeCard) -> bool:
-    """Return whether the page shows the beginning of a change alone."""
+    """Return whether the page shows only the beginning of a change."""
     return sum(rows_in(diff) for _, diff in diffs_of(card)) > FIRST_ROWS
 
 
@@ -100,7 +100,7 @@ def rows_of(line: DiffLine) -> int:
 
 def part_from(diff: TextDiff, start: int) -> int:
     """Return the row at which a part ends that begins at row `start`. A hunk that fits into a part
-    is never cut, so that it can be ticked."""
+    is never split, so that it can be ticked."""
     end = start + PART_ROWS
     for first, after in _places(diff):
         if start < first < end < after <= first + PART_ROWS:

@@ -1,10 +1,9 @@
-"""An agent's terminal for the CLI that started it: keys and sizes come in over a WebSocket, what
-the agent prints goes out.
+"""An agent's terminal for the CLI that started it, over a WebSocket.
 
-It goes through the operator's door like every call, and takes the CLI's token alone: no page
-types into a terminal. Output comes from what is kept of it, so a terminal that stands still
-holds up nobody but itself. Where the CLI goes away, the agent has no terminal any more, and its
-session is ended.
+Keys and sizes come in, and the agent's output goes out. It passes the operator's door like every
+call, and accepts only the CLI's token: no page types into a terminal. Output comes from the stored
+copy, so a stalled terminal delays nobody but itself. When the CLI goes away, the agent has no
+terminal any more, and its session is ended.
 """
 
 import asyncio
@@ -22,12 +21,12 @@ from supervisor.core.sessions import Session
 from supervisor.errors import NotFoundError
 from supervisor.parts import Parts
 
-# What a message of the CLI begins with.
+# First byte of a message from the CLI.
 KEYS, SIZE = b"k", b"s"
 GONE = "the terminal that the agent had is gone"
-# As RFC 6455 numbers them, 4000 and on being an application's own.
+# RFC 6455 leaves 4000 and up to applications.
 CLOSE_REFUSED, CLOSE_UNKNOWN, CLOSE_TAKEN = 4403, 4404, 4409
-# A program that reads no keys is asked again so often.
+# Retry interval for a program that reads no keys.
 FULL_PAUSE_S = 0.02
 
 
@@ -41,7 +40,7 @@ class Terminals:
         parts.sessions.on_change(lambda session: self._wake(session.id))
 
     def handler(self) -> WebsocketRouteHandler:
-        """The route."""
+        """Return the route."""
 
         @websocket("/ws/sessions/{session_id:str}/terminal", name="terminal")
         async def terminal(socket: WebSocket[Any, Any, Any], session_id: FromPath[str]) -> None:
@@ -53,7 +52,7 @@ class Terminals:
         return terminal
 
     async def _serve(self, socket: WebSocket[Any, Any, Any], session_id: str) -> tuple[int, str]:
-        """Until the agent is done, or the CLI gone; how the connection is to be closed."""
+        """Serve until the agent is done or the CLI is gone. Return how to close the connection."""
         if socket.scope["state"]["caller"].via != "cli":
             return CLOSE_REFUSED, "only the CLI can use a terminal"
         try:
@@ -83,7 +82,7 @@ class Terminals:
         return is_over
 
     async def _print(self, socket: WebSocket[Any, Any, Any], session_id: str) -> bool:
-        """All that the agent prints, as it is; whether that was all."""
+        """Send everything that the agent prints, unchanged. Return whether that was all."""
         offset, wake = 0, self._wakes[session_id]
         try:
             while True:
@@ -100,7 +99,7 @@ class Terminals:
             return False
 
     async def _type(self, socket: WebSocket[Any, Any, Any], session_id: str) -> None:
-        """Keys and sizes, until the CLI is gone."""
+        """Handle keys and sizes, until the CLI is gone."""
         with contextlib.suppress(WebSocketDisconnect):
             while True:
                 message = await socket.receive_data(mode="binary")

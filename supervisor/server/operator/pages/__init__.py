@@ -1,5 +1,4 @@
-"""The operator's pages of Jinja2 and htmx, and the routes of what stands on them. Each handler
-parses, calls one function, renders.
+"""The operator's pages of Jinja2 and htmx, and their routes.
 
-Start with `pages`.
+Each handler parses, calls one function, renders. Start with `pages`.
 """

@@ -1,10 +1,10 @@
-"""Routes of a changed file's card: its hunks, its images, and conflicts with the person's change.
+"""Routes of a changed file's card: hunks, images, and conflicts with the person's change.
 
 The operator's alone: the agent's app has none of these. Each handler parses, calls the session's
-workspace and renders; texts are redacted and made visible here. An image is bytes of an agent's: it
-is served as one of four types that its own first bytes name, and nothing else is served. A conflict
-has two answers beyond yes and no, git's merge and the host's version; both change the agent's copy,
-too.
+workspace and renders; texts are redacted and made visible here. An image's bytes come from an
+agent: it is served as one of four types that its own first bytes name, and nothing else is served.
+A conflict has two answers besides yes and no, git's merge and the host's version; both change the
+agent's copy, too.
 """
 
 from typing import Annotated, Any, Literal
@@ -51,9 +51,9 @@ _WORDS = {
 
 
 class PartBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """`fingerprint` is that of the request as it was shown, `hunks` are ids of its card's.
-    `rest`: whether the others wait on (`pending`) or are denied (`drop`). `seen`: as in
-    `AnswerBody`."""
+    """`fingerprint` is that of the request as it was shown, `hunks` are ids from its card. `rest`:
+    whether the others keep waiting (`pending`) or are denied (`drop`). `seen`: as in `AnswerBody`.
+    """
 
     fingerprint: str = ""
     seen: Seen = ""
@@ -62,8 +62,8 @@ class PartBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 
 
 class PartView(msgspec.Struct, frozen=True, kw_only=True):
-    """`request` stands for the chosen hunks and was approved; `rest` for the others, where it
-    was made already: what differs in the agent's copy is asked again a moment later. `taken` of
+    """`request` is the approved one for the chosen hunks; `rest` is for the others, if it was made
+    already: differences in the agent's copy are asked about again a moment later. `taken` of
     `hunks` were chosen."""
 
     request: OperatorRequest
@@ -89,7 +89,8 @@ class GiveHostBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
 async def approve_part(
     request: AnyRequest, request_id: FromPath[str], data: JSONBody[PartBody]
 ) -> PartView:
-    """Approve some hunks of a file's change and apply them. The rest waits on, or is denied."""
+    """Approve some hunks of a file's change and apply them. The rest keeps waiting, or is
+    denied."""
     parts = parts_of(request)
     asked = parts.queue.get(request_id)
     workspace = _workspace(parts, asked)
@@ -111,7 +112,7 @@ async def approve_part(
 async def image(
     request: AnyRequest, request_id: FromPath[str], side: FromPath[Literal["old", "new"]]
 ) -> Response[bytes]:
-    """Return what an image is, or would become. Nothing but a PNG, JPEG, GIF or WebP image of
+    """Return an image as it is, or as it would become. Only a PNG, JPEG, GIF or WebP image of
     bounded size is served."""
     parts = parts_of(request)
     asked = parts.queue.get(request_id)
@@ -126,8 +127,8 @@ async def image(
 async def answer_hunks(
     request: AnyRequest, request_id: FromPath[str], data: URLEncodedBody[dict[str, str]]
 ) -> Response[str]:
-    """Approve what is ticked: the card of what was approved, in the place of the one that was
-    answered. Where the answer didn't count that one, with its ticks."""
+    """Approve the ticked hunks. Return the new request's card in place of the answered one; if the
+    answer didn't count, the old card with its ticks."""
     parts = parts_of(request)
     asked = parts.queue.get(request_id)
     chosen = [one for one in data.get("hunks", "").split(",")[:MOST_HUNKS] if one]
@@ -143,7 +144,7 @@ async def answer_hunks(
     except GatehouseError as error:
         shown = await card(parts, parts.queue.get(request_id)) | {"error": str(error)}
         return page_frame.html("parts/some_cards.html", error, cards=[shown])
-    # The part's own card, as every page shows it: the request that was shown is superseded by it.
+    # The part's own card, as every page shows it: it supersedes the request that was shown.
     shown = await card(parts, done.part) | {"takes_place_of": request_id}
     return page_frame.html("parts/some_cards.html", cards=[shown])
 
@@ -159,7 +160,7 @@ def _workspace(parts: Parts, asked: Request) -> WorkspaceChannel:
 
 @get("/api/requests/{request_id:str}/conflict")
 async def get_conflict(request: AnyRequest, request_id: FromPath[str]) -> dict[str, Any]:
-    """Return what each side did since they last agreed, and the merge of both where git can make
+    """Return each side's changes since they last agreed, and the merge of both where git can make
     one."""
     parts = parts_of(request)
     shown = await _card(parts, request_id)
@@ -171,8 +172,7 @@ async def get_conflict(request: AnyRequest, request_id: FromPath[str]) -> dict[s
 async def merge(
     request: AnyRequest, request_id: FromPath[str], data: JSONBody[MergeBody]
 ) -> OperatorRequest:
-    """Apply the merge that was shown, on the host and in the agent's copy: the request that
-    stands for it."""
+    """Apply the merge that was shown, on the host and in the agent's copy. Return its request."""
     parts = parts_of(request)
     workspace = _workspace_in_conflict(parts, parts.queue.get(request_id))
     mark = shown_by(data.fingerprint)
@@ -186,7 +186,7 @@ async def merge(
 async def give_host(
     request: AnyRequest, request_id: FromPath[str], data: JSONBody[GiveHostBody]
 ) -> OperatorRequest:
-    """Deny, and give the host's version to the agent's copy."""
+    """Deny the request, and give the host's version to the agent's copy."""
     parts = parts_of(request)
     workspace = _workspace_in_conflict(parts, parts.queue.get(request_id))
     denied = await workspace.give_host(
@@ -197,7 +197,7 @@ async def give_host(
 
 @get("/parts/conflict/{request_id:str}", include_in_schema=False)
 async def conflict_part(request: AnyRequest, request_id: FromPath[str]) -> Response[str]:
-    """Both sides' changes and the merge, with their buttons."""
+    """Return both sides' changes and the merge, with their buttons."""
     parts = parts_of(request)
     try:
         shown = await _card(parts, request_id)
@@ -225,7 +225,7 @@ async def conflict_rows_part(
     side: Annotated[int, QueryParameter(ge=0, le=2)],
     start: Annotated[int, QueryParameter(ge=0)],
 ) -> Response[str]:
-    """The part of one of the differences that begins at this row."""
+    """Return the part of one of the differences that begins at this row."""
     parts = parts_of(request)
     try:
         conflict = await _card(parts, request_id)
@@ -249,7 +249,7 @@ async def answer_conflict(
     how: FromPath[How],
     data: URLEncodedBody[dict[str, str]],
 ) -> Response[str]:
-    """Merge, or give the agent the host's version: the cards as they are afterwards."""
+    """Merge, or give the agent the host's version. Return the cards as they are afterwards."""
     parts = parts_of(request)
     by = caller(request).name
     asked = parts.queue.get(request_id)
@@ -297,7 +297,8 @@ def _diffs(conflict: ConflictCard) -> tuple[TextDiff | None, ...]:
 def _diff(
     parts: Parts, found: TextDiff | None, most_rows: int, start: int = 0
 ) -> dict[str, Any] | None:
-    """A difference for the page, its rows from `start` on; None where there is nothing to show."""
+    """Return a difference for the page, its rows from `start` on, or None where there is nothing to
+    show."""
     if found is None or not found.hunks:
         return None
     hunks, hidden = shown_hunks(parts, found, most_rows=most_rows, start=start)
@@ -306,7 +307,7 @@ def _diff(
 
 
 def handlers() -> list[ControllerRouterHandler]:
-    """Every route of this module."""
+    """Return every route of this module."""
     return [
         approve_part, image, answer_hunks,
         get_conflict, merge, give_host, conflict_part, conflict_rows_part, answer_conflict,

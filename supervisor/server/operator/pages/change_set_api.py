@@ -1,9 +1,8 @@
-"""Many changed files as one card: the JSON API, and the parts and forms of the pages. Each handler
-parses and renders.
+"""Many changed files as one card: the JSON API, and the pages' parts and forms.
 
-Folders travel as text in the API, and as base64 in the pages: a name that an agent chose must
-survive every attribute and every URL as it is. It must never fill in what the caller didn't say
-it saw.
+Each handler parses and renders. Folders are plain text in the API and base64 in the pages: a name
+that an agent chose must survive every attribute and every URL unchanged. It must never fill in what
+the caller didn't say it saw.
 """
 
 import asyncio
@@ -34,8 +33,8 @@ MOST_REASON_CHARS = 500
 
 
 class SetAnswerBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """`shown` is that of the folder `below`, as it was shown; `ticked` maps ids to fingerprints
-    of those that need a look of their own and are approved all the same."""
+    """`shown` is that of the folder `below`, as it was shown. `ticked` maps ids to fingerprints of
+    changes that need a separate look and are approved all the same."""
 
     answer: Answer
     shown: Shown | None = None
@@ -60,7 +59,7 @@ class SetSummary(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def sets_of(request: AnyRequest) -> ChangeSets:
-    """The one of the operator's app."""
+    """Return the change sets of the operator's app."""
     found: ChangeSets = request.app.state["change_sets"]
     return found
 
@@ -70,7 +69,7 @@ def sets_of(request: AnyRequest) -> ChangeSets:
 
 @get("/api/changes")
 async def list_sets(request: AnyRequest) -> list[SetSummary]:
-    """The sessions whose waiting changes are shown as one card."""
+    """Return the sessions whose waiting changes are shown as one card."""
     sets, found = sets_of(request), []
     for session_id in sets.large():
         await sets.learn(session_id)
@@ -87,8 +86,8 @@ async def list_sets(request: AnyRequest) -> list[SetSummary]:
 async def get_set(
     request: AnyRequest, session_id: FromPath[str], below: FromQuery[str] = ""
 ) -> SetView:
-    """The changed files of a session that wait: a folder of them, and those that need a look of
-    their own."""
+    """Return a session's waiting changed files: one folder of them, and those that need a separate
+    look."""
     await sets_of(request).learn(session_id)
     return await sets_of(request).view(session_id, below.strip("/"))
 
@@ -119,7 +118,7 @@ async def answer_set(
 async def set_part(
     request: AnyRequest, session_id: FromPath[str], opened: FromQuery[str] = ""
 ) -> Response[str]:
-    """The card, with these folders open (comma-separated)."""
+    """Return the card, with these folders open (comma-separated)."""
     await sets_of(request).learn(session_id)
     return await _card(request, session_id, {"open": opened})
 
@@ -128,7 +127,7 @@ async def set_part(
 async def folder_part(
     request: AnyRequest, session_id: FromPath[str], below: FromQuery[str]
 ) -> Response[str]:
-    """Return what is in one folder."""
+    """Return the content of one folder."""
     await sets_of(request).learn(session_id)
     found, folder = await sets_of(request).read(session_id), _decode(below)
     level = await asyncio.to_thread(found.level, folder)
@@ -143,8 +142,8 @@ async def news_part(
     plain: FromQuery[str],
     careful: FromQuery[str],
 ) -> Response[str]:
-    """Return whether what is shown is still what waits; the card itself is only replaced when the
-    person says so."""
+    """Return whether what is shown still waits; the card itself is replaced only when the person
+    says so."""
     now, before = [await sets_of(request).read(session_id, one) for one in (None, until)]
     later = len(now.waiting) - len(before.waiting)
     is_same = before.shown(before.waiting) == Shown(until=until, plain=plain, careful=careful)
@@ -160,7 +159,8 @@ async def answer_part(
     answer: FromPath[Answer],
     data: URLEncodedBody[dict[str, str]],
 ) -> Response[str]:
-    """Approve or Deny, on the card: the card as it is afterwards; a refusal is shown on it."""
+    """Approve or deny on the card. Return the card as it is afterwards; a refusal is shown on
+    it."""
     await sets_of(request).learn(session_id)
     reason = data.get("reason", "").strip()[:MOST_REASON_CHARS] if answer == "denied" else ""
     by = caller(request).name
@@ -194,7 +194,7 @@ async def answer_part(
 
 
 def handlers() -> list[ControllerRouterHandler]:
-    """Every route of this module."""
+    """Return every route of this module."""
     return [list_sets, get_set, answer_set, set_part, folder_part, news_part, answer_part]
 
 
@@ -228,12 +228,13 @@ async def _card(
 
 
 def _folder(session_id: str, level: Level, opened: dict[str, Level]) -> dict[str, Any]:
-    """For `parts/change_folder.html`. `opened` are the folders whose content is shown with it."""
+    """Return the values of `parts/change_folder.html`. `opened` are the folders whose content is
+    shown with it."""
     return {"session_id": session_id, "level": level, "opened": opened, "key": encode}
 
 
 def encode(path: str) -> str:
-    """A folder's name as it stands in an attribute or a URL."""
+    """Return a folder's name for an attribute or a URL."""
     return base64.urlsafe_b64encode(path.encode()).decode()
 
 
@@ -245,8 +246,8 @@ def _decode(key: str) -> str:
 
 
 def _shown(data: dict[str, str]) -> Shown:
-    """INVARIANT: never filled in from what is there now: what was shown must be named, or
-    nothing is answered."""
+    """INVARIANT: it is never filled in from the present state: the caller must name what was shown,
+    or nothing is answered."""
     try:
         return Shown(until=float(data["until"]), plain=data["plain"], careful=data["careful"])
     except (KeyError, ValueError):
@@ -254,5 +255,5 @@ def _shown(data: dict[str, str]) -> Shown:
 
 
 def _ticked(text: str) -> dict[str, str]:
-    """`id:fingerprint`, comma-separated."""
+    """Parse `id:fingerprint` pairs, comma-separated."""
     return dict(one.split(":", 1) for one in text.split(",") if ":" in one)

@@ -1,6 +1,6 @@
 """The History page: audit records as rows, newest first.
 
-The whole record stays one click away, as it is in the file.
+The complete record, as it is in the file, is one click away.
 """
 
 import json
@@ -28,7 +28,7 @@ from supervisor.store import requests as store
 HISTORY_ROWS = 100
 MOST_RECORD_CHARS = 8000
 _GOOD, _BAD = ("allow", "approved", "done"), ("deny", "denied", "failed")
-# What a record is about, in the order of how much it says.
+# Fields that say what a record is about, the most telling first.
 _ABOUT = ("command", "workspace", "rule", "rule_id", "policy", "request", "session")
 _SAID = ("rule", "why", "reason", "by")
 
@@ -45,7 +45,8 @@ def history_part(request: AnyRequest, before: FromQuery[int]) -> Response[str]:
 
 
 def _values(parts: Parts, before: int | None) -> dict[str, Any]:
-    """For `parts/history.html`: a page of records before that number, or the newest."""
+    """Return the values of `parts/history.html`: a page of records before that number, or the
+    newest."""
     path = parts.settings.data_dir / "audit.log"
     found = audit_chain.newest_first(path, HISTORY_ROWS, before)
     ids = {
@@ -65,8 +66,8 @@ def _values(parts: Parts, before: int | None) -> dict[str, Any]:
 def record_data(
     record: dict[str, Any], redactor: Redactor, titles: Mapping[str, str]
 ) -> dict[str, Any]:
-    """One record. Any field may be missing or odd: the file is read as it is. `titles` are those
-    of requests, by id."""
+    """Return one record. Any field may be missing or odd: the file is read as it is. `titles` are
+    those of requests, by id."""
     at = record.get("at")
     at = float(at) if isinstance(at, int | float) else 0.0
     badge = str(record.get("verdict") or record.get("answer") or record.get("outcome") or "")
@@ -125,5 +126,5 @@ def _exit_code(record: dict[str, Any]) -> int | None:
 
 
 def handlers() -> list[ControllerRouterHandler]:
-    """Every route of this module."""
+    """Return every route of this module."""
     return [history, history_part]

@@ -1,4 +1,4 @@
-"""What ended sessions left to answer: a list on the inbox, and dropping all of one session's.
+"""What ended sessions left to answer: a list on the inbox, and dropping a session's requests.
 
 The cards themselves are in the inbox like all others; this says until when they are kept.
 """
@@ -23,8 +23,8 @@ from supervisor.server.operator.pages.request_cards import project_name
 
 
 class LeftView(msgspec.Struct, frozen=True, kw_only=True):
-    """What is left of a session. `counts` is in words; times are seconds since the epoch. `branch`
-    waits for being taken; `job` is what came of a maintenance job, in a line."""
+    """A session's remaining requests. `counts` is in words; times are seconds since the epoch.
+    `branch` waits to be taken; `job` is the outcome of a maintenance job, in a line."""
 
     session_id: str
     workspace: str
@@ -51,7 +51,7 @@ def get_left(request: AnyRequest) -> list[LeftView]:
 
 @post("/api/sessions/{session_id:str}/drop", status_code=200)
 async def drop(request: AnyRequest, session_id: FromPath[str]) -> Dropped:
-    """Deny all that a session left to answer."""
+    """Deny everything that a session left to answer."""
     parts = parts_of(request)
     dropped = await decisions.drop_left(parts, session_id, by=caller(request).name)
     return Dropped(dropped=dropped)
@@ -64,7 +64,8 @@ def left_part(request: AnyRequest) -> Response[str]:
 
 @post("/sessions/{session_id:str}/drop", include_in_schema=False, status_code=200)
 async def drop_from_page(request: AnyRequest, session_id: FromPath[str]) -> Response[str]:
-    """The list as it is afterwards, and above it why nothing was dropped."""
+    """Drop a session's requests. Return the list as it is afterwards; above it, why nothing was
+    dropped."""
     parts = parts_of(request)
     try:
         await decisions.drop_left(parts, session_id, by=caller(request).name)
@@ -74,17 +75,17 @@ async def drop_from_page(request: AnyRequest, session_id: FromPath[str]) -> Resp
 
 
 def handlers() -> list[ControllerRouterHandler]:
-    """Every route of the pages."""
+    """Return every route of the pages."""
     return [left_part, drop_from_page]
 
 
 def api_handlers() -> list[ControllerRouterHandler]:
-    """Every route of the API."""
+    """Return every route of the API."""
     return [get_left, drop]
 
 
 def values(parts: Parts) -> dict[str, Any]:
-    """For `parts/left.html`."""
+    """Return the values of `parts/left.html`."""
     now = parts.clock.now()
     rows = [
         msgspec.to_builtins(one)
@@ -122,7 +123,7 @@ def _view(parts: Parts, left: LeftOfSession) -> LeftView:
 
 
 def _with_branch(parts: Parts, session: Session) -> LeftView:
-    """Of a session that left nothing but a branch."""
+    """Return the view of a session that left only a branch."""
     ended_at = session.ended_at or 0.0
     return LeftView(
         session_id=session.id,

@@ -1,11 +1,9 @@
-"""The Network page: what each session sent where, by host, as it happens; and the same as JSON and
-as an HTTP Archive.
+"""The Network page: each session's traffic by host, live; also as JSON and HTTP Archive.
 
-It shows what `network_log` holds and decides nothing; its one switch is whether bodies of a
-session are kept. A list may be long, and the same loop gives every verdict: handlers take a
-snapshot at once (`NetworkList`), and what is shown of it is made in a thread, which reads nothing
-of the supervisor's parts. Texts are an agent's and its origins': they pass the redactor and
-`visible`.
+It shows the content of `network_log` and decides nothing; its one switch is whether a session's
+bodies are kept. A list may be long, and the same loop gives every verdict. So handlers take a
+snapshot at once (`NetworkList`), and a thread, which reads none of the supervisor's parts, makes
+what is shown. Texts come from an agent and its origins: they pass the redactor and `visible`.
 """
 
 import asyncio
@@ -52,30 +50,30 @@ from supervisor.server.operator.pages import page_frame, spend_page
 from supervisor.server.operator.pages.page_frame import Form
 from supervisor.server.operator.pages.request_cards import session_name
 
-# A person finds one of more than these by its name.
+# Beyond this number, a person finds a host by its name.
 MOST_HOSTS = 100
-# Of one host, the newest exchanges; the archive has all that is held.
+# The newest exchanges of one host; the archive has all that are held.
 MOST_SHOWN = 50
-# So many tables are filled at a time.
+# Tables that are filled at a time.
 MOST_OPENED = 20
 _CLASS = {"allow": "good", "deny": "bad", "ask_timeout": "warn"}
 _WORD = {"allow": "allowed", "deny": "denied", "ask_timeout": "not answered in time"}
-# The archive's end: an empty list of entries, and what it is in.
+# The end of the archive: the end of its list of entries and of the objects around it.
 _NO_ENTRIES = b"]}}"
 
 
 class ExchangeView(msgspec.Struct, frozen=True, kw_only=True):
-    """One exchange, and what was kept of its bodies, where the session keeps them."""
+    """One exchange, with what was kept of its bodies if the session keeps them."""
 
     exchange: Exchange
     bodies: Bodies
 
 
 class NetworkView(msgspec.Struct, frozen=True, kw_only=True):
-    """The traffic of a session since Gatehouse was started: sums by host, the last used first, and
-    the exchanges, newest first.
+    """A session's traffic since Gatehouse was started: sums by host, the last used first, and the
+    exchanges, newest first.
 
-    `cut` older ones are held no more, and in no sum.
+    `cut` older exchanges are no longer held, and are in no sum.
     """
 
     hosts: list[HostTraffic]
@@ -84,10 +82,9 @@ class NetworkView(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class NetworkList(NamedTuple):
-    """A session's list at one moment. `lost`: why a session that is over has none, where it may
-    have had one. `waiting` are its requests for the network that nobody answered yet, in the
-    order of their cards. `find` are words that a host's name must have, and `opened` the hosts
-    whose exchanges are shown, too."""
+    """A session's list at one moment. `lost`: why an ended session has no list, where it may have
+    had one. `waiting` are its unanswered network requests, in the order of their cards. `find` are
+    words that a host's name must have, and `opened` the hosts whose exchanges are shown, too."""
 
     session_id: str
     held: SessionLog
@@ -104,7 +101,7 @@ class NetworkList(NamedTuple):
 async def network(
     request: AnyRequest, session: FromQuery[str] = "", span: FromQuery[spend_page.Span] = "session"
 ) -> Response[str]:
-    """The page, of one session or of the newest."""
+    """Return the page of one session or of the newest."""
     parts = parts_of(request)
     recent = parts.sessions.recent()
     chosen = parts.sessions.get(session) if session else next(iter(recent), None)
@@ -125,7 +122,7 @@ async def network_part(
     find: FromQuery[str] = "",
     opened: FromQuery[list[str] | None] = None,
 ) -> Response[str]:
-    """The list; of the hosts in `opened` their exchanges, too."""
+    """Return the list; for hosts in `opened`, with their exchanges."""
     parts = parts_of(request)
     shown = _shown(parts, parts.sessions.get(session))._replace(
         find=find, opened=tuple(opened or ())
@@ -135,7 +132,7 @@ async def network_part(
 
 @get("/api/sessions/{session_id:str}/network")
 async def list_exchanges(request: AnyRequest, session_id: FromPath[str]) -> NetworkView:
-    """Return what the session sent where since Gatehouse was started."""
+    """Return what the session sent, and where, since Gatehouse was started."""
     parts = parts_of(request)
     held = parts.network_log.held(parts.sessions.get(session_id).id)
     return await asyncio.to_thread(_as_data, held, parts)
@@ -145,7 +142,7 @@ async def list_exchanges(request: AnyRequest, session_id: FromPath[str]) -> Netw
 async def show_exchange(
     request: AnyRequest, session_id: FromPath[str], number: FromPath[int]
 ) -> ExchangeView:
-    """One of them, with the beginnings of its bodies where they are kept."""
+    """Return one exchange, with the beginnings of its bodies if they are kept."""
     parts = parts_of(request)
     view = _one(parts, parts.sessions.get(session_id).id, number)
     data = await asyncio.to_thread(lambda: shown_data(msgspec.to_builtins(view), parts.redactor))
@@ -156,7 +153,7 @@ async def show_exchange(
 async def exchange(
     request: AnyRequest, session_id: FromPath[str], number: FromPath[int]
 ) -> Response[str]:
-    """The page of one exchange: headers and bodies, as text."""
+    """Return the page of one exchange: headers and bodies, as text."""
     parts = parts_of(request)
     session = parts.sessions.get(session_id)
     view = _one(parts, session.id, number)
@@ -168,7 +165,7 @@ async def exchange(
 async def exchange_part(
     request: AnyRequest, session_id: FromPath[str], number: FromPath[int]
 ) -> Response[str]:
-    """The same of one that was under way, as it is by now."""
+    """Return a running exchange's page as it is by now."""
     parts = parts_of(request)
     session = parts.sessions.get(session_id)
     try:
@@ -187,7 +184,7 @@ async def exchange_part(
     sync_to_thread=False,
 )
 def switch_bodies(request: AnyRequest, session_id: FromPath[str], data: Form) -> Response[str]:
-    """The switch of the page: keep the beginnings of bodies from now on, or keep them no more."""
+    """Handle the page's switch: keep the beginnings of bodies from now on, or stop."""
     parts = parts_of(request)
     error = ""
     try:
@@ -208,15 +205,14 @@ def switch_part(request: AnyRequest, session: FromQuery[str]) -> Response[str]:
 def keep_bodies(
     request: AnyRequest, session_id: FromPath[str], data: JSONBody[KeepBodiesBody]
 ) -> Ok:
-    """From now on keep what the bodies of its decrypted requests and responses begin with, or
-    keep it no more."""
+    """Keep the beginnings of decrypted request and response bodies from now on, or stop."""
     parts_of(request).sessions.keep_bodies(session_id, is_on=data.keep, by=caller(request).name)
     return Ok()
 
 
 @get("/api/sessions/{session_id:str}/network.har")
 async def archive(request: AnyRequest, session_id: FromPath[str]) -> Stream:
-    """Return what was looked into, as an HTTP Archive (HAR 1.2), to open in a browser's developer
+    """Return the inspected traffic as an HTTP Archive (HAR 1.2), to open in a browser's developer
     tools."""
     parts = parts_of(request)
     session = parts.sessions.get(session_id)
@@ -233,12 +229,12 @@ async def archive(request: AnyRequest, session_id: FromPath[str]) -> Stream:
 
 
 def handlers() -> list[ControllerRouterHandler]:
-    """The page, its parts and its switch."""
+    """Return the page, its parts and its switch."""
     return [network, network_part, exchange, exchange_part, switch_bodies, switch_part]
 
 
 def api_handlers() -> list[ControllerRouterHandler]:
-    """The same as data."""
+    """Return the routes of the same as data."""
     return [list_exchanges, show_exchange, keep_bodies, archive]
 
 
@@ -254,7 +250,7 @@ def _one(parts: Parts, session_id: str, number: int) -> ExchangeView:
 
 
 def _shown(parts: Parts, session: Session) -> NetworkList:
-    """Its list, as it is now."""
+    """Return the session's list as it is now."""
     waiting = parts.queue.pending_but(
         [session.id], session.id, limit=MOST_SHOWN, now=parts.clock.now()
     )
@@ -287,7 +283,8 @@ def _part(shown: NetworkList) -> Response[str]:
 
 
 def _as_data(held: SessionLog, parts: Parts) -> NetworkView:
-    """One by one: what is made of all at once keeps the loop waiting, thread or not."""
+    """Return the list as data. It is made one by one: making all at once would block the loop,
+    thread or not."""
 
     def shown[T](one: T) -> T:
         return msgspec.convert(shown_data(msgspec.to_builtins(one), parts.redactor), type(one))
@@ -303,7 +300,8 @@ def _why_lost(parts: Parts, session: Session, held: SessionLog) -> str:
 
 
 async def _in_thread(made: Iterator[bytes]) -> AsyncIterator[bytes]:
-    """Each piece made in a thread, one after the other, and the loop has its turn in between."""
+    """Yield pieces, each made in a thread, one after the other; the loop has its turn in
+    between."""
     while (piece := await asyncio.to_thread(next, made, None)) is not None:
         yield piece
 
@@ -321,8 +319,8 @@ def _keeping(parts: Parts, session_id: str, error: str = "") -> dict[str, Any]:
 
 
 def hosts(shown: NetworkList) -> dict[str, Any]:
-    """For `parts/network.html`: each host in its place, those that came last first, so that news
-    move nothing but from above."""
+    """Return the values of `parts/network.html`: each host in its place, those that came last
+    first, so that news only move the list down."""
     places = shown.held.places
     words = shown.find.lower().split()
     every = sorted(by_host(shown.held.exchanges), key=lambda host: -places[host.host])
@@ -346,7 +344,7 @@ def hosts(shown: NetworkList) -> dict[str, Any]:
 
 
 def exchange_data(redactor: Redactor, one: Exchange) -> dict[str, Any]:
-    """One of them in words."""
+    """Return one exchange in words."""
     return {
         "view": one,
         "title": redactor.text(visible(title(one.action), one_line=True)),
@@ -365,7 +363,7 @@ def exchange_data(redactor: Redactor, one: Exchange) -> dict[str, Any]:
 def archive_pieces(
     held: SessionLog, bodies: Mapping[int, Bodies], redactor: Redactor, version: str
 ) -> Iterator[bytes]:
-    """The HTTP Archive, oldest first: its head, entry by entry, its end."""
+    """Yield the HTTP Archive, oldest first: its head, each entry, its end."""
     yield msgspec.json.encode(har.head(version, held.cut)).removesuffix(_NO_ENTRIES)
     comma = b""
     for one in reversed(har.listed(held.exchanges)):
@@ -376,8 +374,8 @@ def archive_pieces(
 
 
 def _waiting(shown: NetworkList, one: Request) -> tuple[str, float, str, bool]:
-    """As words, since when, the same as a clock shows it, and whether a program is held for it
-    still."""
+    """Return a waiting request in words, since when it waits, the same as clock time, and whether a
+    program is still held for it."""
     words = shown.redactor.text(visible(title(one.action), one_line=True))
     return words, one.asked_at, clock_text(one.asked_at), (one.hold_until or 0) > shown.now
 
@@ -394,7 +392,7 @@ def _host(redactor: Redactor, host: HostTraffic, found: list[Exchange]) -> dict[
 
 
 def call_words(call: CallOfModel) -> str:
-    """Return what a call of a model used and cost, in words."""
+    """Return the use and cost of a model call, in words."""
     cached = [
         f"{count:,} {words}"
         for count, words in (
@@ -410,7 +408,7 @@ def call_words(call: CallOfModel) -> str:
 
 
 def size_text(size_bytes: int) -> str:
-    """Bytes as people read them."""
+    """Return a number of bytes for people."""
     for unit, scale in (("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
         if size_bytes >= scale:
             return f"{size_bytes / scale:,.1f} {unit}"

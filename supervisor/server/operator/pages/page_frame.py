@@ -1,10 +1,9 @@
-"""What all pages share: templates rendered safely, their frame with its banner, answers in HTML.
+"""Shared by all pages: safely rendered templates, the frame with its banner, HTML answers.
 
 Two protections are set once, for every `{{ value }}` of every template (law 6): `autoescape` keeps
-what an agent wrote from being markup, `finalize` makes its deceptive characters visible. What an
-agent may make long goes through one of the filters here: `folded` and `folded_line` come with a
-button that unfolds them, `short` is for attributes and inside of links, and `marked` is all of a
-text.
+an agent's text from being markup, and `finalize` makes its deceptive characters visible. Text that
+an agent may make long goes through one of the filters here: `folded` and `folded_line` come with a
+button that unfolds them, `short` is for attributes and links, and `marked` returns the whole text.
 """
 
 import re
@@ -29,13 +28,13 @@ TEMPLATES = ROOT / "web" / "templates"
 
 
 def page(request: AnyRequest, template: str, name: str, **values: Any) -> Response[str]:
-    """A whole page: what the template makes of these values, in the frame that all pages have.
-    `name` is its entry in the frame."""
+    """Return a whole page: the template with these values, in the frame of all pages. `name` is its
+    entry in the frame."""
     return html(template, **frame(request, name), **values)
 
 
 def frame(request: AnyRequest, name: str) -> dict[str, Any]:
-    """Return what the frame of each page is given."""
+    """Return the values of each page's frame."""
     parts = parts_of(request)
     return {
         "page": name,
@@ -48,15 +47,15 @@ def frame(request: AnyRequest, name: str) -> dict[str, Any]:
 
 
 def html(template: str, refused: GatehouseError | None = None, /, **values: Any) -> Response[str]:
-    """An answer of HTML: what a template makes of these values. `refused`: what it tells of,
-    since an answer to what wasn't shown is 409 on a page, too; htmx is told to show that
-    (base.html), and only that."""
+    """Return an HTML answer: the template with these values. `refused`: the refusal that it shows.
+    An answer to what wasn't shown is 409 on a page, too; htmx is told to show that (base.html), and
+    only that."""
     status = 409 if isinstance(refused, ChangedError) else 200
     return Response(render(template, **values), media_type=MediaType.HTML, status_code=status)
 
 
 def banner(parts: Parts) -> dict[str, Any]:
-    """For `parts/banner.html`: what a person must see above all else."""
+    """Return the values of `parts/banner.html`: what a person must see first."""
     return {
         "stopped": parts.kill_switch.reason(),
         "audit_failure": parts.audit.failure,
@@ -67,7 +66,7 @@ def banner(parts: Parts) -> dict[str, Any]:
 
 
 def error_page(code: int, body: ErrorBody) -> str:
-    """Return what a browser is shown that is turned away, or whose page can't be made."""
+    """Return the page for a browser that is turned away, or whose page can't be made."""
     heading = {401: "Not signed in", 403: "Not let in", 404: "Not found"}.get(
         code, "That did not work"
     )
@@ -81,18 +80,18 @@ def error_page(code: int, body: ErrorBody) -> str:
 
 
 def _shown(value: Any) -> Any:
-    """Our own markup (includes, `tojson`) is `Markup` and stays; every other text is made
-    visible, then escaped."""
+    """Make a text visible, then escape it. Our own markup (includes, `tojson`) is `Markup` and
+    stays."""
     return visible(value) if isinstance(value, str) and not isinstance(value, Markup) else value
 
 
 def folded(value: Any) -> Markup:
-    """Return a text in a few lines; the middle of a long one is a button that shows all of it."""
+    """Return a text in a few lines. The middle of a long one is a button that shows all of it."""
     return _folded(str(value), folding.CARD)
 
 
 def folded_line(value: Any) -> Markup:
-    """The same on one line, for lists."""
+    """Return the same on one line, for lists."""
     return _folded(str(value), folding.LINE)
 
 
@@ -114,14 +113,14 @@ def _whole(shown: str) -> Markup:
 
 
 def _with_marks(shown: str) -> Markup:
-    """Text as `folding` shows it, with its marks told apart from what an agent wrote."""
+    """Return text as `folding` shows it, with its marks distinguished from the agent's text."""
     pieces = folding.MARK.split(shown)
     return Markup().join(
         _MARK.format(piece) if at % 2 else piece for at, piece in enumerate(pieces)
     )
 
 
-# Words that any place of a page lays out as they are.
+# Words that any place of a page can show unchanged.
 _ORDINARY = re.compile(r"(?:[^\s⟨]{1,40}(?: (?=\S)|$))*")
 _MARK = Markup('<span class="blanks">{}</span>')
 _TEXT = Markup('<span class="text">{}</span>')

@@ -1,7 +1,7 @@
-"""The operator's pages: the inbox, the banner with the kill switch, and every other page's routes.
+"""The operator's pages: the inbox, the banner with the kill switch, and all pages' routes.
 
-What goes wrong is `error_bodies`' to show: a page of its own for a visit, and for htmx the one JSON
-body, whose text the page's script shows.
+`error_bodies` shows errors: a page for a visit, and for htmx the one JSON body, whose text the
+page's script shows.
 """
 
 from litestar import Response, get, post
@@ -25,7 +25,7 @@ from supervisor.server.operator.pages import (
 
 @get("/", include_in_schema=False)
 async def inbox(request: AnyRequest) -> Response[str]:
-    """Return what waits, by category."""
+    """Return the waiting requests, by category."""
     parts = parts_of(request)
     values = await request_cards.cards(parts) | quiet_page.values(parts) | left_page.values(parts)
     return page_frame.page(
@@ -40,7 +40,7 @@ def banner_part(request: AnyRequest) -> Response[str]:
 
 @post("/stop-all", include_in_schema=False, status_code=200, sync_to_thread=False)
 def stop_all(request: AnyRequest) -> Response[str]:
-    """The kill switch."""
+    """Deny everything from now on (kill switch)."""
     parts = parts_of(request)
     try:
         decisions.stop_all(parts, by=caller(request).name)
@@ -51,7 +51,7 @@ def stop_all(request: AnyRequest) -> Response[str]:
 
 @post("/resume", include_in_schema=False, status_code=200, sync_to_thread=False)
 def resume(request: AnyRequest) -> Response[str]:
-    """Back to the rules."""
+    """Return to the rules."""
     parts = parts_of(request)
     decisions.resume(parts, by=caller(request).name)
     live_of(request).status_changed()
@@ -59,7 +59,7 @@ def resume(request: AnyRequest) -> Response[str]:
 
 
 def handlers() -> list[ControllerRouterHandler]:
-    """Every page, part and form, for `app.build_operator_app`."""
+    """Return every page, part and form, for `app.build_operator_app`."""
     return [
         inbox, banner_part, stop_all, resume,
         *request_cards.handlers(),

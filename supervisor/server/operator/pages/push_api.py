@@ -1,7 +1,7 @@
-"""Routes of pushes: which refs would move, with which commits, and what they change at the remote.
+"""Routes of pushes: moved refs, their commits, and changes at the remote.
 
-The operator's alone: the agent's app has none of these. A push is read
-out of its staging repository by git, and answered only as a whole.
+The operator's alone: the agent's app has none of these. git reads a push from its staging
+repository, and it is answered only as a whole.
 """
 
 import asyncio
@@ -25,7 +25,7 @@ from supervisor.server.operator.pages import page_frame
 from supervisor.server.operator.shown_changes import FIRST_ROWS
 
 _NAMES_AT_ONCE = 1000
-# How many elements of a move's lists are looked through at once.
+# How many elements of a move's lists are scanned at once.
 _PIECES = {
     "commits": 1, "lost": 1, "files": 1, "passing": 1,
     "more_files": _NAMES_AT_ONCE, "more_passing": _NAMES_AT_ONCE,
@@ -44,7 +44,7 @@ async def get_push(request: AnyRequest, request_id: FromPath[str]) -> dict[str, 
 
 @get("/parts/push/{request_id:str}", include_in_schema=False)
 async def push_part(request: AnyRequest, request_id: FromPath[str]) -> Response[str]:
-    """The same as a part of the card."""
+    """Return the same as a part of the card."""
     parts = parts_of(request)
     try:
         card = await parts.pushes.card(parts.queue.get(request_id))
@@ -54,13 +54,13 @@ async def push_part(request: AnyRequest, request_id: FromPath[str]) -> Response[
 
 
 def handlers() -> list[ControllerRouterHandler]:
-    """Every route of this module."""
+    """Return every route of this module."""
     return [get_push, push_part]
 
 
 def _told(parts: Parts, card: PushCard) -> dict[str, Any]:
-    """Return a card as data. Its lists are looked through piece by piece: one search of all the
-    text would hold whatever else there is to do."""
+    """Return a card as data. Its lists are scanned piece by piece: one search of all the text would
+    block everything else."""
     data = msgspec.to_builtins(card)
     lists = [{key: move.pop(key) for key in _PIECES} for move in data["moves"]]
     told: dict[str, Any] = shown_data(data, parts.redactor)
@@ -107,7 +107,7 @@ def _move(parts: Parts, request_id: str, move: RefMove) -> dict[str, Any]:
 
 
 def _names(parts: Parts, files: Sequence[NamedFile]) -> list[str]:
-    """Return a line for each file that only its name is shown of."""
+    """Return a line for each file of which only the name is shown."""
     lines = (
         f"{visible(one.path, one_line=True)}  {one.what}"
         f"{'' if one.was_searched else ', not searched for secrets'}"

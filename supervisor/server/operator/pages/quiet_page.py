@@ -1,8 +1,7 @@
-"""The page of requests without a card: repeats that were denied again, and requests that wait for
-room.
+"""The page of requests without a card: repeated denials, and requests waiting for room.
 
-It shows what `Gate.repeats` holds; what can be done about it, lifting a denial and denying all
-that is held, is `decisions`'.
+It shows the content of `Gate.repeats`. `decisions` has the two actions: lift a denial, and deny
+everything that is held.
 """
 
 from typing import Any
@@ -33,7 +32,7 @@ def quiet_part(request: AnyRequest) -> Response[str]:
     sync_to_thread=False,
 )
 def lift_from_page(request: AnyRequest, request_id: FromPath[str]) -> Response[str]:
-    """The list as it is afterwards; a refusal is shown above it."""
+    """Lift a denial. Return the list as it is afterwards; a refusal is shown above it."""
     parts = parts_of(request)
     try:
         decisions.lift_denial(parts, request_id, by=caller(request).name)
@@ -44,8 +43,8 @@ def lift_from_page(request: AnyRequest, request_id: FromPath[str]) -> Response[s
 
 @post("/sessions/{session_id:str}/held/deny", include_in_schema=False, status_code=200)
 async def deny_held_from_page(request: AnyRequest, session_id: FromPath[str]) -> Response[str]:
-    """The list as it is afterwards, and above it why nothing was denied; the cards follow by
-    themselves."""
+    """Deny everything that is held. Return the list as it is afterwards; above it, why nothing was
+    denied. The cards follow by themselves."""
     parts = parts_of(request)
     session = parts.sessions.get(session_id)
     try:
@@ -57,7 +56,7 @@ async def deny_held_from_page(request: AnyRequest, session_id: FromPath[str]) ->
 
 @post("/api/sessions/{session_id:str}/held/deny", status_code=200)
 async def deny_held(request: AnyRequest, session_id: FromPath[str]) -> HeldDenied:
-    """Deny all that is held of a session's connections, what has no card of its own included."""
+    """Deny all held connections of a session, including those without a card."""
     parts = parts_of(request)
     session = parts.sessions.get(session_id)
     return HeldDenied(denied=await decisions.deny_held(parts, session.id, by=caller(request).name))
@@ -65,32 +64,32 @@ async def deny_held(request: AnyRequest, session_id: FromPath[str]) -> HeldDenie
 
 @get("/api/quiet", sync_to_thread=False)
 def list_quiet(request: AnyRequest) -> list[Quiet]:
-    """Return what the open sessions ask without a card: repeats of what was denied, and what
-    waits for room in the inbox."""
+    """Return what the open sessions ask without a card: repeats of denied requests, and requests
+    that wait for room in the inbox."""
     return seen(parts_of(request))
 
 
 @post("/api/requests/{request_id:str}/lift", status_code=200, sync_to_thread=False)
 def lift(request: AnyRequest, request_id: FromPath[str]) -> list[OperatorRequest]:
-    """Let what was denied be asked again at once, in whichever words: the denials that no longer
-    stand. They stay denied themselves."""
+    """Let a denied request be asked again at once, in any words. Return the denials that no longer
+    hold; the requests themselves stay denied."""
     parts = parts_of(request)
     found = decisions.lift_denial(parts, request_id, by=caller(request).name)
     return [operator_request(one, parts) for one in found]
 
 
 def handlers() -> list[ControllerRouterHandler]:
-    """For the pages."""
+    """Return the routes of the pages."""
     return [quiet_part, lift_from_page, deny_held_from_page]
 
 
 def api_handlers() -> list[ControllerRouterHandler]:
-    """For the JSON API."""
+    """Return the routes of the JSON API."""
     return [list_quiet, lift, deny_held]
 
 
 def values(parts: Parts, error: str = "") -> dict[str, Any]:
-    """For `parts/quiet.html`."""
+    """Return the values of `parts/quiet.html`."""
     return {
         "error": error,
         "quiet": [
@@ -115,7 +114,7 @@ def _all_held(parts: Parts, session_id: str) -> int:
 
 
 def seen(parts: Parts) -> list[Quiet]:
-    """Return what a person may see of it."""
+    """Return the part of it that a person may see."""
     return [_shown(one, parts) for one in parts.gate.repeats.quiet()]
 
 

@@ -1,10 +1,10 @@
-"""Cards of what is asked: values, parts of pages, answers of "yes", "no" and "always".
+"""Cards of requests: values, parts of pages, answers of "yes", "no" and "always".
 
 Values are plain data for the templates, no markup, no decision. Secrets are redacted here, once
-more than before storage; deceptive characters are made visible by `render`, for every value. It
-must never shorten what would take effect without saying so: a person approves what the card shows.
-A refused answer is shown in its place with status 200, since htmx leaves a page as it is on an
-error status.
+more than before storage; `render` makes deceptive characters visible, for every value. It must
+never shorten what would take effect without saying so: a person approves what the card shows. A
+refused answer is shown in the card's place with status 200, since htmx leaves a page unchanged on
+an error status.
 """
 
 import asyncio
@@ -80,21 +80,22 @@ _ANSWER_OF: dict[YesOrNo, Answer] = {"allow": "approved", "deny": "denied"}
 
 
 class DiffTime:
-    """How long the diffs of one answer may take. An agent chooses what is compared, so a page
-    may not wait for all of it."""
+    """Time limit for the diffs of one answer. An agent chooses what is compared, so a page may not
+    wait for all of it."""
 
     def __init__(self, parts: Parts) -> None:
         self._clock = parts.clock
         self._until = parts.clock.monotonic() + DIFFS_S
 
     def is_left(self) -> bool:
-        """Return whether another diff may be begun."""
+        """Return whether there is time for another diff."""
         return self._clock.monotonic() < self._until
 
 
 @get("/parts/cards", include_in_schema=False)
 async def cards_part(request: AnyRequest, ids: FromQuery[str]) -> Response[str]:
-    """The cards with these ids, comma-separated, as they are now; unknown ones are left out."""
+    """Return the cards with these ids, comma-separated, as they are now. Unknown ones are left
+    out."""
     parts = parts_of(request)
     found = [parts.queue.find(one) for one in ids.split(",")[:MOST_CARDS]]
     budget = DiffTime(parts)
@@ -104,7 +105,7 @@ async def cards_part(request: AnyRequest, ids: FromQuery[str]) -> Response[str]:
 
 @get("/parts/change/{request_id:str}", include_in_schema=False)
 async def change_part(request: AnyRequest, request_id: FromPath[str]) -> Response[str]:
-    """The whole diff of a card."""
+    """Return the whole diff of a card."""
     parts = parts_of(request)
     return page_frame.html(
         "parts/change.html", change=await change(parts, parts.queue.get(request_id), whole=True)
@@ -115,7 +116,7 @@ async def change_part(request: AnyRequest, request_id: FromPath[str]) -> Respons
 async def change_rows_part(
     request: AnyRequest, request_id: FromPath[str], start: Annotated[int, QueryParameter(ge=0)]
 ) -> Response[str]:
-    """The part of a long change that begins at this row."""
+    """Return the part of a long change that begins at this row."""
     parts = parts_of(request)
     found = await further(parts, parts.queue.get(request_id), start)
     if found is None:
@@ -132,7 +133,7 @@ def requests_part(request: AnyRequest, session_id: FromPath[str]) -> Response[st
 async def answer(
     request: AnyRequest, request_id: FromPath[str], answer: FromPath[Answer], data: Form
 ) -> Response[str]:
-    """Approve or Deny: the card as it is afterwards, also where somebody else was faster."""
+    """Approve or deny. Return the card as it is afterwards, also if somebody else was faster."""
     parts = parts_of(request)
     try:
         await decisions.answer(
@@ -161,7 +162,7 @@ async def always(
     effect: FromPath[YesOrNo],
     lasts: FromQuery[str] = "always",
 ) -> Response[str]:
-    """The rules that could be saved, and for how long; nothing is saved yet."""
+    """Return the rules that could be saved, and for how long. Nothing is saved yet."""
     return await _always(parts_of(request), request_id, effect, filled={"lasts": lasts})
 
 
@@ -169,8 +170,7 @@ async def always(
 async def save_always(
     request: AnyRequest, request_id: FromPath[str], effect: FromPath[YesOrNo], data: Form
 ) -> Response[str]:
-    """Save the chosen rule and answer; an error is shown in the form, and nothing was answered
-    then."""
+    """Save the chosen rule and answer. On an error, the form shows it, and nothing was answered."""
     parts = parts_of(request)
     rule = (data.get("rule") or data.get("own", "")).strip()
     try:
@@ -193,7 +193,7 @@ async def save_always(
             return await _unanswered(parts, request_id, error)
         return await _always(parts, request_id, effect, error=str(error), filled=data)
     live_of(request).policy_changed()
-    # Of the others that it answered the page hears by itself: there can be thousands.
+    # The page learns of the other answered requests by itself: there can be thousands.
     return page_frame.html("parts/some_cards.html", cards=[await card(parts, done.request)])
 
 
@@ -201,9 +201,9 @@ async def save_always(
 async def bulk(
     request: AnyRequest, category: FromPath[Category], answer: FromPath[Answer], data: Form
 ) -> Response[str]:
-    """Answer all of a category that the page showed, `id:fingerprint` each; those that came
-    since stay. Where one is another by now none is answered, and each says so. What an approval
-    left out says why."""
+    """Answer all requests of a category that the page showed, `id:fingerprint` each; newer ones
+    stay. If one has changed by now, none is answered, and each card says so. Changes that an
+    approval left out show the reason."""
     parts = parts_of(request)
     shown = dict(one.split(":", 1) for one in data.get("shown", "").split(",") if ":" in one)
     try:
@@ -218,8 +218,8 @@ async def bulk(
 
 
 async def _unanswered(parts: Parts, request_id: str, error: GatehouseError) -> Response[str]:
-    """The card as it is, and above it why the answer didn't count: it waits still, or somebody
-    else was faster."""
+    """Return the card as it is, and above it why the answer didn't count: it still waits, or
+    somebody else was faster."""
     return await _cards(parts, [request_id], error)
 
 
@@ -229,7 +229,7 @@ async def _cards(
     error: GatehouseError | None = None,
     left_out: Mapping[str, str] | None = None,
 ) -> Response[str]:
-    """Cards as they are now, each with the error where there is one."""
+    """Return cards as they are now, each with its error if there is one."""
     budget = DiffTime(parts)
     said = dict.fromkeys(request_ids, str(error)) if error is not None else left_out or {}
     shown = [
@@ -247,7 +247,8 @@ async def _always(
     error: str = "",
     filled: dict[str, str] | None = None,
 ) -> Response[str]:
-    """`filled` is the form as it was sent, where it is shown again with an error."""
+    """Return the form of "always". `filled` is the form as it was sent, if it is shown again with
+    an error."""
     sent = filled or {}
     found = parts.queue.get(request_id)
     if status(found) != "pending":
@@ -273,7 +274,7 @@ async def _always(
 
 
 async def cards(parts: Parts, session_id: str | None = None) -> dict[str, Any]:
-    """For `parts/cards.html`: what waits, of one session where it is given."""
+    """Return the values of `parts/cards.html`: what waits, of one session if it is given."""
     large = {
         one: number for one, number in parts.queue.waiting_changes().items() if number > FEW_CHANGES
     }
@@ -289,15 +290,16 @@ async def cards(parts: Parts, session_id: str | None = None) -> dict[str, Any]:
 
 
 def answered(parts: Parts, session_id: str) -> list[dict[str, Any]]:
-    """A session's requests that wait for nobody any more, newest first."""
+    """Return a session's requests that no longer wait, newest first."""
     asked = parts.queue.of_session(session_id, REQUEST_ROWS)
     found = listed(one for one in asked if status(one) != "pending")
     return [card_with(parts, one) for one in found]
 
 
 async def card(parts: Parts, request: Request, budget: DiffTime | None = None) -> dict[str, Any]:
-    """A request as its card. The diff is only made for what still waits, and where the budget is
-    spent when it comes into view. Of many long ones each leaves the loop to others (law 14)."""
+    """Return a request as its card. The diff is made only for waiting requests; if the budget is
+    spent, it is made when it comes into view. Between many long cards the loop serves others (law
+    14)."""
     await asyncio.sleep(0)
     is_now = status(request) == "pending" and (budget is None or budget.is_left())
     return card_with(parts, request, await change(parts, request) if is_now else None, budget)
@@ -309,7 +311,7 @@ def card_with(
     change: dict[str, Any] | None = None,
     budget: DiffTime | None = None,
 ) -> dict[str, Any]:
-    """The same with a diff that was made, or without one."""
+    """Return the same with a finished diff, or without one."""
     redact = parts.redactor.text
     current = status(request)
     category = category_of(request.action)
@@ -365,7 +367,7 @@ def card_with(
 
 
 def _install(parts: Parts, request: Request) -> dict[str, Any] | None:
-    """What an install would do, in words; None where it is none."""
+    """Return what an install would do, in words, or None where it is none."""
     if not isinstance(request.action, Packages) or not request.action.index:
         return None
     said = install_words(request.action, parts.clock.now())
@@ -374,8 +376,8 @@ def _install(parts: Parts, request: Request) -> dict[str, Any] | None:
 
 
 async def sections(parts: Parts, requests: list[Request]) -> list[dict[str, Any]]:
-    """A section for every category, in order, also for those that nothing waits in; the cards in
-    the order of the requests."""
+    """Return a section for every category, in order, including empty ones; cards are in the order
+    of the requests."""
     budget = DiffTime(parts)
     cards: dict[Category, list[dict[str, Any]]] = {category: [] for category in CATEGORIES}
     for request in requests:
@@ -391,8 +393,8 @@ async def sections(parts: Parts, requests: list[Request]) -> list[dict[str, Any]
 
 
 def odd_letters(text: str) -> str:
-    """The letters in a text that can pass for others, spelled out: such as a Cyrillic one in a
-    host name. Empty where there are none."""
+    """Return a text's letters that look like others, spelled out, such as a Cyrillic one in a host
+    name. Empty where there are none."""
     found = []
     for char in dict.fromkeys(text):
         if char.isascii() or unicodedata.category(char)[0] in "CZ":
@@ -405,13 +407,13 @@ def odd_letters(text: str) -> str:
 
 
 def job_in_short(parts: Parts, session: Session) -> str:
-    """Return what came of a session's job, and what it cost; empty where there is none yet."""
+    """Return the outcome of a session's job, and its cost; empty where there is none yet."""
     said = job_words(session)
     return f"{said}; {parts.spending.cost_words(session)}" if said else ""
 
 
 def session_end(parts: Parts, session: Session) -> dict[str, Any]:
-    """Return until when what a session asks can be answered, for `parts/session_end.html`."""
+    """Return until when a session's requests can be answered, for `parts/session_end.html`."""
     return {
         "deadline_at": session.deadline_at,
         "is_paused": session.paused_at is not None,
@@ -420,7 +422,7 @@ def session_end(parts: Parts, session: Session) -> dict[str, Any]:
 
 
 def session_name(session: Session) -> str:
-    """Return what people call its project; of a standing session, its repository."""
+    """Return the usual name of its project; for a standing session, its repository."""
     if session.kind == "standing":
         return session.command[-1]
     return project_name(session.workspace)
@@ -439,8 +441,8 @@ def _status_word(request: Request) -> str:
 
 
 def _about(request: Request) -> str:
-    """Return what a newer card is about, too, that takes this one's place on the page, or
-    follows it; empty where none does."""
+    """Return the subject by which a newer card takes this one's place on the page, or follows it;
+    empty where there is none."""
     is_followed = status(request) == "pending" or request.superseded_by or request.in_part
     return (
         f"{request.session_id} {subject(request.action)}"
@@ -489,7 +491,7 @@ def _sticky_why(request: Request) -> str:
 
 
 def handlers() -> list[ControllerRouterHandler]:
-    """Every route of this module."""
+    """Return every route of this module."""
     return [
         cards_part,
         change_part,

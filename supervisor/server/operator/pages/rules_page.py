@@ -1,5 +1,6 @@
-"""The Rules page: every rule in force, what is always protected, and forms to add, try and remove
-rules.
+"""The Rules page: rules in force, protected names, and forms for rules.
+
+The forms add, try and remove rules.
 """
 
 from collections import Counter
@@ -26,7 +27,7 @@ SHORT_GROUP = 12
 
 @get("/rules", include_in_schema=False, sync_to_thread=False)
 def rules(request: AnyRequest) -> Response[str]:
-    """Every rule in force, and what is always protected."""
+    """Return every rule in force, and what is always protected."""
     return page_frame.page(request, "rules.html", "rules", **_values(parts_of(request)))
 
 
@@ -37,7 +38,7 @@ def rules_part(request: AnyRequest) -> Response[str]:
 
 @post("/rules", include_in_schema=False, status_code=200)
 async def add_rule(request: AnyRequest, data: Form) -> Response[str]:
-    """Save a rule; it answers what waits and matches. An error is shown above the list."""
+    """Save a rule; it answers waiting requests that match. An error is shown above the list."""
     parts = parts_of(request)
     rule = data.get("rule", "").strip()
     try:
@@ -61,8 +62,8 @@ def preview_rule(
     own: FromQuery[str] = "",
     request_id: FromQuery[str] = "",
 ) -> Response[str]:
-    """Return what a rule that was typed would have answered; nothing is saved. `own` is its name
-    in the form of the card `request_id`."""
+    """Return what a typed rule would have answered; nothing is saved. `own` is its name in the form
+    of the card `request_id`."""
     parts, text = parts_of(request), (own or rule).strip()
     try:
         if request_id:
@@ -93,7 +94,8 @@ def _effect(text: str) -> Effect:
 
 
 def _values(parts: Parts, *, error: str = "", done: str = "") -> dict[str, Any]:
-    """For `parts/rules.html`. `error` and `done` say what came of what a person did."""
+    """Return the values of `parts/rules.html`. `error` and `done` are the outcome of a person's
+    action."""
     protection = parts.policies.current().protection
     found = rules_view.rules(parts)
     main, *others = parts.gate.rulings.policy_sets.all()
@@ -114,7 +116,7 @@ def _values(parts: Parts, *, error: str = "", done: str = "") -> dict[str, Any]:
 
 
 def _of_policy(policies: PolicyFiles, found: list[rules_view.RuleView]) -> dict[str, Any]:
-    """A policy file: its rules by category, and what its categories do by themselves."""
+    """Return a policy file: its rules by category, and what its categories do by default."""
     own = [rule for rule in found if rule.policy_file == str(policies.file)]
     return {
         "policy_file": str(policies.file),
@@ -127,8 +129,8 @@ def _of_policy(policies: PolicyFiles, found: list[rules_view.RuleView]) -> dict[
 def _protected(
     part: ProtectionLevel, added: frozenset[str] = frozenset(), lifted: frozenset[str] = frozenset()
 ) -> list[tuple[str, str, str]]:
-    """The names of one part of the table, each with its why and who says so; then those that the
-    policy adds."""
+    """Return the names of one part of the table, each with its reason and source; then those that
+    the policy adds."""
     found = [
         (name, why, sources()[name]) for name, why in built_in()[part].items() if name not in lifted
     ]
@@ -136,7 +138,8 @@ def _protected(
 
 
 def _rules_of(category: Category, found: list[rules_view.RuleView]) -> dict[str, Any] | None:
-    """A category's rules of the policy file, folded where they are many; None where it has none."""
+    """Return a category's rules of the policy file, folded where they are many; None where it has
+    none."""
     rules = [rule for rule in found if rule.category == category and not rule.can_remove]
     counts = Counter(rule.effect for rule in rules)
     if not rules:
@@ -160,5 +163,5 @@ def _rule(rule: rules_view.RuleView) -> dict[str, Any]:
 
 
 def handlers() -> list[ControllerRouterHandler]:
-    """Every route of this module."""
+    """Return every route of this module."""
     return [rules, rules_part, add_rule, preview_rule, remove_rule]

@@ -1,5 +1,7 @@
-"""The page of security events: what agents in quarantine were denied, and what of their answers was
-dropped. They are records of the audit log; this shows them alone."""
+"""The page of security events: denials in quarantine, and dropped parts of its answers.
+
+They are records of the audit log; this page shows only them.
+"""
 
 from typing import Annotated, Any
 
@@ -14,7 +16,7 @@ from supervisor.server.operator.operator_api import AnyRequest, parts_of
 from supervisor.server.operator.pages import page_frame
 
 ROWS = 100
-# By risk; a call that is no tool's has none.
+# By risk; a call of no known tool has none.
 _CLASSES = {"critical": "bad", "high": "bad", "medium": "warn", "low": ""}
 
 
@@ -24,8 +26,8 @@ def security_events(
     limit: Annotated[int, QueryParameter(ge=1, le=500)] = ROWS,
     before: Annotated[int | None, QueryParameter(ge=1)] = None,
 ) -> list[dict[str, Any]]:
-    """Security events of the audit log, newest first; those before the sequence number `before`,
-    where it is given."""
+    """Return security events of the audit log, newest first; only those before the sequence number
+    `before` if that is given."""
     return _records(parts_of(request), limit, before)
 
 
@@ -58,7 +60,7 @@ def _records(parts: Parts, limit: int, before: int | None) -> list[dict[str, Any
 
 
 def _row(record: dict[str, Any]) -> dict[str, Any]:
-    """One row. Any field may be missing or odd: the file is read as it is."""
+    """Return one row. Any field may be missing or odd: the file is read as it is."""
     at = record.get("at")
     at = float(at) if isinstance(at, int | float) else 0.0
     words = {

@@ -1,7 +1,7 @@
 """The pages of sessions: the list with its form, one session, its buttons, its review.
 
-A review was written by an agent about code that may be hostile: every field may be missing or be
-anything here.
+An agent wrote the review about code that may be hostile: every field may be missing or contain
+anything.
 """
 
 import contextlib
@@ -47,7 +47,7 @@ from supervisor.sessions.scheduled_jobs import read_jobs
 from supervisor.sessions.start_session import StartSession
 from supervisor.settings import WORKSPACE_IN_COMPOSE, copy_mode_of, network_mode_of
 
-# Of an agent's output, what a page starts with.
+# The end of an agent's output that a page starts with.
 OUTPUT_TAIL_BYTES = 256 * 1024
 MOST_NAMED = 3
 _STATE_CLASS = {
@@ -77,7 +77,7 @@ _CONCLUSIONS = {
 
 @get("/sessions", include_in_schema=False, sync_to_thread=False)
 def sessions(request: AnyRequest) -> Response[str]:
-    """Every session, and a form to start one."""
+    """Return every session, and a form to start one."""
     parts = parts_of(request)
     recent = parts.sessions.recent()
     values = {
@@ -99,7 +99,7 @@ def sessions(request: AnyRequest) -> Response[str]:
 
 @get("/sessions/{session_id:str}", include_in_schema=False)
 async def session(request: AnyRequest, session_id: FromPath[str]) -> Response[str]:
-    """One session: state, time, output, review, requests."""
+    """Return one session: state, time, output, review, requests."""
     parts = parts_of(request)
     found = parts.sessions.get(session_id)
     start = max(0, parts.sessions.output_size(session_id) - OUTPUT_TAIL_BYTES)
@@ -142,7 +142,7 @@ async def start_session(request: AnyRequest, data: Form) -> Response[str]:
 
 @post("/sessions/{session_id:str}/resume", include_in_schema=False, status_code=200)
 async def resume_session(request: AnyRequest, session_id: FromPath[str]) -> Response[str]:
-    """Start a session that goes on with the copy of one that has ended, and go to its page."""
+    """Start a session that continues on the copy of an ended one, and go to its page."""
     return await _started(request, lambda: StartSession(resume=session_id))
 
 
@@ -163,7 +163,7 @@ async def stop_session(request: AnyRequest, session_id: FromPath[str]) -> Respon
     sync_to_thread=False,
 )
 def pause_session(request: AnyRequest, session_id: FromPath[str], data: Form) -> Response[str]:
-    """Stop its processes where they stand, or let them go on; the session as it is afterwards."""
+    """Stop its processes, or let them continue. Return the session as it is afterwards."""
     parts = parts_of(request)
     do = parts.sessions.unpause if data.get("go_on") else parts.sessions.pause
     with contextlib.suppress(UserError):  # it went on, or ended, meanwhile: the page shows it
@@ -175,7 +175,7 @@ def pause_session(request: AnyRequest, session_id: FromPath[str], data: Form) ->
 
 @post("/sessions/{session_id:str}/take", include_in_schema=False, status_code=200)
 async def take_branch(request: AnyRequest, session_id: FromPath[str]) -> Response[str]:
-    """Make the agent's branch a branch of the host's repository."""
+    """Copy the agent's branch into the host's repository."""
     parts = parts_of(request)
     try:
         taken = await decisions.take_branch(parts, session_id, "", by=caller(request).name)
@@ -200,7 +200,7 @@ async def _started(request: AnyRequest, wanted: Callable[[], StartSession]) -> R
 
 
 def _wanted(data: dict[str, str]) -> StartSession:
-    """The form of the Sessions page."""
+    """Parse the form of the Sessions page."""
     kind = data.get("kind", "review")
     uptime = data.get("max_uptime", "").strip()
     workspace = data.get("workspace", "").strip()
@@ -242,7 +242,7 @@ def _kind(text: str) -> Kind:
 
 
 def _worker(data: dict[str, str]) -> AgentName | None:
-    """Return who does a job; None for the built-in agent."""
+    """Return which agent does a job; None for the built-in one."""
     name = data.get("agent", "") if data.get("kind") == "maintenance" else ""
     return agent_named(name) if name else None
 
@@ -264,8 +264,7 @@ def _only_workspace(parts: Parts) -> str:
 
 
 def _jobs(parts: Parts) -> dict[str, Any]:
-    """Return the jobs, and why others, or their file, can't be used; nothing where there are
-    none."""
+    """Return the jobs, and why others, or their file, can't be used; empty where there are none."""
     now = parts.clock.now()
     try:
         jobs, faults = read_jobs(parts.settings.jobs_file)
@@ -290,12 +289,12 @@ def _jobs(parts: Parts) -> dict[str, Any]:
 
 
 def live_sessions(parts: Parts) -> list[dict[str, Any]]:
-    """The sessions that haven't ended."""
+    """Return the sessions that haven't ended."""
     return [session_data(parts, one) for one in parts.sessions.recent(20) if one.ended_at is None]
 
 
 def session_data(parts: Parts, session: Session) -> dict[str, Any]:
-    """A session for strip, list and page."""
+    """Return a session for strip, list and page."""
     now = parts.clock.now()
     current = state(session)
     redact = parts.redactor.text
@@ -338,8 +337,8 @@ def session_data(parts: Parts, session: Session) -> dict[str, Any]:
 
 
 def _commands(parts: Parts, session: Session) -> str:
-    """Say whether commands run without a question, and why not; empty where the policy asks about
-    them anyway."""
+    """Return whether commands run without a question, and why not; empty where the policy asks
+    about them anyway."""
     if not parts.gate.rulings.runs_contained(session.id):
         return ""
     problems = parts.containment.result(session.id)
@@ -354,8 +353,8 @@ def _commands(parts: Parts, session: Session) -> str:
 
 
 def _of_the_host(parts: Parts, session: Session) -> list[str]:
-    """Return what keeps the person's own changes from the agent's copy, or the agent's from the
-    host, with nobody asked."""
+    """Return what keeps the person's changes from the agent's copy, or the agent's from the host,
+    without a question to anybody."""
     workspace = parts.workspace_of(session.id)
     if workspace is None:
         return []
@@ -367,7 +366,7 @@ def _of_the_host(parts: Parts, session: Session) -> list[str]:
 
 
 def _never_carried(refused: Mapping[str, str]) -> list[str]:
-    """A line about what the agent made and nobody is asked about."""
+    """Return a line about the agent's changes that nobody is asked about."""
     if not refused:
         return []
     named = ", ".join(
@@ -418,7 +417,7 @@ def _review(review: dict[str, Any]) -> dict[str, Any]:
 
 
 def _dropped(review: dict[str, Any]) -> str:
-    """Return what of an answer from quarantine was dropped."""
+    """Return which parts of an answer from quarantine were dropped."""
     dropped = review.get("dropped")
     return dropped_words(dropped) if isinstance(dropped, dict) else ""
 
@@ -443,7 +442,7 @@ def _text(data: dict[str, Any], name: str) -> str:
 
 
 def handlers() -> list[ControllerRouterHandler]:
-    """Every route of this module."""
+    """Return every route of this module."""
     return [
         sessions,
         session,

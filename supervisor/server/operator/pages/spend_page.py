@@ -1,7 +1,7 @@
-"""Costs of models over time: the chart and the sums on the Network page, and the same as JSON.
+"""Costs of models over time: chart and sums on the Network page, also as JSON.
 
-All of it is read from the ledger in the database, so that it is the same after a restart. The
-picture is `core.spend_chart`'s; here are its times and words. It decides nothing.
+All of it comes from the ledger in the database, so it survives a restart. `core.spend_chart` draws
+the chart; this module has its times and words. It decides nothing.
 """
 
 from datetime import date, datetime, time, timedelta
@@ -46,12 +46,12 @@ SPANS: dict[Span, str] = {
     "all": "All",
 }
 _SCOPE_NAMES: dict[Scope, str] = {"session": "this session", "day": "today", "total": "in total"}
-# A label under every so many columns, so that they don't run into each other.
+# Most labels under the columns, so that they don't overlap.
 _MOST_LABELS = 8
 
 
 class SpendOfModel(TokensOfModel, frozen=True, kw_only=True):
-    """The usage and cost of one model's calls; that of all but the dearest is one, named `all
+    """The usage and cost of one model's calls. All but the dearest models are together, named `all
     others`."""
 
     model: str
@@ -60,7 +60,7 @@ class SpendOfModel(TokensOfModel, frozen=True, kw_only=True):
 
 
 class SpendOfTime(msgspec.Struct, frozen=True, kw_only=True):
-    """The cost of all calls in one stretch of time; `at` is where it begins, in seconds since the
+    """The cost of all calls in one stretch of time, which begins at `at`, in seconds since the
     epoch."""
 
     at: float
@@ -70,8 +70,7 @@ class SpendOfTime(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class SpendOverTime(msgspec.Struct, frozen=True, kw_only=True):
-    """The cost of models over a time: by stretches of it, of which there are at most 48, and by
-    model, the dearest first."""
+    """The cost of models over a time: by stretches, at most 48, and by model, the dearest first."""
 
     calls: int
     cost_microusd: int
@@ -80,8 +79,8 @@ class SpendOverTime(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class _Window(NamedTuple):
-    """The time that a chart is about. Columns of days are counted by date, since not every day
-    has 24 hours."""
+    """The time covered by a chart. Columns of days are counted by date, since not every day has 24
+    hours."""
 
     since: float
     width_s: int
@@ -92,13 +91,13 @@ class _Window(NamedTuple):
         return self.width_s >= DAY_S
 
     def column(self, when: int | str) -> int:
-        """The number of a column, of what the ledger counts by."""
+        """Return a column's number, from the ledger's unit."""
         if isinstance(when, int):
             return when
         return (date.fromisoformat(when) - _date(self.since)).days // (self.width_s // DAY_S)
 
     def at(self, number: int) -> float:
-        """When a column begins."""
+        """Return when a column begins."""
         if self.by_day:
             return _midnight(_date(self.since) + timedelta(days=number * (self.width_s // DAY_S)))
         return self.since + number * self.width_s
@@ -117,8 +116,8 @@ def spend_part(
 def spend_over_time(
     request: AnyRequest, session: FromQuery[str] = "", span: FromQuery[Span] = "all"
 ) -> SpendOverTime:
-    """Return what models cost over time: of one session (`span=session`), or of all today, in
-    the last 30 days, or ever."""
+    """Return what models cost over time: of one session (`span=session`), or of all today, in the
+    last 30 days, or ever."""
     parts = parts_of(request)
     chart, window = _chart(parts, parts.sessions.get(session) if session else None, span)
     return SpendOverTime(
@@ -146,17 +145,17 @@ def spend_over_time(
 
 
 def handlers() -> list[ControllerRouterHandler]:
-    """The part of the Network page."""
+    """Return the part of the Network page."""
     return [spend_part]
 
 
 def api_handlers() -> list[ControllerRouterHandler]:
-    """The same as data."""
+    """Return the routes of the same as data."""
     return [spend_over_time]
 
 
 def values(parts: Parts, session: Session | None, span: Span) -> dict[str, Any]:
-    """For `parts/spend.html`, of one session or, where there is none, of all."""
+    """Return the values of `parts/spend.html`, of one session or, without one, of all."""
     span = "all" if session is None and span == "session" else span
     chart, window = _chart(parts, session, span)
     names = [_model(parts, one.model) for one in chart.series]
@@ -203,8 +202,8 @@ def _part(window: _Window, one: OfTime) -> ColumnPart:
 
 
 def _window(parts: Parts, session: Session | None, span: Span) -> _Window:
-    """The time that is shown: a day and a month as they are, everything else from its beginning,
-    in columns of a fitting width."""
+    """Return the shown time: a day and a month as they are, all else from its beginning, in columns
+    of a fitting width."""
     now = parts.clock.now()
     today = _date(now)
     if span == "day":
@@ -225,7 +224,7 @@ def _window(parts: Parts, session: Session | None, span: Span) -> _Window:
 
 
 def _sums(found: BudgetStanding, session: Session | None) -> list[dict[str, Any]]:
-    """The three sums, each with the limits that there are."""
+    """Return the three sums, each with its limits."""
     return [
         {
             "name": _SCOPE_NAMES[scope],

@@ -1,8 +1,7 @@
-"""Routes of undo: the timeline, what an undo would do, and doing it; for the CLI as JSON, for the
-session's page as parts.
+"""Routes of undo: timeline, preview and undo; JSON for the CLI, parts for the page.
 
-The operator's alone: the agent's app has none of these. `Undo` decides everything; here it is found
-whose undo is meant, and told.
+The operator's alone: the agent's app has none of these. `Undo` decides everything; this module
+finds the session's `Undo` and calls it.
 """
 
 from collections.abc import Iterator
@@ -31,9 +30,9 @@ from supervisor.workspace.undo.undo_plan import UndoFile, UndoPlan
 
 TIMELINE_ROWS = 200
 _Skip = Annotated[int, QueryParameter(ge=0)]
-# Heard by the page: what is shown of requests and of the timeline is fetched anew.
+# The page listens for this, and fetches its requests and timeline again.
 _CHANGED = {"HX-Trigger": "gatehouse:requests"}
-# Of one undo: files whose differences are shown, lines of each, and files that are named.
+# For one undo: files whose differences are shown, lines of each, and files that are named.
 MOST_DIFFS = 50
 MOST_LINES = 400
 MOST_FILES = 2000
@@ -41,9 +40,9 @@ _ID = Annotated[str, msgspec.Meta(min_length=1, max_length=200)]
 
 
 class UndoBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A request for undo. `id`: a request, an undo or a whole session. `since`: what came after
-    that time, in seconds since the epoch; `after`: after that place of the timeline. `session`
-    is the newest with changes where nothing names it."""
+    """A request for undo. `id`: a request, an undo or a whole session. `since`: everything after
+    that time, in seconds since the epoch; `after`: everything after that place of the timeline.
+    `session` defaults to the newest with changes."""
 
     id: _ID | None = None
     session: _ID | None = None
@@ -59,8 +58,8 @@ class UndoNowBody(UndoBody, frozen=True, kw_only=True, forbid_unknown_fields=Tru
 
 
 class UndoFileView(msgspec.Struct, frozen=True, kw_only=True):
-    """One path. `diff` are lines of a unified diff, of the first files; `problem` says why
-    nothing at all would be undone."""
+    """One path. `diff` are lines of a unified diff, for the first files; `problem` says why nothing
+    at all would be undone."""
 
     path: str
     doing: str
@@ -73,8 +72,7 @@ class UndoFileView(msgspec.Struct, frozen=True, kw_only=True):
 
 class UndoView(msgspec.Struct, frozen=True, kw_only=True):
     """The effect of `undo`, done or previewed. `count` is of all paths; the first of them are
-    listed, problems before the rest. `forgotten` says that older changes can't be taken back any
-    more."""
+    listed, problems first. `forgotten` says that older changes can no longer be taken back."""
 
     session_id: str
     workspace: str
@@ -88,9 +86,9 @@ class UndoView(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class TimelineRow(msgspec.Struct, frozen=True, kw_only=True):
-    """One step of the timeline: a request, several that were answered as one, or an undo.
-    `number` is its place; to rewind to it is to undo what came after. Of `requests` more than
-    one the rows are had one by one with `of`."""
+    """One step of the timeline: a request, several that were answered together, or an undo.
+    `number` is its place; to rewind to it means to undo everything after it. If there are several
+    `requests`, `of` returns their rows one by one."""
 
     id: str
     number: int
@@ -109,8 +107,8 @@ class TimelineRow(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class TimelineView(msgspec.Struct, frozen=True, kw_only=True):
-    """Newest first, `more` older ones follow. `forgotten` older changes can't be undone any
-    more, and why."""
+    """Rows are newest first; `more` older ones follow. `forgotten` older changes can no longer be
+    undone, and why."""
 
     rows: list[TimelineRow]
     more: int
@@ -127,19 +125,20 @@ async def get_timeline(
     of: FromQuery[str] = "",
 ) -> TimelineView:
     """Return what a session applied to the host and can be taken back, newest first, without the
-    `skip` newest. `of`: the id of several that were answered as one, to have these one by one."""
+    `skip` newest. `of`: the id of several requests that were answered together, to get these one by
+    one."""
     return await timeline(parts_of(request), session_id, limit, skip, of)
 
 
 @post("/api/undo/preview", status_code=200)
 async def preview_undo(request: AnyRequest, data: JSONBody[UndoBody]) -> UndoView:
-    """Return what taking it back would do. Nothing is done."""
+    """Return what an undo would do. Nothing is done."""
     return await preview(parts_of(request), data)
 
 
 @post("/api/undo", status_code=200)
 async def undo(request: AnyRequest, data: JSONBody[UndoNowBody]) -> UndoView:
-    """Take it back: all of it as it was shown, or nothing."""
+    """Undo everything as it was shown, or nothing."""
     return await carry_out(parts_of(request), data, by=caller(request).name)
 
 
@@ -150,7 +149,8 @@ async def undo(request: AnyRequest, data: JSONBody[UndoNowBody]) -> UndoView:
 async def timeline_part(
     request: AnyRequest, session_id: FromPath[str], skip: _Skip = 0, of: FromQuery[str] = ""
 ) -> Response[str]:
-    """Return what was applied, newest first; a page of it, or of what was answered as one."""
+    """Return what was applied, newest first: a page of it, or of requests that were answered
+    together."""
     try:
         found = await timeline(parts_of(request), session_id, TIMELINE_ROWS, skip, of)
     except NotFoundError as error:
@@ -175,7 +175,7 @@ async def undo_part(
     after: FromQuery[str] = "",
     merge: FromQuery[str] = "",
 ) -> Response[str]:  # fmt: skip
-    """Return what an undo would do, and the button that has it done."""
+    """Return what an undo would do, and the button that carries it out."""
     return await _undo_part(request, session_id, of=of, after=after, merge=merge)
 
 
@@ -183,7 +183,7 @@ async def undo_part(
 async def undo_now(
     request: AnyRequest, session_id: FromPath[str], data: URLEncodedBody[dict[str, str]]
 ) -> Response[str]:
-    """Take back what was shown; an error is shown above what would be done now."""
+    """Undo what was shown. An error is shown above what would be done now."""
     of, after, merge = data.get("of", ""), data.get("after", ""), data.get("merge", "")
     selection = _selection(of, after)
     parts = parts_of(request)
@@ -237,12 +237,12 @@ def _selection(of: str, after: str) -> Selection:
 
 
 def handlers() -> list[ControllerRouterHandler]:
-    """Every route of this module."""
+    """Return every route of this module."""
     return [get_timeline, preview_undo, undo, timeline_part, undo_part, undo_now]
 
 
 async def preview(parts: Parts, body: UndoBody) -> UndoView:
-    """Return what taking it back would do now."""
+    """Return what an undo would do now."""
     session, selection = await _meant(parts, body)
     async with parts.undoing(session.id) as undo:
         plan = await undo.plan(selection, merge=body.merge)
@@ -250,7 +250,7 @@ async def preview(parts: Parts, body: UndoBody) -> UndoView:
 
 
 async def carry_out(parts: Parts, body: UndoNowBody, *, by: str) -> UndoView:
-    """Take it back, as it was shown."""
+    """Undo, as it was shown."""
     session, selection = await _meant(parts, body)
     if not body.token:
         raise ChangedError.unsaid("send the `token` that `POST /api/undo/preview` gives")
@@ -262,7 +262,7 @@ async def carry_out(parts: Parts, body: UndoNowBody, *, by: str) -> UndoView:
 async def for_page(
     parts: Parts, session_id: str, selection: Selection, *, merge: bool
 ) -> tuple[UndoPlan, list[tuple[UndoFile, dict[str, Any] | None]]]:
-    """The plan, and its first files each with its change for `parts/change.html`."""
+    """Return the plan, and its first files each with its change for `parts/change.html`."""
     async with parts.undoing(session_id) as undo:
         plan = await undo.plan(selection, merge=merge)
         files = _in_order(plan)
@@ -278,8 +278,8 @@ async def for_page(
 async def timeline(
     parts: Parts, session_id: str, limit: int, skip: int = 0, of: str = ""
 ) -> TimelineView:
-    """Return what a session applied, with the lines that each change added and removed, without the
-    `skip` newest; with `of` one by one what was answered as one."""
+    """Return what a session applied, with each change's added and removed lines, without the `skip`
+    newest; with `of`, one by one what was answered together."""
     async with parts.undoing(session_id) as undo:
         found = undo.timeline(of)
         shown_rows = found.rows[::-1][skip : skip + limit]
@@ -296,7 +296,7 @@ async def timeline(
 
 
 async def _meant(parts: Parts, body: UndoBody) -> tuple[Session, Selection]:
-    """The session and what of it is to be taken back."""
+    """Return the session, and which of its changes to undo."""
     if sum(one is not None for one in (body.id, body.since, body.after)) > 1:
         raise UserError(
             "more than one thing to undo is named", "give an id, a time, or a place of the timeline"
@@ -313,7 +313,7 @@ async def _meant(parts: Parts, body: UndoBody) -> tuple[Session, Selection]:
 
 
 def _session_of(parts: Parts, any_id: str) -> Session:
-    """Whose a session's, an undo's or a request's id is."""
+    """Return the session of a session's, an undo's or a request's id."""
     if any_id.startswith(("undo-", "batch-")):
         return parts.sessions.get(any_id.partition("-")[2].rpartition("-")[0])
     request = parts.queue.find(any_id)
@@ -327,7 +327,7 @@ def _session_of(parts: Parts, any_id: str) -> Session:
 
 
 async def _newest(parts: Parts) -> Session:
-    """The newest session that applied anything which can be undone."""
+    """Return the newest session that applied anything that can be undone."""
     for session in parts.sessions.recent():
         try:
             async with parts.undoing(session.id) as undo:
@@ -357,7 +357,7 @@ def _view(parts: Parts, session: Session, plan: UndoPlan, undo: Undo | None) -> 
 
 
 def _in_order(plan: UndoPlan) -> list[UndoFile]:
-    """Problems first, then files, then folders; what stays as it is isn't shown."""
+    """Return problems first, then files, then folders; unchanged paths are left out."""
     told = [file for file in plan.files if file.doing != "nothing"]
     return sorted(told, key=lambda file: (not file.problem, _is_folder(file)))
 
