@@ -1,1 +1,2 @@
-"""Agent side of the sandbox. Imports nothing of `supervisor`, and the reverse."""
+"""Agent side of the sandbox. It imports nothing of `supervisor`, nor does `supervisor` import
+it."""

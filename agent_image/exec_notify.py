@@ -3,10 +3,11 @@
     python3 -I -S exec_notify.py SOCKET FILTER COMMAND...
 
 `FILTER` is a descriptor of a seccomp program under which a listener answers execve(2) and
-execveat(2). The listener goes to Gatehouse by `SOCKET`, neither stays open here, and this becomes
-the command, the first program that is asked about. Source: seccomp(2), seccomp_unotify(2).
+execveat(2). The listener is sent to Gatehouse by `SOCKET`. Neither descriptor stays open here, and
+this process becomes the command, the first program that is asked about. Source: seccomp(2),
+seccomp_unotify(2).
 
-INVARIANT: where any step fails, the command isn't started.
+INVARIANT: if any step fails, the command isn't started.
 """
 
 import ctypes
@@ -17,7 +18,7 @@ import sys
 
 SECCOMP_SET_MODE_FILTER = 1
 NEW_LISTENER = 1 << 3
-# Linux 5.19: a signal that doesn't kill the process lets the call wait on, in place of asking anew.
+# Linux 5.19: after a non-fatal signal the call keeps waiting, instead of asking again.
 WAIT_KILLABLE = 1 << 5
 SECCOMP = {"x86_64": 317, "aarch64": 277}
 INSTRUCTION_BYTES = 8
@@ -30,7 +31,7 @@ class Program(ctypes.Structure):
 
 
 def listener(instructions):
-    """Put this process under the filter; the descriptor that its calls are answered by."""
+    """Put this process under the filter. Return the descriptor by which its calls are answered."""
     call = ctypes.CDLL(None, use_errno=True).syscall
     number = SECCOMP[platform.machine()]
     wanted = Program(len(instructions) // INSTRUCTION_BYTES, instructions)

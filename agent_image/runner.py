@@ -1,9 +1,8 @@
-"""Runs commands for the supervisor in a container of its own, `agent` or `tools`.
+"""Run commands for the supervisor in a container of its own, `agent` or `tools`.
 
-The container has no network and no way to the supervisor but one socket, which lies on a volume
-that the two share. This connects to it, waits for a job, and hands the descriptors of the job's
-output and of its listening sockets over, so that the supervisor serves them as it does in a
-sandbox of its own.
+The container has no network and only one way to the supervisor: a socket on a volume that the two
+share. The runner connects to it, waits for a job, and hands over the descriptors of the job's
+output and listening sockets. So the supervisor serves them as in a sandbox of its own.
 
     job    <- {"start": {command, env, cwd, tty, split, ports, files, home}} with `files` open, then
               the filters of system calls that the command runs under
@@ -12,13 +11,13 @@ sandbox of its own.
            <- {"go": true}, {"signal": number}
            -> {"exit": code}
 
-One connection is one job; another one waits for the next. INVARIANT: what runs here ends with its
-connection: a supervisor that died must not leave an agent that goes on.
+One connection is one job; another connection waits for the next. INVARIANT: a job ends with its
+connection, so that a supervisor's death leaves no agent running.
 
-INVARIANT: what runs here can't reach this. It is another user (the supervisor's, whose the copy
-is) without a capability; this is RUNNER, which alone may enter the folder of the socket, and keeps
-what it needs to become that user and to end its processes. Nothing of one job is left when the
-next one starts: no process, no file but the copy's, no shared memory.
+INVARIANT: a job can't reach the runner. The job runs as another user (the supervisor's, who owns
+the copy) without a capability. The runner is the user RUNNER, which alone may enter the folder of
+the socket, and keeps what it needs to become the job's user and to end its processes. Nothing of
+one job is left when the next one starts: no process, no file except the copy's, no shared memory.
 
     python3 runner.py DIR          run jobs that come by DIR/runner.sock
     python3 runner.py DIR --check  exit 0 where a supervisor is there
@@ -46,7 +45,7 @@ from pathlib import Path
 MOST_BYTES = 200_000
 MOST_DESCRIPTORS = 16
 RETRY_S = 0.2
-# agent_image/Dockerfile gives it the folder of the socket. Of the numbers that Debian keeps free.
+# Owner of the socket's folder in agent_image/Dockerfile. One of the numbers that Debian keeps free.
 RUNNER = 65333
 # linux/prctl.h, linux/seccomp.h
 PR_SET_DUMPABLE, PR_SET_KEEPCAPS, PR_SET_SECCOMP, PR_SET_CHILD_SUBREAPER = 4, 8, 22, 36
@@ -55,17 +54,17 @@ PR_CAPBSET_DROP, PR_SET_NO_NEW_PRIVS, SECCOMP_MODE_FILTER = 24, 38, 2
 CAPABILITIES = 0x20080522
 KEPT = 1 << 5 | 1 << 6 | 1 << 7
 INSTRUCTION_BYTES = 8
-# The numbers that this may have in its container: an engine's own init may be before it.
+# Process numbers that the runner may have in its container: an engine's own init may come first.
 FIRST = (1, 2)
-# What a job may write to but the copy: empty when the next one starts.
+# Folders besides the copy that a job may write to; emptied before the next one.
 SCRATCH = ["/tmp", "/var/tmp", "/run", "/home/agent", "/etc/gatehouse", "/dev/shm", "/dev/mqueue"]
-# What Python ignores would be ignored by the command, too.
+# The command would inherit Python's ignored signals.
 SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGPIPE, signal.SIGXFSZ, signal.SIGCHLD)
 LIBRARY = ctypes.CDLL(None, use_errno=True)
 
 
 def connect(folder):
-    """Return a connection to the supervisor; OSError where there is none."""
+    """Return a connection to the supervisor. Raise OSError where there is none."""
     made = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     try:
         made.connect(f"{folder}/runner.sock")
@@ -98,7 +97,8 @@ def serve(folder):
 
 
 def _next(connection, ended, job=0):
-    """Return the next message, or the exit code of a job that has ended first; reap meanwhile."""
+    """Return the next message, or the exit code of a job that ended first. Reap children
+    meanwhile."""
     while True:
         ready, _, _ = select.select([connection, ended], [], [])
         if ended in ready:
@@ -111,7 +111,7 @@ def _next(connection, ended, job=0):
 
 
 def _reap(job):
-    """Take leave of what has ended; return the job's exit code where it is among that."""
+    """Reap ended children. Return the job's exit code if it is among them."""
     code = None
     with contextlib.suppress(ChildProcessError):
         while (ended := os.waitpid(-1, os.WNOHANG))[0]:
@@ -126,10 +126,10 @@ def _signal_all(number):
 
 
 def _end_all():
-    """Kill all but the container's first processes, and wait until nothing is left of it.
+    """Kill all but the container's first processes, and wait until none is left.
 
-    One call of kill(2) misses nothing that forks meanwhile. Whatever lost its parent is a child of
-    this, so no child left means that nothing is.
+    One call of kill(2) misses nothing that forks meanwhile. Orphans become children of this
+    process, so no child left means that nothing is left.
     """
     _signal_all(signal.SIGKILL)
     with contextlib.suppress(ChildProcessError):
@@ -138,7 +138,7 @@ def _end_all():
 
 
 def _run(connection, ended, job, files):
-    """Run one job to its end, and say how it ended."""
+    """Run one job to its end, and report how it ended."""
     go, start = os.pipe()
     child = os.fork()
     if child == 0:
@@ -157,7 +157,7 @@ def _run(connection, ended, job, files):
 
 
 def _attend(connection, ended, child, start):
-    """Do what the supervisor says until the command has ended; return its exit code."""
+    """Follow the supervisor's messages until the command has ended. Return its exit code."""
     while True:
         message, code = _next(connection, ended, child)
         if code is not None:
@@ -175,7 +175,7 @@ def _attend(connection, ended, child, start):
 
 
 def _become(connection, job, files, go):
-    """Become the command, as the supervisor's user, once that has said so."""
+    """Become the command, as the supervisor's user, once the supervisor says so."""
     try:
         for one in SIGNALS:
             signal.signal(one, signal.SIG_DFL)
@@ -211,8 +211,8 @@ def _peer(connection):
 
 
 def _become_runner():
-    """Stop being root: keep what it takes to become a job's user and to end its processes, and let
-    nothing get more by executing a program."""
+    """Stop being root. Keep what it takes to become a job's user and to end its processes, and let
+    no executed program gain more."""
     for capability in range(int(Path("/proc/sys/kernel/cap_last_cap").read_text()) + 1):
         _prctl(PR_CAPBSET_DROP, capability)
     os.setgroups([])
@@ -220,12 +220,13 @@ def _become_runner():
     os.setresgid(RUNNER, RUNNER, RUNNER)
     os.setresuid(RUNNER, RUNNER, RUNNER)
     _keep(KEPT)
-    # What isn't dumpable shows as root's in /proc, and a job may be root without capabilities.
+    # A process that isn't dumpable shows as root's in /proc, and a job may be root without
+    # capabilities.
     _prctl(PR_SET_DUMPABLE, 1)
 
 
 def _become_user(user, group):
-    """Be that user for good, without a capability or a way to one."""
+    """Become that user permanently, without a capability or a way to one."""
     os.setgroups([])
     os.setresgid(group, group, group)
     os.setresuid(user, user, user)
@@ -238,7 +239,7 @@ class _Header(ctypes.Structure):  # struct __user_cap_header_struct of linux/cap
 
 
 def _keep(capabilities):
-    """Give up every capability but these; OSError where one of them isn't there."""
+    """Give up every capability but these. Raise OSError where one of them is missing."""
     low, high = (capabilities, capabilities, 0), (0, 0, 0)  # effective, permitted, inheritable
     words = (ctypes.c_uint32 * 6)(*low, *high)
     if LIBRARY.capset(ctypes.byref(_Header(CAPABILITIES, 0)), words) != 0:
@@ -251,7 +252,8 @@ def _prctl(option, *values):
 
 
 def _empty(folder):
-    """Remove what is this user's. What lies deeper comes up first, so that no path gets long."""
+    """Remove what belongs to this user. Deep entries are moved up first, so that no path gets
+    long."""
     mounted = set()
     while True:
         with contextlib.suppress(FileNotFoundError), os.scandir(folder) as found:
@@ -288,7 +290,7 @@ def _bring_up(path, folder):
 
 
 def _remove_shared_memory():
-    """Remove the segments and semaphores of System V that are this user's (proc_sysvipc(5))."""
+    """Remove this user's System V segments and semaphores (proc_sysvipc(5))."""
     for kind, remove in (("shm", LIBRARY.shmctl), ("sem", LIBRARY.semctl)):
         with contextlib.suppress(FileNotFoundError):
             for line in Path(f"/proc/sysvipc/{kind}").read_text().splitlines()[1:]:
@@ -296,7 +298,7 @@ def _remove_shared_memory():
 
 
 def _write_files(job, files):
-    """Keep what the supervisor handed over: the authorities to trust, and files of the home."""
+    """Store what the supervisor handed over: trusted authorities, and files of the home."""
     for path, descriptor in zip(job["files"], files, strict=False):
         place = Path(path)
         place.parent.mkdir(parents=True, exist_ok=True)
@@ -320,7 +322,7 @@ def _outputs(job):
 
 
 def _execute(job, outputs, filters, go):
-    """Become the command, under its filters of system calls."""
+    """Become the command, under its system call filters."""
     os.setsid()
     if job["tty"]:
         fcntl.ioctl(outputs[0], termios.TIOCSCTTY, 0)
@@ -344,7 +346,7 @@ class _Program(ctypes.Structure):  # struct sock_fprog of linux/filter.h
 
 
 def _load(text):
-    """Put this process under a seccomp program; OSError where that fails."""
+    """Put this process under a seccomp program. Raise OSError where that fails."""
     program = _Program(len(text) // INSTRUCTION_BYTES, text)
     _prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, ctypes.byref(program))
 
@@ -363,7 +365,7 @@ def _listen(port):
 
 
 def _receive(connection):
-    """Return one message and its descriptors; None where the other side is gone."""
+    """Return one message and its descriptors, or None where the other side is gone."""
     size = array.array("i").itemsize * MOST_DESCRIPTORS
     data, ancillary, _, _ = connection.recvmsg(MOST_BYTES, socket.CMSG_SPACE(size))
     found = array.array("i")

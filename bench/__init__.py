@@ -1,9 +1,8 @@
-"""What is measured, against what: each figure is a ratio to something measured in the same run.
+"""Measurements: each figure is a ratio to something measured in the same run.
 
-A bare number says more about the machine than about the program, so a `Figure` carries the
-baseline it was measured beside. One module measures one thing; its `main()` returns figures and
-asserts nothing: limits on time belong to no test. `python -m bench` runs them all, each in a
-process of its own.
+A bare number says more about the machine than about the program, so a `Figure` carries its
+baseline. One module measures one thing. Its `main()` returns figures and asserts nothing, since
+tests shouldn't limit time. `python -m bench` runs them all, each in a process of its own.
 """
 
 import statistics
@@ -13,11 +12,11 @@ from typing import NamedTuple
 
 
 class Figure(NamedTuple):
-    """One measured thing: ours and the baseline in the same unit, and the ratio that was hoped for.
+    """One measured thing: ours and the baseline in the same unit, and the intended ratio.
 
     `wanted` bounds ours / baseline from above, or from below where `is_rate` (more is better).
-    `limit` bounds ours itself from above, for what was promised in a unit; whether it holds says
-    something about the machine as well.
+    `limit` bounds ours itself from above, for promises in a unit; whether it holds also depends on
+    the machine.
     """
 
     name: str
@@ -35,20 +34,20 @@ class Figure(NamedTuple):
 
     @property
     def is_as_wanted(self) -> bool | None:
-        """None where nothing is wanted of it."""
+        """Return whether the ratio is as wanted, or None where nothing is wanted of it."""
         if self.wanted is None:
             return None
         return self.ratio >= self.wanted if self.is_rate else self.ratio <= self.wanted
 
     @property
     def is_within_limit(self) -> bool | None:
-        """None where it has none."""
+        """Return whether it is within its limit, or None where it has none."""
         return None if self.limit is None else self.ours <= self.limit
 
 
 def interleaved_ms(*work: Callable[[], object], rounds: int = 15) -> list[float]:
-    """The median milliseconds of each piece of work, taken in turns, so that a busy moment hits
-    all alike."""
+    """Return the median milliseconds of each piece of work. They take turns, so that a busy moment
+    affects all alike."""
     taken: list[list[float]] = [[] for _ in work]
     for _ in range(rounds):
         for times, do in zip(taken, work, strict=True):

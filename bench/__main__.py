@@ -1,10 +1,10 @@
-"""`make bench`: runs every measurement in a process of its own and prints one table.
+"""`make bench`: run every measurement in a process of its own and print one table.
 
     python -m bench [NAME[,NAME...]]
 
-A measurement is a module in this folder with `main() -> list[Figure] | None` (None: it printed
-what it has). One that fails is named and doesn't stop the others; the exit code says whether all
-ran, never whether fast.
+A measurement is a module in this folder with `main() -> list[Figure] | None` (None: it printed its
+result itself). A failing one is named and doesn't stop the others. The exit code says whether all
+ran, never whether they were fast.
 """
 
 import importlib
@@ -22,12 +22,12 @@ HEADINGS = ("what", "ours", "limit", "baseline", "ratio", "wanted", "against")
 
 
 def names() -> list[str]:
-    """The measurements, by file name; names with an underscore first are helpers of theirs."""
+    """Return the measurements, by file name; names with an underscore first are their helpers."""
     return sorted(path.stem for path in HERE.glob("*.py") if not path.stem.startswith("_"))
 
 
 def measure(name: str) -> list[Figure] | None:
-    """Run one measurement. What it prints goes straight through; None when it failed."""
+    """Run one measurement, and pass its output through. Return None where it failed."""
     print(f"measuring {name} ...", file=sys.stderr, flush=True)
     program = [sys.executable, "-m", "bench", "--one", name]
     # The figures come back on a pipe of their own, apart from whatever is printed.
@@ -43,13 +43,13 @@ def measure(name: str) -> list[Figure] | None:
 
 
 def run_one(name: str) -> None:
-    """In the process of its own: the measurement, then its figures on the last line."""
+    """Run the measurement in its own process, and print its figures on the last line."""
     figures = importlib.import_module(f"bench.{name}").main() or []
     print(f"\n--figures--{json.dumps([list(figure) for figure in figures])}", flush=True)
 
 
 def table(figures: list[Figure]) -> str:
-    """The figures in columns. Pure."""
+    """Return the figures in columns. Pure."""
     rows = [HEADINGS, *(_row(figure) for figure in figures)]
     widths = [max(len(row[column]) for row in rows) for column in range(len(HEADINGS))]
     return "\n".join(

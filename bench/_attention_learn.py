@@ -1,8 +1,8 @@
-"""What `policy learn` saves on recorded sessions: learn from one session of a project, count what
-its next one asks.
+"""Measure what `policy learn` saves: learn from a session, then count the next one's prompts.
 
-A simulated person approves what is routine and denies what is worth asking (`_worth_asking`,
-never the engine that is measured). `bench.attention` prints it.
+Sessions are recorded ones of the same project. A simulated person approves routine actions and
+denies those worth asking about (`_worth_asking`, never the measured engine). `bench.attention`
+prints it.
 """
 
 import statistics
@@ -26,7 +26,7 @@ _FIELDS = ("category", "command", "cwd", "operation", "path", "method", "url")
 
 
 class Session(NamedTuple):
-    """One recorded session: its actions, and for each why it is worth asking, empty where it is
+    """One recorded session: its actions, and for each why it is worth asking about; empty if it is
     routine."""
 
     id: str
@@ -36,8 +36,8 @@ class Session(NamedTuple):
 
 
 class Prompt(NamedTuple):
-    """What a person is still asked: why it is worth asking (empty: routine), the action, and why
-    it is asked."""
+    """A remaining prompt: why it is worth asking (empty: routine), the action, and why it is
+    asked."""
 
     worth: str
     title: str
@@ -45,10 +45,10 @@ class Prompt(NamedTuple):
 
 
 class Pair(NamedTuple):
-    """What was learned from the first session, and the prompts of the second, `before` under the
+    """What was learned from the first session, and the prompts of the second: `before` with the
     base alone, `left` with the rules.
 
-    `wrong`: what the rules answer, in any session, though it is worth asking.
+    `wrong`: what the rules answer, in any session, though it is worth asking about.
     """
 
     first: Session
@@ -60,12 +60,13 @@ class Pair(NamedTuple):
 
     @property
     def routine(self) -> int:
-        """The prompts that nobody would want."""
+        """Return the prompts that nobody would want."""
         return sum(not prompt.worth for prompt in self.left)
 
 
 def read_sessions(lines: Iterable[bytes]) -> tuple[Session, ...]:
-    """The sessions of a JSON lines file; that an agent read a file is no action here."""
+    """Return the sessions of a JSON lines file, without actions in which an agent only read a
+    file."""
     return tuple(_session(msgspec.json.decode(line)) for line in lines if line.strip())
 
 
@@ -84,7 +85,7 @@ def _session(data: dict[str, Any]) -> Session:
 
 
 def pairs(sessions: Iterable[Session]) -> Iterator[tuple[Session, Session]]:
-    """Each session with the next of its project."""
+    """Yield each session with the next one of its project."""
     last: dict[str, Session] = {}
     for session in sessions:
         if session.project in last:
@@ -93,8 +94,8 @@ def pairs(sessions: Iterable[Session]) -> Iterator[tuple[Session, Session]]:
 
 
 def answered(session: Session, base: Policy) -> tuple[Past, ...]:
-    """The session as a history: what the base asks, the person approves, or denies where it is
-    worth asking."""
+    """Return the session as a history: the person approves what the base asks, or denies it if it
+    is worth asking about."""
     found = []
     for at, (action, worth) in enumerate(zip(session.actions, session.worth, strict=True)):
         verdict = _verdict(base, action)
@@ -114,8 +115,7 @@ def answered(session: Session, base: Policy) -> tuple[Past, ...]:
 
 
 def measure(first: Session, second: Session, every: Sequence[Session], base: Policy) -> Pair:
-    """Learn from the first, ask the second; what is answered wrongly is looked for in all
-    sessions."""
+    """Learn from the first, ask the second. Wrong answers are searched in all sessions."""
     learned = learn(answered(first, base), base, now=0.0, workspace=WORKSPACE)
     policy = merge(base, learned.policy())
     wrong = [
@@ -132,7 +132,7 @@ def measure(first: Session, second: Session, every: Sequence[Session], base: Pol
 
 
 def prompts(session: Session, policy: Policy) -> tuple[Prompt, ...]:
-    """What of a session a policy doesn't allow by itself."""
+    """Return the actions of a session that a policy doesn't allow by itself."""
     judged = [(_verdict(policy, action), action) for action in session.actions]
     return tuple(
         Prompt(worth, title(action), verdict.why)
@@ -148,7 +148,7 @@ def _verdict(policy: Policy, action: Action) -> Verdict:
 
 
 def table(sessions: Sequence[Session], base: Policy) -> list[str]:
-    """A line for each pair, and the medians: prompts of the next session before, after, and
+    """Return a line for each pair, and the medians: prompts of the next session before, after, and
     after without those worth asking."""
     found = [measure(first, second, sessions, base) for first, second in pairs(sessions)]
     lines = [

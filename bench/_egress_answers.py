@@ -1,9 +1,8 @@
-"""How long an answer on the page takes to the client that is held for it: from the page's POST to
-the answer to the client's CONNECT.
+"""Measure the time from the page's answer to the answer to the held client's CONNECT.
 
-Through the whole of ours: the operator's door, the gate with database and audit, the channel,
-egress and its dial. Beside it what a rule answers at once. A page is signed in and listens
-meanwhile, as a person's does.
+It passes through all of ours: the operator's door, the gate with database and audit, the channel,
+egress and its dial. The baseline is what a rule answers at once. Meanwhile a page is signed in and
+listens, as a person's does.
 """
 
 import asyncio
@@ -32,7 +31,7 @@ class _Operator:
         return await self._call("GET", path, "", b"")
 
     async def post(self, path: str, **fields: str) -> None:
-        """As htmx posts a form."""
+        """Post a form as htmx does."""
         kind = "Content-Type: application/x-www-form-urlencoded\r\nHX-Request: true\r\n"
         await self._call("POST", path, kind, urlencode(fields).encode())
 
@@ -82,8 +81,8 @@ async def _listen(page: object) -> None:
 
 
 async def _connect(port: int, origin: int, operator: _Operator | None) -> float:
-    """Seconds until a CONNECT is answered with 200: by a rule, or counted from when the operator
-    approves it."""
+    """Return the seconds until a CONNECT is answered with 200: by a rule, or counted from the
+    operator's approval."""
     reader, writer = await asyncio.open_connection(HOST, port)
     try:
         began = time.perf_counter()

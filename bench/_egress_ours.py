@@ -1,11 +1,10 @@
-"""What `egress` measures: the whole supervisor with its egress, in a process of its own, and three
-sessions' listening sockets.
+"""The subject of `egress`: the whole supervisor with egress, and three sessions' sockets.
 
     python -m bench._egress_ours ORIGINS      {session: port of its origin}, as JSON; settings are
                                               read from the environment
 
-It prints one line of JSON (`Ours`) when it serves, and ends when its standard input does. The
-sessions have no sandbox: whoever connects to a session's socket is that session.
+It runs in a process of its own, prints one line of JSON (`Ours`) when it serves, and ends with its
+standard input. The sessions have no sandbox: a client of a session's socket is that session.
 """
 
 import asyncio
@@ -28,8 +27,8 @@ HOST = "127.0.0.1"
 
 
 class Ours(msgspec.Struct, frozen=True):
-    """Where everything is. `ports` are the sessions' sockets; the certificate is the one that
-    clients inside trust."""
+    """Where everything is. `ports` are the sessions' sockets; the clients inside trust the
+    certificate."""
 
     ports: dict[str, int]
     certificate: str
@@ -42,7 +41,7 @@ class Ours(msgspec.Struct, frozen=True):
 
 
 def policies(origins: dict[str, int]) -> dict[str, str]:
-    """The rules of each session, by its name."""
+    """Return the rules of each session, by its name."""
     rule = {name: f"network({HOST}:{port})" for name, port in origins.items()}
     return {
         "unread": f"version: 1\nallow:\n  - {rule['unread']}\n",
@@ -58,7 +57,7 @@ def policies(origins: dict[str, int]) -> dict[str, str]:
 
 
 def memory_mb(pid: int | None, field: str) -> float:
-    """A field of a process's status, such as `VmRSS`."""
+    """Return a field of a process's status, such as `VmRSS`."""
     status = Path(f"/proc/{pid}/status").read_text()
     return next(
         int(line.split()[1]) / 1024 for line in status.splitlines() if line.startswith(field)

@@ -1,4 +1,4 @@
-"""The proxies that `egress` is held against, started as they come and letting everything through.
+"""The proxies that `egress` is compared with, started by default and allowing everything.
 
 squid and tinyproxy are left out where they aren't installed, sandbox-runtime where npm can't
 install it. Each is a context that gives the `Way` through it.
@@ -23,7 +23,7 @@ SANDBOX_RUNTIME = "0.0.78"
 
 
 class Way(NamedTuple):
-    """How a client gets to the origins: by a proxy's port, None for directly, trusting this
+    """How a client reaches the origins: by a proxy's port (None: directly), trusting this
     authority."""
 
     name: str
@@ -33,8 +33,8 @@ class Way(NamedTuple):
 
 
 def rivals(folder: Path) -> list[contextlib.AbstractAsyncContextManager[Way]]:
-    """The proxies that pass TLS on, as far as they are installed; each lets everything through
-    and logs nothing."""
+    """Return the installed proxies that pass TLS on. Each lets everything through and logs
+    nothing."""
     found = []
     squid, tinyproxy = (
         shutil.which(name, path="/usr/sbin:/usr/bin:/usr/local/bin")
@@ -92,7 +92,7 @@ async def _listening(port: int) -> None:
 
 @contextlib.asynccontextmanager
 async def mitmdump(folder: Path) -> AsyncIterator[Way]:
-    """Stock and quiet."""
+    """Start mitmdump, stock and quiet."""
     port = _free_port()
     program = Path(sys.executable).parent / "mitmdump"
     options = (
@@ -113,8 +113,8 @@ async def mitmdump(folder: Path) -> AsyncIterator[Way]:
 
 
 def sandbox_runtime(folder: Path) -> list[contextlib.AbstractAsyncContextManager[Way]]:
-    """The proxy of sandbox-runtime as its manager starts it: one that passes TLS on, one that
-    ends it. None where it isn't to be had."""
+    """Return the proxies of sandbox-runtime as its manager starts them: one that passes TLS on, one
+    that ends it. Empty where it isn't available."""
     package = _installed(f"@anthropic-ai/sandbox-runtime@{SANDBOX_RUNTIME}")
     return (
         []
@@ -124,7 +124,7 @@ def sandbox_runtime(folder: Path) -> list[contextlib.AbstractAsyncContextManager
 
 
 def _installed(package: str) -> Path | None:
-    """Where npm put a package, in a cache of ours; None, and a line about it, where it can't."""
+    """Return where npm put a package, in a cache of ours; None, with a message, where it can't."""
     name = package.rpartition("@")[0]
     cache = (
         Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")

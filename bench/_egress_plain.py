@@ -22,7 +22,7 @@ from bench._egress_ours import HOST
 
 
 def fetch(port: int, origin: int, context: ssl.SSLContext) -> None:
-    """One page over one new connection."""
+    """Fetch one page over one new connection."""
     with socket.create_connection((HOST, port or origin)) as sock:
         if port:
             sock.sendall(

@@ -1,4 +1,4 @@
-"""Rules that an index can do least with, and inputs that are as long as they may be."""
+"""Rules that an index helps least with, and inputs of the greatest length."""
 
 from collections.abc import Iterator
 
@@ -8,8 +8,8 @@ LONG = 10_000
 
 
 def shapes(count: int) -> Iterator[tuple[str, Category, list[str], list[Action]]]:
-    """Name, category, `count` rules that share what an index would tell them apart by, and
-    actions about them."""
+    """Yield a name, a category, `count` rules that share what an index would use to distinguish
+    them, and actions about them."""
     asked = range(0, count, max(1, count // 500))
     yield (
         "one program",
@@ -69,7 +69,7 @@ def shapes(count: int) -> Iterator[tuple[str, Category, list[str], list[Action]]
 
 
 def long_inputs() -> Iterator[tuple[Category, Action]]:
-    """Actions of about 10,000 characters, each made to be slow."""
+    """Yield actions of about 10,000 characters, each made to be slow."""
     for text in (
         "a " * (LONG // 2), "a;" * (LONG // 2), "'" * LONG, "$(" * (LONG // 2),
         "a|" * (LONG // 2) + "a", "git " + "-c " * (LONG // 3),

@@ -60,7 +60,7 @@ MAX_CHARS = 200
 
 
 def lines(count: int) -> Iterator[str]:
-    """`count` different lines of at most 200 characters."""
+    """Yield `count` different lines of at most 200 characters."""
     for index in range(count):
         line = _LINES[index % len(_LINES)].replace("{n}", str(index))
         assert len(line) <= MAX_CHARS, line

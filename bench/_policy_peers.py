@@ -1,5 +1,7 @@
-"""What the rules engine is held against: cedarpy, a loop of compiled expressions, and one
-combined expression, over the same globs."""
+"""The rules engine's baselines: cedarpy, a loop of compiled expressions, and a combined one.
+
+All use the same globs.
+"""
 
 import re
 from collections.abc import Callable, Sequence
@@ -15,19 +17,19 @@ type Peer = Callable[[str], bool]
 
 
 def loop(rules: Sequence[Row]) -> Peer:
-    """The first expression that matches decides."""
+    """Return a peer where the first matching expression decides."""
     compiled = [re.compile(expression(one.glob)) for one in rules]
     return lambda subject: any(one.fullmatch(subject) for one in compiled)
 
 
 def combined(rules: Sequence[Row]) -> Peer:
-    """All of them as one expression."""
+    """Return a peer with all of them as one expression."""
     compiled = re.compile("|".join(expression(one.glob) for one in rules))
     return lambda subject: compiled.fullmatch(subject) is not None
 
 
 def cedar(rules: Sequence[Row]) -> Peer:
-    """cedarpy with one policy for each rule (`like`), parsed once and reused."""
+    """Return cedarpy with one policy for each rule (`like`), parsed once and reused."""
     texts = []
     for number, one in enumerate(rules):
         effect = "forbid" if effect_of(number) == "deny" else "permit"
@@ -50,5 +52,5 @@ def cedar(rules: Sequence[Row]) -> Peer:
 
 
 def expression(glob: str) -> str:
-    """The regular expression of a glob in which `*` crosses everything."""
+    """Return the regular expression of a glob in which `*` crosses everything."""
     return re.escape(glob).replace(r"\*", ".*")

@@ -1,9 +1,8 @@
-"""Rules and actions for `bench/policy.py`: the same rule as Gatehouse reads it and as a glob over
-"kind:subject" for its peers.
+"""Rules and actions for `bench/policy.py`, for Gatehouse and as globs for its peers.
 
-Rule number n and action number m on it are made, never drawn, so every run measures the same.
-The shapes are those that people write: hosts, parents of hosts and URLs; files, folders and
-trees; programs with a subcommand; branches; packages.
+A peer's glob is over "kind:subject". Rules and actions are computed from their numbers, not random,
+so every run measures the same. The shapes are those that people write: hosts, parents of hosts and
+URLs; files, folders and trees; programs with a subcommand; branches; packages.
 """
 
 from collections.abc import Callable, Sequence
@@ -27,7 +26,7 @@ _HIT = (True, True, False, True, False)
 
 
 class Row(NamedTuple):
-    """A rule, a glob that means the same to a peer, and what makes the m-th action that it
+    """A rule, an equivalent glob for a peer, and a function that makes the m-th action that it
     matches."""
 
     category: Category
@@ -41,31 +40,31 @@ class Row(NamedTuple):
 
 
 class Asked(NamedTuple):
-    """An action, and the same as a peer is asked."""
+    """An action, and the same in a peer's form."""
 
     action: Action
     subject: str
 
 
 def effect_of(number: int) -> Effect:
-    """Eight of ten rules allow, one asks, one denies."""
+    """Return the effect of a rule: of ten, eight allow, one asks, one denies."""
     effects: dict[int, Effect] = {8: "ask", 9: "deny"}
     return effects.get(number // 5 % 10, "allow")
 
 
 def rows(count: int, category: Category | None = None) -> list[Row]:
-    """`count` rules, of all categories in turn or of one."""
+    """Return `count` rules, of all categories in turn or of one."""
     return [row(number, category or CATEGORIES[number % 5]) for number in range(count)]
 
 
 def row(number: int, category: Category) -> Row:
-    """Rule `number` of a category."""
+    """Return rule `number` of a category."""
     shapes = _SHAPES[category]
     return shapes[number // 5 % len(shapes)](number)
 
 
 def stream(count: int, category: Category | None = None, actions: int = ACTIONS) -> list[Asked]:
-    """Different actions over `count` rules, no two alike, spread over all of them."""
+    """Return different actions over `count` rules, no two alike, spread over all of them."""
     found = []
     for index in range(actions):
         kind = category or CATEGORIES[index % 5]
@@ -77,7 +76,7 @@ def stream(count: int, category: Category | None = None, actions: int = ACTIONS)
 
 
 def policy_data(given: Sequence[Row]) -> dict[str, object]:
-    """A policy of these rules, as `policy_from_data` takes it."""
+    """Return a policy of these rules, as `policy_from_data` takes it."""
     lists: dict[str, list[str]] = {"allow": [], "ask": [], "deny": []}
     for number, one in enumerate(given):
         lists[effect_of(number)].append(one.rule)
@@ -85,8 +84,8 @@ def policy_data(given: Sequence[Row]) -> dict[str, object]:
 
 
 def policy_text(given: Sequence[Row], *, examples: bool = False) -> str:
-    """The same as YAML; with `examples` each rule has a why, an example that it matches and one
-    that it doesn't."""
+    """Return the same as YAML. With `examples`, each rule has a why, a matching example and one
+    that doesn't match."""
     lines = ["version: 1"]
     for effect, rules in policy_data(given).items():
         if effect != "version":

@@ -1,8 +1,7 @@
-"""The loops that a session's way to the host is measured beside: each follows a folder and copies
-what changes, unlooked-at.
+"""Baseline loops for a session's way to the host: follow a folder and copy changes, unchecked.
 
-A copy is made by temporary file and rename, so that a reader sees whole files, as with us;
-nothing is synced, judged, recorded or kept.
+A copy is made by temporary file and rename, so that a reader sees whole files, as with us; nothing
+is synced, judged, recorded or kept.
 """
 
 import asyncio
@@ -23,8 +22,7 @@ FIRST = "first"
 
 @contextlib.asynccontextmanager
 async def inotify(source: Path, target: Path) -> AsyncIterator[None]:
-    """Our own watcher, which waits as long for quiet as a session does, and nothing else of
-    ours."""
+    """Copy with only our own watcher, which waits as long for quiet as a session does."""
     root = Root(source)
     watcher = Watcher(root)
     watcher.add("")
@@ -46,7 +44,8 @@ async def inotify(source: Path, target: Path) -> AsyncIterator[None]:
 
 @contextlib.asynccontextmanager
 async def watchfiles(source: Path, target: Path, step_ms: int | None = None) -> AsyncIterator[None]:
-    """A bare loop over watchfiles: at its defaults, or looking for events every `step_ms`."""
+    """Copy with a bare loop over watchfiles: at its defaults, or looking for events every
+    `step_ms`."""
     options = {} if step_ms is None else {"step": step_ms}
 
     async def follow() -> None:

@@ -1,8 +1,7 @@
-"""Writes files on one side and waits until all of them are on the other: a process of its own, as
-the agent is.
+"""Write files on one side and wait until all of them are on the other, as an agent does.
 
-In the measured process it would take its turns with what it measures. A line of JSON each: what
-to do in, how long it took out.
+It is a process of its own: in the measured process it would compete with what it measures. It reads
+tasks and prints times, a line of JSON each.
 """
 
 import asyncio
@@ -18,7 +17,7 @@ MOST_PAUSES = 60_000
 
 
 class Prober:
-    """The process. To be used in a block."""
+    """The process, as a context manager."""
 
     async def __aenter__(self) -> Self:
         pipe = asyncio.subprocess.PIPE
@@ -33,7 +32,8 @@ class Prober:
         await self._process.wait()
 
     async def taken_ms(self, source: Path, target: Path, names: list[str], text: str) -> float:
-        """From before the first of these is written to `source`, until the last is in `target`."""
+        """Return the time from before the first of these is written to `source` until the last is
+        in `target`."""
         stdin, stdout = self._process.stdin, self._process.stdout
         assert stdin is not None
         assert stdout is not None

@@ -1,8 +1,7 @@
-"""A workspace of 50,000 files and 265 MB: until its session is ready, a pass that finds nothing,
-and what being idle costs.
+"""Measure a workspace of 50,000 files and 265 MB: start, empty pass, cost when idle.
 
-Baselines: a pipe of two tars, and `rsync -a --delete` with nothing to do where it is installed.
-Run as a program it measures its own memory: `python -m bench._workspace_tree WORKSPACE FOLDER
+Baselines: a pipe of two tars, and `rsync -a --delete` with nothing to do where it is installed. Run
+as a program it measures its own memory: `python -m bench._workspace_tree WORKSPACE FOLDER
 copy|overlay`.
 """
 
@@ -36,7 +35,7 @@ NO_RSYNC = "rsync isn't installed"
 
 
 def figures(place: Path) -> list[Figure]:
-    """All of it; about a minute."""
+    """Return all figures; takes about a minute."""
     tree = _make_tree(place / "tree")
     copied, tarred, ready = asyncio.run(_copies(tree, place))
     mounted, overlaid = asyncio.run(_overlays(tree, place))
@@ -103,7 +102,7 @@ def _make_tree(tree: Path) -> Path:
 
 
 async def _copies(tree: Path, place: Path) -> tuple[float, float, float]:
-    """(our copy, the tars, our copy and a channel that has begun), medians in ms, in turns."""
+    """Return medians in ms, taken in turns: our copy, the tars, our copy and a started channel."""
     ours, tars, ready = [], [], []
     for turn in range(ROUNDS):
         started = time.perf_counter()
@@ -125,8 +124,8 @@ async def _copies(tree: Path, place: Path) -> tuple[float, float, float]:
 
 
 async def _overlays(tree: Path, place: Path) -> tuple[float, float]:
-    """(an overlay over the tree as a repository, the same and a channel that has begun), medians
-    in ms."""
+    """Return medians in ms: an overlay over the tree as a repository, the same and a started
+    channel."""
     subprocess.run(["git", "-C", str(tree), "init", "-q"], check=True)
     subprocess.run(["git", "-C", str(tree), "add", "-A"], check=True)
     mounted, ready = [], []
@@ -145,8 +144,8 @@ async def _overlays(tree: Path, place: Path) -> tuple[float, float]:
 
 
 async def _passes(tree: Path, place: Path) -> tuple[float, float, float]:
-    """(our pass over the copy, rsync's, medians in ms; the processor time at rest, between the
-    passes and of them, in %)."""
+    """Return our pass over the copy and rsync's, medians in ms, and the processor time at rest,
+    between passes and in them, in %."""
     desk = Desk(place, tree)
     passed, rsynced = [], []
     async with desk.running():
@@ -174,15 +173,16 @@ async def _passes(tree: Path, place: Path) -> tuple[float, float, float]:
 
 
 async def _share(run: Callable[[None], Awaitable[object]], usual_s: float) -> float:
-    """The processor time of a pass that finds nothing, by the time until the next one."""
+    """Return the processor time of a pass that finds nothing, divided by the time until the next
+    one."""
     used, started = time.process_time(), time.perf_counter()
     await run(None)
     return (time.process_time() - used) / at_rest_s(usual_s, time.perf_counter() - started)
 
 
 def _memory(tree: Path, folder: Path, mode: str = "copy") -> tuple[float, float]:
-    """Before the copy, and at most during it and the channel's begin, in MB: of a process that
-    does nothing else, with its helpers."""
+    """Return the memory of a process that does nothing else, with its helpers, in MB: before the
+    copy, and its peak during the copy and the channel's start."""
     program = [sys.executable, "-m", "bench._workspace_tree", str(tree), str(folder), mode]
     done = subprocess.run(program, check=True, capture_output=True, text=True)
     before, after = json.loads(done.stdout)
@@ -190,7 +190,7 @@ def _memory(tree: Path, folder: Path, mode: str = "copy") -> tuple[float, float]
 
 
 async def _one_session(tree: Path, folder: Path, mode: str) -> float:
-    """The most that the helpers took together, in MB."""
+    """Return the peak of the helpers together, in MB."""
     helpers: dict[int, float] = {}
 
     def look(*progress: int) -> None:
@@ -211,7 +211,7 @@ async def _digested(desk: Desk) -> None:
 
 
 def _peak_mb(pid: int) -> float:
-    """Of this program alone: what getrusage says begins with what its parent had."""
+    """Return the peak of this program alone: getrusage's value begins with its parent's."""
     with contextlib.suppress(OSError, StopIteration):
         lines = Path(f"/proc/{pid}/status").read_text().splitlines()
         return int(next(line for line in lines if line.startswith("VmHWM")).split()[1]) / 1024

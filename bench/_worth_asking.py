@@ -1,10 +1,10 @@
 """Which recorded commands a person would want to be asked about.
 
-Decides it from the raw text, by a list written for this alone: pushes, what is written to a
-forge, installs, downloads, other machines, other users, secrets, deletes outside of the project,
-SQL that alters, git's configuration. It must import nothing of `supervisor`: it is what the
-engine is measured by. It reads text as a person skims it, so a word inside a quote may be taken
-for a command; that only ever counts a harmless command among those that must be asked.
+It decides from the raw text, by a list written only for this: pushes, writes to a forge, installs,
+downloads, other machines, other users, secrets, deletes outside of the project, SQL that alters,
+git's configuration. It must import nothing of `supervisor`, since it is the standard for the
+engine. It reads text as a person skims it, so a word inside a quote may be taken for a command.
+That can only count a harmless command among those to ask about.
 """
 
 import re
@@ -74,8 +74,8 @@ _BY_EYE = {("s02", 47): "an install"}
 
 
 def worth_asking(command: str, workspace: str, place: tuple[str, int] | None = None) -> str:
-    """Why a person would want to be asked, empty for what is routine. `place`: the session's id
-    and the action's index."""
+    """Return why a person would want to be asked; empty for routine commands. `place`: the
+    session's id and the action's index."""
     text = command.replace("\\\n", " ")
     for kind, pattern in _PATTERNS:
         if pattern.search(text):

@@ -1,18 +1,17 @@
-"""How often a policy asks, and whether it asks rightly: recorded sessions of agents, judged again.
+"""How often a policy asks, and whether rightly, on recorded sessions of agents.
 
-Each command of a recording is judged as the agent would ask for it, as a command line (one that the
-recording files under git or packages also as that), and held against a judge that knows nothing of
-the engine (`_worth_asking`). *Answered* are the commands that the policy allows by itself;
-*wrongly* answered those among them that a person would want to be asked about, of which there must
-be none. Under a policy whose commands run contained, what a command can spoil is only the private
-copy (`_INSIDE`), and what it would reach is asked as its connection (`_BY_CONNECTION`, counted as
-asked). Connections of routine commands aren't in the recordings, so they aren't counted under any
-policy.
+Each recorded command is judged as the agent would ask for it, as a command line (one that the
+recording files under git or packages also as that). The verdict is compared with a judge that knows
+nothing of the engine (`_worth_asking`). *Answered* are the commands that the policy allows by
+itself. *Wrongly* answered are those among them that a person would want to be asked about; there
+must be none. If a policy's commands run contained, a command can only spoil the private copy
+(`_INSIDE`), and its connections are asked about (`_BY_CONNECTION`, counted as asked). Connections
+of routine commands aren't in the recordings, so they aren't counted under any policy.
 
-A recording is JSON lines, one session each: `{"id", "project", "actions": [{"category",
-"command", "cwd"}, ...]}`, with `/workspace` for the root. Name it in GATEHOUSE_SESSIONS, or lay
-it at bench/data/sessions.jsonl; none comes with the project. A command whose body the recording
-left out (`...`) is taken as it stands.
+A recording is JSON lines, one session each: `{"id", "project", "actions": [{"category", "command",
+"cwd"}, ...]}`, with `/workspace` for the root. Name it in GATEHOUSE_SESSIONS, or put it at
+bench/data/sessions.jsonl; none comes with the project. A command whose body the recording left out
+(`...`) is taken as it is.
 """
 
 import json
@@ -52,7 +51,7 @@ MOST_REASONS = 12
 
 
 class Command(NamedTuple):
-    """One recorded command. `worth`: why a person would want to be asked, empty for what is
+    """One recorded command. `worth`: why a person would want to be asked; empty if it is
     routine."""
 
     session: str
@@ -63,8 +62,8 @@ class Command(NamedTuple):
 
 
 class Answer(NamedTuple):
-    """What a policy says of a command; `why` of the first action that it doesn't allow.
-    `is_wrong`: it is answered, and a person would want to be asked."""
+    """A policy's answer to a command. `why` is that of the first action that it doesn't allow.
+    `is_wrong`: it is answered, though a person would want to be asked."""
 
     command: Command
     is_answered: bool
@@ -73,7 +72,7 @@ class Answer(NamedTuple):
 
 
 def main() -> list[Figure] | None:
-    """Print what each policy asks, and return the shares that they answer."""
+    """Print what each policy asks. Return the shares that they answer."""
     path = Path(os.environ.get("GATEHOUSE_SESSIONS") or HERE / "data" / "sessions.jsonl")
     if not path.is_file():
         print(
@@ -118,7 +117,7 @@ def main() -> list[Figure] | None:
 
 
 def read_commands(lines: Sequence[bytes]) -> list[Command]:
-    """The commands of a recording; what is no command (a file read or changed) is left out."""
+    """Return the commands of a recording, without other actions (a file read or changed)."""
     sessions = [json.loads(line) for line in lines if line.strip()]
     return [
         _command(session["id"], at, entry)
@@ -143,8 +142,8 @@ def _command(session: str, at: int, entry: dict[str, Any]) -> Command:
 
 
 def answered(policy: Policy, commands: Sequence[Command]) -> list[Answer]:
-    """What the policy says of each command. One that is allowed in any of its readings counts as
-    answered."""
+    """Return the policy's answer to each command. A command that is allowed in any of its readings
+    counts as answered."""
     return [_answer(policy, command) for command in commands]
 
 
@@ -173,7 +172,7 @@ def _share(answers: Sequence[Answer]) -> float:
 
 
 def totals(answers: dict[str, list[Answer]]) -> str:
-    """One line a policy. Pure."""
+    """Return one line per policy. Pure."""
     rows = [
         (
             "policy",
@@ -198,8 +197,8 @@ def totals(answers: dict[str, list[Answer]]) -> str:
 
 
 def by_session(answers: dict[str, list[Answer]]) -> str:
-    """How often each session is asked under each policy, and how often of that about what is
-    routine. Pure."""
+    """Return how often each session is asked under each policy, and how often about routine
+    actions. Pure."""
     rows = [
         (
             "session",
@@ -225,14 +224,14 @@ def by_session(answers: dict[str, list[Answer]]) -> str:
 
 
 def _asked_in(session: str, answers: Sequence[Answer]) -> tuple[int, int]:
-    """How many questions a session has, and how many of them are routine."""
+    """Return how many questions a session has, and how many of them are routine."""
     asked = [one for one in answers if one.command.session == session and not one.is_answered]
     return len(asked), sum(not one.command.worth for one in asked)
 
 
 def reasons(name: str, answers: Sequence[Answer]) -> str:
-    """What a policy still asks: each kind that is worth it, then the commonest reasons for the
-    rest. Pure."""
+    """Return what a policy still asks: each kind worth asking about, then the commonest reasons for
+    the rest. Pure."""
     asked = [one for one in answers if not one.is_answered]
     worth = Counter(one.command.worth for one in asked if one.command.worth)
     routine = Counter(_reason(one.why) for one in asked if not one.command.worth)
@@ -246,7 +245,7 @@ def reasons(name: str, answers: Sequence[Answer]) -> str:
 
 
 def _reason(why: str) -> str:
-    """A verdict's why, shortened to the program or the construct that it names."""
+    """Return a verdict's why, shortened to the program or the construct that it names."""
     head, _, quoted = why.partition(";")[0].partition("`")
     named = head.strip() in ("no rule allows", "no rule may allow")
     return f"{head}`{quoted.split('`')[0].split(' ')[0]}`" if named else head.rstrip(" (")

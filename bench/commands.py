@@ -1,7 +1,7 @@
-"""What an allowed command costs through the gate and its broker, over plain bubblewrap.
+"""Cost of an allowed command through the gate and its broker, compared with plain bubblewrap.
 
-From the ask to the outcome on record: verdict, records, tool sandbox with its two sockets, output.
-The plain baseline runs the same command with our arguments and filter, and nothing else.
+It is measured from the ask to the recorded outcome: verdict, records, tool sandbox with its two
+sockets, output. The baseline runs the same command with our arguments and filter, and nothing else.
 """
 
 import asyncio
@@ -25,7 +25,7 @@ MOST_MS = 15.0
 
 
 def main() -> list[Figure]:
-    """Medians of the rounds, taken in turns."""
+    """Return medians of the rounds, taken in turns."""
     with tempfile.TemporaryDirectory() as folder:
         return asyncio.run(_measure(Path(folder)))
 

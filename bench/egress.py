@@ -1,11 +1,10 @@
-"""What egress costs: beside squid, tinyproxy, sandbox-runtime, plain mitmdump and no proxy at all,
-in turns in one run on loopback.
+"""Cost of egress beside squid, tinyproxy, sandbox-runtime, plain mitmdump and no proxy.
 
-Passed on unread, ours is held against squid and tinyproxy; looked into, against mitmdump and
-sandbox-runtime. Ours asks the real gate about each connection and request, with rules, audit and
-database; the others let everything through. Every proxy runs on one processor, ours with its
-supervisor, so that what it asks costs ours; the client and the origin share another. The origin
-is one small server: a figure says what the way costs.
+All take turns in one run on loopback. Tunnelled, ours is compared with squid and tinyproxy;
+inspected, with mitmdump and sandbox-runtime. Ours asks the real gate about each connection and
+request, with rules, audit and database; the others let everything through. Every proxy runs on one
+processor, ours with its supervisor, so that ours pays for its questions; the client and the origin
+share another. The origin is one small server, so a figure shows the cost of the proxy.
 """
 
 import asyncio
@@ -58,7 +57,7 @@ type Do = Callable[[Way], Coroutine[None, None, Sequence[float]]]
 
 
 def main() -> list[Figure]:
-    """Medians of as many rounds of each case as it takes."""
+    """Return medians of as many rounds of each case as needed."""
     with (
         tempfile.TemporaryDirectory() as folder,
         asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner,
@@ -107,8 +106,8 @@ async def _measure(folder: Path) -> list[Figure]:
 async def _unread_figures(
     ours: Way, rivals: Sequence[Way], others: Sequence[Way], origin: int
 ) -> list[Figure]:
-    """Beside all; the limit holds against the best of the rivals. The last of the others is no
-    proxy."""
+    """Return figures beside all proxies. The limit is relative to the best of the rivals. The last
+    of the others is no proxy."""
     ways = [ours, *rivals, *others]
     figures = []
     for what, do, count in _cases(origin):
@@ -130,17 +129,17 @@ async def _unread_figures(
 
 
 def _rates(taken: Taken, count: float) -> dict[str, float]:
-    """What each way does in a second, as fast as the machine was in the median round of ours.
+    """Return each way's rate per second, at the machine's speed in our median round.
 
-    Each round is compared with ours of the same round: the machine's speed may change by half
-    within a run, and with it a median of all rounds, according to which of them fell where.
+    Each round is compared with ours of the same round. The machine's speed may change by half
+    within a run, which would distort a median over all rounds.
     """
     ours = count / statistics.median(taken["ours"])
     return {name: ours / _beside(taken, name, "ours") for name in taken}
 
 
 def _beside(taken: Taken, name: str, other: str) -> float:
-    """How many times as long as another way one takes, in the median round."""
+    """Return how many times as long one way takes as another, in the median round."""
     return statistics.median(one / two for one, two in zip(taken[name], taken[other], strict=True))
 
 
@@ -151,7 +150,7 @@ def _rate(
 
 
 def _added(what: str, requests: Taken, rivals: Sequence[Way]) -> list[Figure]:
-    """What a proxy adds to the median request."""
+    """Return what a proxy adds to the median request."""
     if not rivals:
         return []
     direct_ms = statistics.median(requests["direct"]) * 1000
@@ -163,7 +162,8 @@ def _added(what: str, requests: Taken, rivals: Sequence[Way]) -> list[Figure]:
 async def _looked_into_figures(
     ours: Way, plain: Way, runtime: Sequence[Way], direct: Way, origin: int
 ) -> list[Figure]:
-    """Beside no proxy too: what is left to gain on a new connection is what lies between."""
+    """Return figures also beside no proxy: the difference is what could still be gained on a new
+    connection."""
     figures = []
     ways = [ours, plain, *runtime, direct]
     for way in ways:  # certificates are made and caches filled before anything counts
@@ -204,8 +204,8 @@ async def _looked_into_figures(
 
 
 async def _plain_figures(ways: Sequence[Way], origin: int) -> list[Figure]:
-    """New connections by a client that knows nothing of delays, whose requests wait for
-    acknowledgements (`_egress_plain`)."""
+    """Return figures of new connections by a client without low-delay settings, whose requests wait
+    for acknowledgements (`_egress_plain`)."""
     taken: Taken = {way.name: [] for way in ways}
     for _ in range(ROUNDS):
         for way in ways:
@@ -233,7 +233,7 @@ async def _plain_figures(ways: Sequence[Way], origin: int) -> list[Figure]:
 
 
 def _cases(origin: int) -> list[tuple[str, Do, int]]:
-    """What is done, how, and how many requests that is."""
+    """Return each case's name, its function, and its number of requests."""
     return [
         ("1 connection kept", lambda way: _kept(way, origin, KEPT_REQUESTS), KEPT_REQUESTS),
         ("1 new connection after another", lambda way: _new(way, origin), NEW_CONNECTIONS),
@@ -247,10 +247,10 @@ def _cases(origin: int) -> list[tuple[str, Do, int]]:
 
 
 async def _in_turns(ways: Sequence[Way], do: Do, rounds: int = ROUNDS) -> tuple[Taken, Taken]:
-    """What each round took, and what its median request did.
+    """Return each round's time, and the time of its median request.
 
-    Another way begins each round: whose turn comes after one that left the proxies' processor
-    idle takes longer.
+    Another way begins each round: after a way that left the proxies' processor idle, the next one
+    takes longer.
     """
     taken: Taken = {way.name: [] for way in ways}
     requests: Taken = {way.name: [] for way in ways}
@@ -270,9 +270,9 @@ def _way(ours: Ours, session: str, trust: Path) -> Way:
 
 
 def _verdicts() -> list[Figure]:
-    """Verdicts under many rules and under few: on a connection, rules about as many hosts; on a
-    request, denials of as many paths of its host, each of which is compared with every spelling.
-    No two are of one host, or one path, so that none is remembered."""
+    """Return verdict times under many rules and under few. On a connection, rules name as many
+    hosts; on a request, as many paths of its host are denied, each compared with every spelling. No
+    two share a host or a path, so none is cached."""
     asked = iter(range(10_000_000))
 
     def connection(policy: Policy) -> None:
@@ -323,7 +323,7 @@ _contexts: dict[Path, ssl.SSLContext] = {}
 async def _client(
     way: Way, origin: int
 ) -> AsyncIterator[tuple[asyncio.StreamReader, asyncio.StreamWriter]]:
-    """A TLS connection by a way."""
+    """Yield a TLS connection by a way."""
     reader, writer = await asyncio.open_connection(HOST, way.port or origin)
     try:
         if way.port is not None:
@@ -356,13 +356,13 @@ async def _get(
 
 
 async def _kept(way: Way, origin: int, count: int) -> list[float]:
-    """One connection, and what each request on it took."""
+    """Return the time of each request on one kept connection."""
     async with _client(way, origin) as client:
         return [await _timed(_get(client, origin, "/small")) for _ in range(count)]
 
 
 async def _new(way: Way, origin: int) -> list[float]:
-    """What each of several took from connecting to the end of its answer."""
+    """Return for several connections the time from connecting to the end of the answer."""
     return [await _timed(_kept(way, origin, 1)) for _ in range(NEW_CONNECTIONS)]
 
 
@@ -390,7 +390,7 @@ async def _timed(what: Coroutine[None, None, object]) -> float:
 
 @contextlib.asynccontextmanager
 async def _origins(authority: trustme.CA) -> AsyncIterator[Origins]:
-    """One for each kind of connection, so that neither finds what the other left."""
+    """Yield an origin for each kind of connection, so that neither finds the other's state."""
     bodies = {b"/small": b"x" * 200, b"/large": b"x" * LARGE_BYTES}
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -418,7 +418,7 @@ async def _origins(authority: trustme.CA) -> AsyncIterator[Origins]:
 
 @contextlib.asynccontextmanager
 async def _ours(folder: Path, origins: Origins) -> AsyncIterator[Ours]:
-    """The whole supervisor with its egress, its sessions' sockets ready."""
+    """Yield the whole supervisor with its egress, its sessions' sockets ready."""
     policy = folder / "base.yaml"
     policy.write_text("version: 1\n")
     environment = {

@@ -1,7 +1,7 @@
-"""What `--exec-rules enforce` costs a build: `make -j2` of a real C project, over the same without.
+"""Cost of `--exec-rules enforce` for a build: `make -j2` of a real C project, with and without.
 
-The project is brotli, as an npm package has it; a file is compiled by itself, with optimisation, as
-its own build does. From `make`'s start to its end, inside of the sandbox.
+The project is brotli, as in an npm package. Each file is compiled separately, with optimisation, as
+in its own build. It is measured from `make`'s start to its end, inside of the sandbox.
 """
 
 import asyncio
@@ -40,7 +40,7 @@ ask: [exec(docker *), exec(make install)]
 
 
 def main() -> list[Figure]:
-    """Medians of the builds, taken in turns."""
+    """Return medians of the builds, taken in turns."""
     with tempfile.TemporaryDirectory() as folder:
         return asyncio.run(_measure(Path(folder)))
 

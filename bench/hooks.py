@@ -1,7 +1,8 @@
-"""What an agent's hook costs before each of its tools, over a Python that does nothing.
+"""Cost of an agent's hook before each tool call, compared with a Python that does nothing.
 
-From the hook's start to its exit, as an agent sees it: the program, the agent's door, the verdict
-on record. A stand-in for Claude Code reads the hook from its settings and calls it.
+It is measured from the hook's start to its exit, as an agent sees it: the program, the agent's
+door, the recorded verdict. A stand-in for Claude Code reads the hook from its settings and calls
+it.
 """
 
 import asyncio
@@ -31,7 +32,7 @@ done
 
 
 def main() -> list[Figure]:
-    """Medians of the calls, taken in turns."""
+    """Return medians of the calls, taken in turns."""
     with tempfile.TemporaryDirectory() as folder:
         return asyncio.run(_measure(Path(folder)))
 

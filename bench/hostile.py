@@ -1,9 +1,9 @@
-"""How long the page, the kill switch and the end of MAX_UPTIME take while an agent floods every
-route of its door with what is longest to read, against the same supervisor with an idle agent.
+"""Response times of page, kill switch and MAX_UPTIME while an agent floods its door.
 
-A person who sees an agent run wild opens the page and stops it: that must not wait for the agent.
-Everything is a process of its own, as for a user. All share the machine's processors with the
-flood: on two cores a good part of what is measured is the wait for one.
+The flood consists of the slowest input to every route; the baseline is the same supervisor with an
+idle agent. A person who sees an agent run wild opens the page and stops it: that must not wait for
+the agent. Everything is a process of its own, as for a user. All share the machine's processors
+with the flood: on two cores, a large part of the measured time is the wait for one.
 """
 
 import statistics
@@ -26,7 +26,8 @@ IDLE = "import time; print('FLOODING', flush=True); time.sleep(600)"
 
 
 def main() -> list[Figure]:
-    """The slowest tenth of the pages, one stop of everything, one session's end by its time."""
+    """Return the slowest tenth of the pages, one stop of everything, and one session's end by its
+    time."""
     idle, flooded = _measured(IDLE), _measured(FLOOD)
     names = ("the page, the slowest tenth of its answers", "stop everything", "MAX_UPTIME's end")
     limits = (LIMIT_MS, LIMIT_MS, None)

@@ -1,9 +1,9 @@
-"""Ask Gatehouse whether a tool may run, `POST /v1/tool-calls` at the agent's door.
+"""Ask Gatehouse whether a tool may run, by `POST /v1/tool-calls` at the agent's door.
 
 An agent starts this before each call of a tool, so it imports next to nothing: `http.client` alone
-takes as long to import as Python to start.
+takes as long to import as Python takes to start.
 
-INVARIANT: only a whole answer that says yes is one; everything else is a no with its reason.
+INVARIANT: only a complete answer that says yes is a yes; everything else is a no with its reason.
 """
 
 import json
@@ -14,8 +14,9 @@ DOOR = ("127.0.0.1", 3701)
 
 
 def ask(tool):
-    """Return whether the tool may run, why, and whether it may not since its work is done. `tool`
-    is the body of the call, as a dictionary: `{"tool": "command", "command": "make test"}`."""
+    """Return whether the tool may run, why, and whether it may not because its work is done
+    already. `tool` is the body of the call, as a dictionary: `{"tool": "command", "command": "make
+    test"}`."""
     body = json.dumps(tool).encode()
     head = (
         "POST /v1/tool-calls HTTP/1.0\r\n"
@@ -27,7 +28,7 @@ def ask(tool):
     try:
         with socket.create_connection(DOOR) as door:
             door.sendall(head.encode() + body)
-            # A person may be asked meanwhile: Gatehouse says when it is held no longer.
+            # A person may be asked meanwhile; Gatehouse answers when the wait is over.
             answer = b"".join(iter(lambda: door.recv(65536), b""))
     except OSError as error:
         return False, f"Gatehouse can't be reached ({error.strerror}), so this is denied", False

@@ -1,11 +1,10 @@
-"""Hook `PreToolUse` of Claude Code and of Codex: their call of a tool, as Gatehouse is asked.
+"""Hook `PreToolUse` of Claude Code and Codex: translate a tool call to Gatehouse's question.
 
 A call comes as JSON on standard input. Exit code 2 blocks the tool, and the model reads standard
-error; a yes is exit code 0 with JSON that spares the agent's own prompt. Sources:
+error; a yes is exit code 0 with JSON that skips the agent's own prompt. Sources:
 https://docs.claude.com/en/docs/claude-code/hooks, https://developers.openai.com/codex/hooks.
 
-INVARIANT: whatever goes wrong is exit code 2: of every other code these agents only take note, and
-run the tool.
+INVARIANT: any error is exit code 2: after every other code these agents run the tool.
 """
 
 import json
@@ -13,17 +12,17 @@ import os
 import re
 import sys
 
-# Tools of Claude Code that change a file which they name.
+# Claude Code's tools that change a file named in their arguments.
 EDITS = ("Edit", "Write", "MultiEdit", "NotebookEdit")
-# Files that Codex's `apply_patch` names in its text.
+# Files named in the text of Codex's `apply_patch`.
 PATCHED = re.compile(r"^\*\*\* (?:(?:Add|Update|Delete) File|Move to): (.+)$", re.MULTILINE)
 
 
 def questions(call):
-    """Return what Gatehouse is asked about a call: nothing where the tool only reads or plans."""
+    """Return the questions to Gatehouse about a call; none if the tool only reads or plans."""
     name, given = call["tool_name"], call.get("tool_input") or {}
     if os.environ.get("GATEHOUSE_QUARANTINE"):
-        # Of the others nobody needs to know more.
+        # For other tools the arguments aren't needed.
         known = dict(given) if name in ("Read", "Grep", "Glob") else {}
         if "file_path" in known:
             known["file_path"] = as_reference(known["file_path"])
@@ -40,7 +39,7 @@ def questions(call):
         return [{"tool": "edit", "path": path.strip(), "cwd": cwd} for path in paths]
     if name == "WebFetch":
         return [{"tool": "fetch", "url": given["url"]}]
-    # `Bash`, and whatever else runs one.
+    # `Bash`, and any other tool that runs a command.
     if command := given.get("command"):
         reason = str(given.get("description") or "")[:2000]
         return [{"tool": "command", "command": command, "cwd": cwd, "reason": reason}]
@@ -48,13 +47,14 @@ def questions(call):
 
 
 def as_reference(path):
-    """Return the reference that Claude Code has made a whole path of, `/FOLDER/typed:/...`."""
+    """Return the reference `/FOLDER/typed:/...` out of an absolute path that Claude Code has made
+    of it."""
     _, found, rest = path.partition("typed:/")
     return f"typed://{rest.removeprefix('/')}" if found else path
 
 
 def main():
-    """Answer the agent, and end."""
+    """Answer the agent, then exit."""
     sys.path.append(__file__.rpartition("/agent_image/")[0])
     from agent_image.hooks.gate import ask
 
@@ -62,13 +62,13 @@ def main():
     for question in questions(call):
         allowed, why, done = ask(question)
         if done and question["tool"] == "command":
-            # A denial is an error to the model: the tool shows what came of it instead.
+            # The model takes a denial for an error, so the tool prints the outcome instead.
             shown = f"printf '%s\\n' {quoted(why)}"
             changed = {"updatedInput": {**call["tool_input"], "command": shown}}
         elif not allowed:
             print(f"Gatehouse: {why}", file=sys.stderr)
             return 2
-    # To Codex, whose calls have a `turn_id`, a yes that changes nothing is a fault.
+    # Codex, whose calls have a `turn_id`, rejects a yes that changes nothing.
     if why and (changed or "turn_id" not in call):
         said = {
             "hookEventName": "PreToolUse",
@@ -81,7 +81,7 @@ def main():
 
 
 def quoted(text):
-    """Return a text as one word of a shell."""
+    """Return a text as a single shell word."""
     return "'" + text.replace("\0", "").replace("'", "'\"'\"'") + "'"
 
 

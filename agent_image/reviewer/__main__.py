@@ -2,10 +2,10 @@
 
     python3.13 -I /opt/gatehouse/agent_image/reviewer/__main__.py --base REV
 
-Isolated mode is demanded, since the working directory is the code under review: without it a file
+Isolated mode is required, since the working directory is the code under review: without it, a file
 `json.py` there would be imported instead of the real one. Isolated mode also ignores PYTHONPATH, so
-the two folders that are needed are found from this file's own place. Only the standard library is
-imported before that is settled.
+the two needed folders are found from this file's own place. Before that, only the standard library
+is imported.
 """
 
 import sys

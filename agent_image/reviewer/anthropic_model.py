@@ -1,8 +1,8 @@
 """The real model: Anthropic's Messages API, streamed through the sandbox's proxy.
 
-The SDK is imported here only (it takes most of a second). Its own retries are off: it obeys any
-`retry-after` up to weeks and doesn't repeat a stream that broke, so the bounded retry is here.
-The key is a placeholder that egress replaces; it means nothing outside the sandbox.
+The SDK is imported only here (it takes most of a second). Its own retries are off: it obeys any
+`retry-after`, even weeks, and doesn't repeat a broken stream, so the bounded retry is here. The key
+is a placeholder that egress replaces; it is useless outside the sandbox.
 """
 
 import random
@@ -61,8 +61,7 @@ class AnthropicModel:
         )
 
     def reply(self, request: Request, say: Callable[[str], None]) -> Reply:
-        """Return the model's next turn. Raises `ModelError` when it can't be had within the
-        retries."""
+        """Return the model's next turn. Raise `ModelError` if the retries don't produce one."""
         import anthropic
 
         attempt = 0
@@ -118,11 +117,10 @@ class AnthropicModel:
             except anthropic.APIError:
                 raise
             except Exception as error:
-                # Once a stream has begun the SDK lets the transport's own errors through, of a
-                # package that isn't ours.
+                # Once a stream has begun, the SDK passes on transport errors from another package.
                 raise BrokenStreamError from error
-            # It also takes a stream that just stops for a whole message, with a tool call cut in
-            # half.
+            # The SDK takes a stream that just stops for a complete message, even with a tool call
+            # cut in half.
             if not ended:
                 raise BrokenStreamError
             message = stream.get_final_message()
@@ -134,7 +132,7 @@ class AnthropicModel:
         )
 
     def _takes_no_temperature(self, error: Exception) -> bool:
-        """Return whether the model refused for the temperature alone: some take none."""
+        """Return whether the model refused only because of the temperature: some accept none."""
         import anthropic
 
         return (
@@ -144,7 +142,7 @@ class AnthropicModel:
         )
 
     def _passing_trouble(self, error: Exception) -> str:
-        """Return a transient error in a few words; else raise `ModelError`."""
+        """Return a transient error in a few words; raise `ModelError` for any other."""
         import anthropic
 
         if not isinstance(error, anthropic.APIError):
@@ -171,7 +169,7 @@ class AnthropicModel:
         kind = (
             (body.get("error") or {}).get("type") if isinstance(body.get("error"), dict) else None
         )
-        # An error inside a stream: only what is known to pass is tried again.
+        # An error inside a stream: only known transient ones are retried.
         passing = (
             kind in ("overloaded_error", "api_error", "rate_limit_error")
             if error.status_code == 200
@@ -183,7 +181,7 @@ class AnthropicModel:
             raise ModelError(
                 "the API key was not accepted; set ANTHROPIC_API_KEY where Gatehouse runs"
             ) from error
-        # Of egress, in the provider's own words: `gatehouse` is what it adds to them.
+        # Sent by egress in the provider's own words, to which it adds `gatehouse`.
         is_over_budget = error.status_code == 402 and "gatehouse" in body
         raise ModelError(
             f"the model refused the request ({error.status_code}): {plain(error.message)}",
@@ -191,8 +189,8 @@ class AnthropicModel:
         ) from error
 
     def _refusal_of_connect(self, error: Exception) -> str | None:
-        """Return the proxy's reason where it refused the connection: asked once more by hand, since
-        the SDK drops its words."""
+        """Return the proxy's reason if it refused the connection. It is asked again without the
+        SDK, which drops the reason."""
         cause = error.__cause__
         if cause is None or "403" not in str(cause) or not proxy_is_set():
             return None
@@ -204,7 +202,7 @@ class AnthropicModel:
 
 
 def _asked(reasoning: str) -> dict[str, Any]:
-    """Return how much a model is asked to think, as the API takes it; nothing where nobody said."""
+    """Return the requested amount of thinking in the API's form; empty where none was requested."""
     if not reasoning:
         return {}
     if reasoning == "off":
@@ -228,7 +226,7 @@ def _pause(attempt: int) -> float:
 
 
 def _block(block: Any) -> Block:
-    """Return a content block for the next call: unchanged but for what the SDK added."""
+    """Return a content block for the next call, without what the SDK added."""
     fields = block.to_dict()
     fields.pop("parsed_output", None)
     return dict(fields)

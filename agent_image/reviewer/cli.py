@@ -55,7 +55,7 @@ DONE, USER_MISTAKE, REFUSED, NO_REVIEW = 0, 1, 2, 3
 
 
 def main(argv: list[str]) -> int:
-    """Run one review; the exit code."""
+    """Run one review. Return the exit code."""
     hide_from_siblings()
     signal.signal(signal.SIGTERM, _stop)
     try:
@@ -75,8 +75,8 @@ def main(argv: list[str]) -> int:
 
 
 def review(settings: Settings, say: Callable[[str], None]) -> Report:
-    """Review the workspace, or carry a task out, and hand the result over. Raises what `main` turns
-    into exit codes."""
+    """Review the workspace, or carry out a task, and hand the result over. Raise the errors that
+    `main` turns into exit codes."""
     if settings.recorded:
         say(
             "model: recorded; no API key is set, so a script is played and no model looks at the"
@@ -242,7 +242,7 @@ _printing = threading.Lock()
 
 
 def say(line: str) -> None:
-    """One progress line on standard output, plain and whole whatever thread it comes from."""
+    """Print one progress line on standard output, plain and complete from any thread."""
     with _printing:
         print(plain(line), flush=True)
 
@@ -253,6 +253,6 @@ def _fail(message: str, code: int) -> int:
 
 
 def _stop(_signal: int, _frame: FrameType | None) -> None:
-    """The session ends: go at once, since whatever is asked is closed by the supervisor."""
+    """Exit at once, since the session ends: the supervisor closes all open requests."""
     os.write(2, b"gatehouse review: stopped because the session ends\n")
     os._exit(128 + signal.SIGTERM)

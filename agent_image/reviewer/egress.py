@@ -1,8 +1,7 @@
-"""GET through the sandbox's proxy that keeps the proxy's words when it refuses.
+"""GET through the sandbox's proxy, keeping the proxy's reason when it refuses.
 
-Separate from the libraries, because none of them shows the body of a refused CONNECT, and that body
-is where egress says why (`{error, why, remedy, rule, request_id}`). It verifies certificates like
-any client.
+The libraries don't show the body of a refused CONNECT, where egress gives its reason (`{error, why,
+remedy, rule, request_id}`). It verifies certificates like any client.
 """
 
 import http.client
@@ -24,7 +23,7 @@ _WRITABLE = re.compile(r"[!-~]+")
 
 
 class Fetched(msgspec.Struct, frozen=True):
-    """The answer of a server, or the refusal of the proxy where `refusal` isn't None."""
+    """A server's answer, or the proxy's refusal if `refusal` isn't None."""
 
     status: int
     body: bytes
@@ -32,12 +31,11 @@ class Fetched(msgspec.Struct, frozen=True):
 
 
 class FetchError(Exception):
-    """No answer at all; one line."""
+    """There was no answer at all. Its text is one line."""
 
 
 def fetch(url: str, limit_bytes: int, *, method: str = "GET") -> Fetched:
-    """Send one request for `url` through the proxy that the environment names. Raises
-    `FetchError`."""
+    """Send one request for `url` through the proxy in the environment. Raise `FetchError`."""
     try:
         parts = urlsplit(url)
         host, port = parts.hostname, parts.port
@@ -45,7 +43,7 @@ def fetch(url: str, limit_bytes: int, *, method: str = "GET") -> Fetched:
         raise FetchError(
             f"`{url!r}` is not an address: {error}; give one like https://example.com/"
         ) from error
-    # INVARIANT: what is written into a request line or header is printable ASCII without spaces.
+    # INVARIANT: only printable ASCII without spaces is written into a request line or header.
     if parts.scheme not in ("http", "https") or not host or not _WRITABLE.fullmatch(url):
         raise FetchError(
             f"`{url!r}` is not an http or https address; give one like https://example.com/"
@@ -82,7 +80,7 @@ def _tunnel(connection: socket.socket, host: str, port: int) -> Fetched | None:
     response.begin()
     if response.status == 200:
         return None
-    # HTTPResponse knows no body for CONNECT, but a refusal has one.
+    # HTTPResponse reads no body for CONNECT, but a refusal has one.
     length = min(int(response.headers.get("content-length") or 0), _REFUSAL_BYTES)
     body = response.fp.read(length) if length else b""
     return Fetched(

@@ -1,7 +1,7 @@
 """Client of the agent API: ask, wait, report. Standard library only.
 
-A request can wait hours for a person, and the supervisor may be restarted meanwhile, so a lost
-connection is tried again for a bounded time and waiting goes on where it was. Calls go straight to
+A request can wait hours for a person, and the supervisor may be restarted meanwhile. So a lost
+connection is retried for a bounded time, and waiting continues where it was. Calls go straight to
 the sandbox's own loopback, never through the proxy. No call here answers a request, because the
 agent's door has no such route.
 """
@@ -20,7 +20,7 @@ _POLL_S = 30
 _CONNECT_S = 10.0
 _FIRST_PAUSE_S, _LAST_PAUSE_S = 0.2, 5.0
 _MAX_ANSWER_BYTES = 8 * 1024 * 1024
-# 429 and 5xx of a supervisor that is starting, stopping or full.
+# 429 and 5xx of a supervisor that is starting, stopping or busy.
 _PASSING = frozenset({429, 500, 502, 503, 504})
 
 
@@ -51,8 +51,8 @@ class Ask(msgspec.Struct, frozen=True):
 
 
 class ApiError(Exception):
-    """The agent API said no to the call itself, or couldn't be reached. One line for a person or
-    the model."""
+    """The agent API rejected the call itself, or couldn't be reached. Its text is one line for a
+    person or the model."""
 
     def __init__(self, message: str, status: int | None = None) -> None:
         super().__init__(message)
@@ -124,8 +124,8 @@ class Gatehouse:
         return facts if isinstance(facts, dict) else {}
 
     def must_conclude(self) -> bool:
-        """Return whether so much of the session's budget is used that the next turn has to be the
-        last one."""
+        """Return whether the session's budget is so far used that the next turn must be the
+        last."""
         facts = self._call("GET", "/v1/budget")
         return isinstance(facts, dict) and bool(facts.get("conclude"))
 
@@ -134,15 +134,16 @@ class Gatehouse:
         self._call("POST", "/v1/review", msgspec.to_builtins(review))
 
     def quarantined(self, tool: str, arguments: object) -> tuple[bool, str]:
-        """Call a tool in quarantine; whether it was allowed, and its answer or why not."""
+        """Call a tool in quarantine. Return whether it was allowed, and its answer or the
+        reason."""
         found = self._call("POST", "/v1/quarantine", {"tool": tool, "arguments": arguments})
         return found["allowed"] is True, str(found["text"])
 
     def wait(self, request_id: str, limit_s: float, *, settle_s: float = 180.0) -> Ask:
-        """Wait until the request is over or `limit_s` seconds have passed; the request as it is
-        then.
+        """Wait until the request is over or `limit_s` seconds have passed. Return the request as it
+        is then.
 
-        From the moment it is granted, its outcome is waited for at most `settle_s` seconds.
+        Once it is granted, wait at most `settle_s` seconds for its outcome.
         """
         deadline = self._clock() + limit_s
         granted = False
@@ -155,15 +156,15 @@ class Gatehouse:
                 return ask
             if ask.is_granted and not granted:
                 granted, deadline = True, min(deadline, self._clock() + settle_s)
-            # An answer that comes at once and says "not yet" must not turn into a busy loop.
+            # An immediate answer "not yet" must not cause a busy loop.
             self._sleep(min(0.25, max(0.0, deadline - self._clock())))
 
     def _ask(self, path: str, body: dict[str, Any]) -> Ask:
         return _to_ask(self._call("POST", path, body))
 
     def _call(self, method: str, path: str, body: object = None, *, read_s: float = 60.0) -> Any:
-        """One call, tried again while the supervisor is away, for `outage_s` seconds at most."""
-        # One key for every try, so that the supervisor can tell a second try from a second wish.
+        """Make one call, retrying while the supervisor is away, for at most `outage_s` seconds."""
+        # One key for all tries, so that the supervisor can distinguish a retry from a new request.
         headers = {"Authorization": f"Bearer {self._token}", "Idempotency-Key": uuid.uuid4().hex}
         payload = None if body is None else json.dumps(body).encode()
         if payload is not None:
@@ -201,7 +202,7 @@ class Gatehouse:
 
 
 def refusal_text(body: dict[str, Any]) -> str:
-    """The one line of a refusal `{error, why, remedy, rule, request_id}`."""
+    """Return a refusal `{error, why, remedy, rule, request_id}` as one line."""
     why = body.get("why") or body.get("error") or "no reason was given"
     parts = [f"refused: {why}"]
     if body.get("rule"):

@@ -1,9 +1,9 @@
 """Conversation with the model: at most `limits.turns` replies, then a review.
 
-The last two turns are kept: one for the review itself, one to mend it. So a model that never stops
-calling tools still gets the chance to conclude, and the bound always holds. The same comes earlier
-where the money or the tokens are nearly used, or the model turns in a circle; the review is partial
-then.
+The last two turns are reserved: one for the review itself, one to repair it. So a model that never
+stops calling tools still gets the chance to conclude, and the bound always holds. The model must
+conclude earlier if money or tokens are nearly used up, or if it repeats itself; the review is
+partial then.
 """
 
 import contextlib
@@ -32,16 +32,16 @@ from agent_image.reviewer.tool_inputs import definitions
 from agent_image.reviewer.tools import Tools
 
 _KEPT_TURNS = 2
-# A model that makes the same calls so often makes no headway.
+# A model that makes the same calls this often makes no progress.
 _MOST_SAME = 3
-# Of the one answer that is still tried after a call was refused for want of money.
+# For the last attempt after a call was refused for lack of money.
 _LAST_TOKENS = 4096
-# What is kept of each text of a turn.
+# Kept length of each text of a turn.
 TRACED_CHARS = 1_500
 
 
 class NoReviewError(Exception):
-    """The conversation ended without a usable review; one line with a remedy."""
+    """The conversation ended without a usable review. Its text is one line with a remedy."""
 
 
 class Outcome(msgspec.Struct, frozen=True):
@@ -54,8 +54,8 @@ class Outcome(msgspec.Struct, frozen=True):
 
 
 class Conversation:
-    """One review. `say` prints one progress line for the person; `must_conclude` is asked after
-    each turn with calls, and raises `ApiError`; `read` finds the review in a reply, or raises
+    """One review. `say` prints a progress line for the person. `must_conclude` is called after each
+    turn with tool calls, and may raise `ApiError`. `read` finds the review in a reply, or raises
     `InvalidReviewError`."""
 
     def __init__(
@@ -81,14 +81,14 @@ class Conversation:
         self._repaired = self._offers_tools = self._is_shortened = False
         self._trace: list[TracedTurn] = []
         self._must_conclude = must_conclude
-        # A key of `prompts.CONCLUDING`; "" while it goes on.
+        # A key of `prompts.CONCLUDING`; "" while the conversation continues.
         self._concluding = ""
         self._last_calls, self._same_calls = "", 0
-        # The last review that the model gave beside calls.
+        # The last review in a reply that also had calls.
         self._draft: Review | None = None
 
     def run(self, opening: str) -> Outcome:
-        """Talk until there is a review. Raises `NoReviewError`, and `ModelError` from the model."""
+        """Talk until there is a review. Raise `NoReviewError`, or the model's `ModelError`."""
         self._messages = [{"role": "user", "content": [_words(opening)]}]
         try:
             return self._talk()
@@ -128,7 +128,7 @@ class Conversation:
 
     def _why_conclude(self, reply: Reply) -> str:
         """Return why the next turn is the last one, as a key of `prompts.CONCLUDING`; "" where the
-        model may go on."""
+        model may continue."""
         calls = json.dumps([(call["name"], call["input"]) for call in reply.calls])
         self._same_calls = self._same_calls + 1 if calls == self._last_calls else 1
         self._last_calls = calls
@@ -145,8 +145,8 @@ class Conversation:
             return ""
 
     def _shorten(self) -> bool:
-        """A call was refused for want of money: leave out what the last calls brought, which makes
-        it dearer than the one before. Return whether it is tried once more so."""
+        """After a call was refused for lack of money, leave out the results of the last tool calls,
+        which make it dearer than the one before. Return whether to try once more."""
         if self._is_shortened or len(self._messages) < 2:
             return False
         self._is_shortened = True
@@ -191,8 +191,8 @@ class Conversation:
         return is_early and not self._concluding and not self._repaired
 
     def _continuation(self, reply: Reply) -> Review | list[Block]:
-        """Return the next step after a reply: the review in it, or the user's blocks (none: go on
-        as it is)."""
+        """Return the next step after a reply: the review in it, or the user's blocks (none:
+        continue as it is)."""
         if reply.calls:
             if OPENING in reply.text:
                 with contextlib.suppress(InvalidReviewError):
@@ -215,7 +215,7 @@ class Conversation:
 
     def _tool_results(self, reply: Reply) -> list[Block]:
         if reply.stop_reason == "max_tokens":
-            # The last call may be cut off, and can still be valid JSON: make none of them.
+            # The last call may be cut off and still be valid JSON, so make none of them.
             return [_result(call, prompts.CUT_CALL, is_error=True) for call in reply.calls]
         if not self._offers_tools:
             return [_result(call, prompts.NO_TOOLS, is_error=True) for call in reply.calls]
@@ -226,7 +226,7 @@ class Conversation:
         ]
 
     def _note(self, reply: Reply, content: Review | list[Block], calls_s: float) -> None:
-        """Keep what a turn was, for whoever wants to see how the review came about."""
+        """Record a turn, to show later how the review came about."""
         results = {
             block["tool_use_id"]: block
             for block in (content if isinstance(content, list) else ())
@@ -259,7 +259,7 @@ class Conversation:
 
 
 def _check_stop(stop_reason: str) -> None:
-    """`NoReviewError` where the model goes on no more."""
+    """Raise `NoReviewError` if the model can't continue."""
     if stop_reason == "refusal":
         raise NoReviewError(
             "the model declined to review this change; read its last words above, or use another"
@@ -285,6 +285,7 @@ def _result(call: Block, text: str, *, is_error: bool) -> Block:
 
 
 def _history(content: tuple[Block, ...]) -> list[Block]:
-    """A reply as it goes back: the API takes no empty text blocks, though it sends them."""
+    """Return a reply for the history: the API accepts no empty text blocks, though it sends
+    them."""
     kept = [block for block in content if block["type"] != "text" or block["text"].strip()]
     return kept or [_words("(no words)")]

@@ -1,8 +1,8 @@
 """Port to a model, implemented by `anthropic_model` and `recorded_model`.
 
 Messages and content blocks are plain dictionaries in the shape of the Messages API
-(https://docs.anthropic.com/en/api/messages), which is also the shape that goes back unchanged
-with the next call.
+(https://docs.anthropic.com/en/api/messages). In this shape they also go back unchanged with the
+next call.
 """
 
 from collections.abc import Callable, Sequence
@@ -14,8 +14,8 @@ type Block = dict[str, Any]
 
 
 class ModelError(Exception):
-    """The model can't answer: one line with a remedy. `is_refusal` marks a no of the gate (exit
-    code 2), `is_over_budget` a call that the session has no money for."""
+    """The model can't answer. Its text is one line with a remedy. `is_refusal` marks a refusal of
+    the gate (exit code 2), `is_over_budget` a call that the session has no money for."""
 
     def __init__(
         self, message: str, *, is_refusal: bool = False, is_over_budget: bool = False
@@ -26,7 +26,7 @@ class ModelError(Exception):
 
 
 class Reply(msgspec.Struct, frozen=True):
-    """One turn of the model. Tokens are its own counts of this turn."""
+    """One turn of the model. Token counts are the model's own for this turn."""
 
     content: tuple[Block, ...]
     stop_reason: str
@@ -55,11 +55,11 @@ class Request(msgspec.Struct, frozen=True):
 
 
 class Model(Protocol):
-    """Something that continues a conversation."""
+    """A model that continues a conversation."""
 
     name: str
 
     def reply(self, request: Request, say: Callable[[str], None]) -> Reply:
-        """Return the next turn; `say` gets a line for the person while it takes long. Raises
+        """Return the next turn. Call `say` with a line for the person while it takes long. Raise
         `ModelError`."""
         ...

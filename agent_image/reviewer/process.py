@@ -1,8 +1,8 @@
-"""Start git and ripgrep, to read: the review agent's only child processes.
+"""Start git and ripgrep for reading: the review agent's only child processes.
 
-Whatever the model wants to run goes to the supervisor instead (`gatehouse.execute`). A program
-started here sees a bare environment, no input, and is ended with its children when it takes too
-long or says too much.
+Commands that the model wants to run go to the supervisor instead (`gatehouse.execute`). A program
+started here gets a bare environment and no input. It is ended with its children when it takes too
+long or prints too much.
 """
 
 import contextlib
@@ -21,8 +21,8 @@ _PIECE_BYTES = 65_536
 
 
 class Output(msgspec.Struct, frozen=True):
-    """A program's output, both streams together. `code` is None where we ended it, and `ended` says
-    why."""
+    """A program's output, both streams together. `code` is None if we ended it, and `ended` is the
+    reason."""
 
     code: int | None
     data: bytes
@@ -37,8 +37,8 @@ def run(
     timeout_s: float = 30.0,
     env: dict[str, str] | None = None,
 ) -> Output:
-    """Run `argv` and read at most `limit_bytes` bytes in at most `timeout_s` seconds. Raises
-    OSError if it can't start."""
+    """Run `argv` and read at most `limit_bytes` bytes in at most `timeout_s` seconds. Raise OSError
+    if it can't start."""
     with subprocess.Popen(
         argv,
         cwd=cwd,

@@ -1,10 +1,10 @@
 """Read the change under review from git, running nothing that it configures.
 
-The copy's `.git/config` and attributes are the reviewed code's own, and git runs programs that they
+The copy's `.git/config` and attributes belong to the reviewed code, and git runs programs that they
 name: file monitors, external diffs, text converters, clean filters, credential helpers, hooks. All
-are switched off for each call, filters by name since git has no switch for them. Each call sees the
-copy's git folder through one of our own, in which no attribute counts. Nothing is fetched and no
-lock or index is written.
+are switched off for each call; filters by name, since git has no switch for them. Each call sees
+the copy's git folder through one of our own, in which no attribute counts. Nothing is fetched and
+no lock or index is written.
 """
 
 import contextlib
@@ -27,7 +27,7 @@ _ENVIRONMENT = {
     "GIT_TERMINAL_PROMPT": "0",
 }
 _SAFE_SETTINGS = (
-    # Attributes come from the empty tree, where git is new enough (2.43).
+    # Take attributes from the empty tree, if git is new enough (2.43).
     "attr.tree=4b825dc642cb6eb9a060e54bf8d69288fbee4904",
     "core.fsmonitor=false",
     "core.hooksPath=/dev/null",
@@ -41,7 +41,7 @@ _SAFE_DIFF = (
     *(
         "diff",
         "--no-color",
-        # Else an attribute of the code says what is shown of it.
+        # Otherwise an attribute of the code decides how it is shown.
         "--text",
         "--no-ext-diff",
         "--no-textconv",
@@ -51,7 +51,7 @@ _SAFE_DIFF = (
     ),
     *("--ignore-submodules=dirty", "--submodule=short", "--find-renames"),
 )
-# Ranks above the attributes of a tree in each version of git; `ident` alone would fold code.
+# Overrides the attributes of a tree in each version of git; `ident` alone would change code.
 _NO_ATTRIBUTES = (
     "* !text !eol !crlf !working-tree-encoding !ident !filter !diff !merge !whitespace"
     " !conflict-marker-size\n"
@@ -62,12 +62,12 @@ _SMALL_BYTES = 1_000_000
 
 
 class GitError(Exception):
-    """Git can't answer; the message is one line."""
+    """Git can't answer. Its text is one line."""
 
 
 class Change(msgspec.Struct, frozen=True):
-    """The change under review. `base` and `head` are commit ids; `base` None means no comparison,
-    review the files."""
+    """The change under review. `base` and `head` are commit ids. If `base` is None, there is no
+    comparison: review the files."""
 
     base: str | None
     head: str | None
@@ -77,9 +77,12 @@ class Change(msgspec.Struct, frozen=True):
 
 
 class GivenChange(msgspec.Struct, frozen=True):
-    """A change as the supervisor gives it to a reader that sees no workspace. `references`: of its
-    files, by path. It stands in for a `Repository`; its diff, of what is to be reviewed, is all
-    that there is: of `diff_files`, in this order, and perhaps cut."""
+    """A change that the supervisor gives to a reader without a workspace. `references` are those of
+    its files, by path.
+
+    It replaces a `Repository`. Its diff is all that there is to review: of `diff_files`, in this
+    order, and perhaps truncated.
+    """
 
     base: str | None
     head: str | None
@@ -106,14 +109,14 @@ class GivenChange(msgspec.Struct, frozen=True):
 
 
 class Repository:
-    """Read-only git over one folder, which may be no repository at all (`exists`)."""
+    """Read-only git for one folder, which may be no repository (`exists`)."""
 
     def __init__(self, root: Path) -> None:
         self.root = root
         self.exists = (root / ".git").exists() and self._run("rev-parse", "--git-dir").code == 0
 
     def change(self, base: str) -> Change:
-        """Return the change since `base`: a revision, `none`, or `auto`, which finds one. Raises
+        """Return the change since `base`: a revision, `none`, or `auto`, which finds one. Raise
         `GitError`."""
         if base == "none" or (base == "auto" and not self.exists):
             return Change(None, None)
@@ -138,8 +141,8 @@ class Repository:
     def diff(
         self, change: Change, paths: list[str], limit_bytes: int, *, since: str = ""
     ) -> Output:
-        """Return the diff of the working copy against the change's base, or what came `since` a
-        commit, of `paths` only where any are given."""
+        """Return the diff of the working copy against the change's base, or against the commit
+        `since`; only of `paths` if any are given."""
         if change.base is None:
             raise GitError("there is no base to compare with; read the files instead")
         start = since or change.base
@@ -148,7 +151,7 @@ class Repository:
         )
 
     def diff_names(self, change: Change, paths: list[str], *, since: str = "") -> tuple[str, ...]:
-        """Return the files that the same diff is about, in its order."""
+        """Return the files in the same diff, in its order."""
         assert change.base is not None
         start = since or change.base
         return _split(
@@ -156,7 +159,7 @@ class Repository:
         )
 
     def log(self, since_hours: int, paths: list[str], limit_bytes: int) -> Output:
-        """Return the commits of the last hours, newest first, with the files of each."""
+        """Return the commits of the last hours, newest first, with each one's files."""
         return self._run(
             *("log", "--no-color", "--no-decorate", "--no-show-signature", "--no-ext-diff"),
             *("--date=iso-strict", "--pretty=format:%h %ad %an: %s", "--name-status"),
@@ -165,7 +168,7 @@ class Repository:
         )
 
     def diff_range(self, start: str, end: str, paths: list[str], limit_bytes: int) -> Output:
-        """Return the diff between two commits. `GitError` where one isn't there."""
+        """Return the diff between two commits. Raise `GitError` where one doesn't exist."""
         ends = [(one, self._commit(one)) for one in (start, end)]
         for name, found in ends:
             if found is None:
@@ -176,8 +179,8 @@ class Repository:
         )
 
     def _automatic_base(self, head: str | None) -> str | None:
-        """Uncommitted changes against HEAD; else the branch against its trunk; else the last
-        commit."""
+        """Return the base: HEAD for uncommitted changes, else the trunk of the branch, else the
+        previous commit."""
         if head is None:
             return _EMPTY_TREE
         if self._run(*_SAFE_DIFF, "--quiet", "--end-of-options", head, "--").code != 0:
@@ -216,7 +219,7 @@ class Repository:
         return self._git(*settings, *arguments, limit_bytes=limit_bytes)
 
     def _no_filters(self) -> list[str]:
-        """Settings that switch off each filter driver that the repository names (reading
+        """Return settings that switch off each filter driver named in the repository (reading
         settings runs nothing)."""
         named = self._git("config", "--list", "--name-only", "-z")
         names = named.data.decode("utf-8", "surrogateescape").split("\0")
@@ -252,14 +255,14 @@ class Repository:
 
 @contextlib.contextmanager
 def _git_folder(given: Path) -> Iterator[Path]:
-    """Yield a git folder that is another one but for its attributes. What is no whole one, as a
-    worktree's, is yielded itself: a sandbox has none."""
+    """Yield a copy of a git folder without its attributes. An incomplete one, such as a worktree's,
+    is yielded itself: a sandbox has none."""
     if not (given / "HEAD").is_file() or (given / "commondir").exists():
         yield given
         return
     with tempfile.TemporaryDirectory(prefix="git-") as name:
         folder = Path(name)
-        # No link may stand in the place of HEAD.
+        # HEAD must not be a link.
         (folder / "HEAD").write_bytes((given / "HEAD").read_bytes())
         (folder / "info").mkdir()
         (folder / "info" / "attributes").write_text(_NO_ATTRIBUTES)
@@ -271,11 +274,11 @@ def _git_folder(given: Path) -> Iterator[Path]:
 
 
 def not_shown(output: Output, names: Sequence[str]) -> Sequence[str]:
-    """Return those of the files that a diff is about, in its order, that it doesn't show whole."""
+    """Return the files of a diff that it doesn't show completely, in its order."""
     if output.code == 0:
         return ()
     heads = [line for line in output.data.split(b"\n") if line.startswith(b"diff --git ")]
-    # What became a link, or was one, has two heads.
+    # A file that became a link, or was one, has two heads.
     begun = sum(one != before for one, before in zip(heads, [b"", *heads], strict=False))
     return names[max(0, begun - 1) :]
 

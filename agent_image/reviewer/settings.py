@@ -1,8 +1,8 @@
 """Settings of the review agent: the only reader of its environment and arguments.
 
-The token and the key are taken out of the environment here, so that no program started later
-inherits them, and the process is made unreadable to its siblings (`/proc/PID/environ`, ptrace),
-because a command of the reviewed code may run as the same user.
+The token and the key are removed from the environment here, so that no later program inherits them.
+The process is made unreadable to its siblings (`/proc/PID/environ`, ptrace), because a command of
+the reviewed code may run as the same user.
 """
 
 import argparse
@@ -18,14 +18,14 @@ from agent_image.reviewer.orders import Order, read_order
 # The current Sonnet; `GATEHOUSE_REVIEW_MODEL` names another.
 DEFAULT_MODEL_ID = "claude-sonnet-5-5"
 WORKSPACE = "/workspace/merged"
-# Changing files takes more of them than reading.
+# Changing files takes more turns than reading.
 REVIEW_TURNS, MAINTENANCE_TURNS = 20, 60
 REAL_WAIT_S, RECORDED_WAIT_S = 1800.0, 300.0
 _PR_SET_DUMPABLE = 4  # linux/prctl.h
 
 
 class UsageError(Exception):
-    """Started wrongly; the message is one line that ends in a remedy."""
+    """The agent was started wrongly. Its text is one line that ends in a remedy."""
 
 
 class Limits(msgspec.Struct, frozen=True):
@@ -38,10 +38,10 @@ class Limits(msgspec.Struct, frozen=True):
     diff_bytes: int = 50_000
     first_diff_bytes: int = 100_000
     calls_per_turn: int = 16
-    # How long an answer is waited for before the review goes on without it; the request itself
+    # How long to wait for an answer before the review continues without it. The request itself
     # stays in the inbox.
     answer_wait_s: float = REAL_WAIT_S
-    # How long a supervisor that can't be reached is tried again.
+    # How long to retry an unreachable supervisor.
     outage_s: float = 300.0
     retries: int = 5
 
@@ -72,10 +72,10 @@ class Settings(msgspec.Struct, frozen=True):
 
 
 def parse(argv: list[str], environ: MutableMapping[str, str]) -> Settings:
-    """Settings from the arguments and the environment; the secrets are removed from `environ`.
+    """Return the settings from the arguments and the environment, and remove the secrets from
+    `environ`.
 
-    Raises `UsageError` (wrong or missing values) and, for unknown options, argparse's own
-    SystemExit.
+    Raise `UsageError` for wrong or missing values; for unknown options argparse raises SystemExit.
     """
     options = _parser().parse_args(argv)
     token = environ.pop("GATEHOUSE_TOKEN", "")
@@ -118,8 +118,8 @@ def parse(argv: list[str], environ: MutableMapping[str, str]) -> Settings:
 
 
 def hide_from_siblings() -> None:
-    """Make this process's memory and environment unreadable to others of the same user (Linux;
-    elsewhere nothing)."""
+    """Make this process's memory and environment unreadable to other processes of the same user
+    (Linux; elsewhere do nothing)."""
     try:
         ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_DUMPABLE, 0, 0, 0, 0)
     except (OSError, AttributeError):

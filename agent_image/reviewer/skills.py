@@ -1,7 +1,7 @@
-"""What a review of a pull request looks for, by the files that it changes: a text for each skill.
+"""What a review looks for, chosen by the changed files: a text per skill.
 
-`skills/NAME.md` begins with `priority:` and `globs:`; what follows the first empty line is told to
-the model. They are ours alone: a repository's own come another way.
+`skills/NAME.md` begins with `priority:` and `globs:`; the text for the model follows the first
+empty line. These skills are only ours: a repository's own come another way.
 """
 
 import re
@@ -14,7 +14,7 @@ _FOLDER = Path(__file__).with_name("skills")
 
 
 class Skill(NamedTuple):
-    """One text, and the files that it is for. A lower priority comes first."""
+    """One text, and the files that it applies to. Lower priorities come first."""
 
     name: str
     priority: int
@@ -47,7 +47,8 @@ def _fits(globs: tuple[str, ...], name: str) -> bool:
 
 @cache
 def _pattern(glob: str) -> re.Pattern[str]:
-    """`**/` is any folders or none, `*` anything within one name."""
+    """Return the expression of a glob: `**/` is any folders or none, `*` anything within one
+    name."""
     text = ""
     for part in re.split(r"(\*\*/|\*\*|\*)", glob):
         text += {"**/": "(?:.*/)?", "**": ".*", "*": "[^/]*"}.get(part, re.escape(part))

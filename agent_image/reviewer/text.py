@@ -1,8 +1,8 @@
 """Make untrusted text safe: a plain line for a person, a block for the model.
 
-Text from files, commands and the network can hold terminal controls, marks that reorder what is
-read, and words addressed to the model. The first two are made visible here. The third can't be
-filtered; it is put between marks that it can't forge, and the instructions say what the marks mean.
+Text from files, commands and the network can contain terminal controls, characters that reorder
+text, and words addressed to the model. The first two are made visible here. The third can't be
+filtered: it is put between marks that it can't forge, and the instructions explain the marks.
 """
 
 import secrets
@@ -12,7 +12,7 @@ _LINE_CHARACTERS = 300
 
 
 def plain(text: str, limit: int = _LINE_CHARACTERS) -> str:
-    """`text` as one line without control, format or unassigned characters, cut at `limit`
+    """Return `text` as one line without control, format or unassigned characters, cut at `limit`
     characters."""
     shown = "".join(_visible(character) for character in " ".join(text[: limit * 4].split()))
     return shown if len(shown) <= limit else f"{shown[: limit - 1]}…"
@@ -25,8 +25,8 @@ def _visible(character: str) -> str:
 
 
 def capped(data: bytes, limit_bytes: int, remedy: str = "ask for a smaller part") -> str:
-    """`data` as text of at most `limit_bytes` bytes, with a note of how much was cut. Invalid
-    UTF-8 is replaced."""
+    """Return `data` as text of at most `limit_bytes` bytes, with a note of how much was cut.
+    Invalid UTF-8 is replaced."""
     if len(data) <= limit_bytes:
         return data.decode("utf-8", "replace")
     kept = data[:limit_bytes].decode("utf-8", "ignore")
@@ -40,6 +40,6 @@ class Quarantine:
         self.mark = f"untrusted-{secrets.token_hex(8)}"
 
     def wrap(self, source: str, text: str) -> str:
-        """`text` between this review's marks; `source` says where it comes from."""
+        """Return `text` between this review's marks; `source` says where it comes from."""
         label = plain(source, 200).replace('"', "'").replace("<", "(").replace(">", ")")
         return f'<{self.mark} source="{label}">\n{text}\n</{self.mark}>'

@@ -1,8 +1,8 @@
 """Tools of the review agent: read in the sandbox, ask for every effect.
 
-The calls of one turn are made together: asks are handed in first, in order, so that a person
-sees all of them at once, then answers are waited for side by side. No tool raises: a failure is
-a result that the model can read.
+The calls of one turn are made together. First all asks are submitted, in order, so that a person
+sees all of them at once; then the answers are awaited in parallel. No tool raises: a failure is a
+result that the model can read.
 """
 
 import threading
@@ -53,7 +53,7 @@ _READ_BYTES = 8 * 1024 * 1024
 
 
 class Result(msgspec.Struct, frozen=True):
-    """Result of a tool call, as the model reads it."""
+    """A tool call's result, as the model reads it."""
 
     text: str
     is_error: bool = False
@@ -112,7 +112,7 @@ class Tools:
             def body() -> None:
                 results[position] = _guarded(work)
 
-            # Daemons: a session that ends must not wait for an answer that won't come.
+            # Daemons: an ending session must not wait for an answer that won't come.
             waiting.append(threading.Thread(target=body, daemon=True))
             waiting[-1].start()
 
@@ -137,8 +137,8 @@ class Tools:
         return [result or Result("the tool gave no result", is_error=True) for result in results]
 
     def _prepare(self, call: Block) -> Result | tuple[str, Callable[[], Result]]:
-        """Check a call and hand its ask in: either its result already, or where and how the rest
-        is done."""
+        """Check a call and submit its ask. Return its result if there is one already, else where
+        and how to do the rest."""
         name = str(call.get("name"))
         if self._in_quarantine and (name in self.offered or name not in QUARANTINE_TOOLS):
             self._say(f"{plain(name, 60)} in quarantine")
@@ -168,7 +168,7 @@ class Tools:
         return "thread", lambda: self._answer(name, ask, settle_s)
 
     def _quarantined(self, name: str, given: object) -> Result:
-        """Have the supervisor answer, of whichever tool: what it denies is on record there."""
+        """Have the supervisor answer a call of any tool: it records what it denies."""
         arguments = given if name in self.offered and isinstance(given, dict) else {}
         allowed, text = self._gatehouse.quarantined(name[:200], arguments)
         if not allowed:
@@ -358,7 +358,7 @@ def _guarded(work: Callable[[], Result]) -> Result:
 
 
 def _about(wish: Input) -> str:
-    """A tool call in a few words, for the progress line."""
+    """Return a tool call in a few words, for the progress line."""
     for name in ("command", "rule", "pattern", "path", "paths"):
         if value := getattr(wish, name, None):
             effect = f"{getattr(wish, 'effect', '')} ".lstrip()

@@ -1,9 +1,9 @@
 """Read files of the workspace, and in maintenance write them, without ever leaving it.
 
-INVARIANT: no path of a model reaches a file outside the root, not by `..`, an absolute path, or
-a symlink, nor by a swap between check and use: the path is resolved and checked first, then
-opened from the root one name at a time without following links. Anything but a regular file or
-folder is refused (a fifo would block, a device isn't a file).
+INVARIANT: no path from a model reaches a file outside the root: not by `..`, an absolute path or a
+symlink, nor by a swap between check and use. The path is resolved and checked first, then opened
+from the root one name at a time without following links. Anything but a regular file or folder is
+refused (a fifo would block, a device isn't a file).
 """
 
 import contextlib
@@ -21,7 +21,7 @@ _SKIPPED = frozenset({".git"})
 
 
 class PathError(Exception):
-    """A path that can't be used; the message is for the model."""
+    """The path can't be used. The message is for the model."""
 
 
 class Workspace:
@@ -31,7 +31,7 @@ class Workspace:
         self.root = root.resolve()
 
     def relative(self, name: str) -> str:
-        """`name` as a path relative to the root, `/`-separated, links resolved. Raises
+        """Return `name` as a path relative to the root, `/`-separated, links resolved. Raise
         `PathError`."""
         if "\0" in name or not name:
             raise PathError("the path is empty or holds a NUL; give a path below the workspace")
@@ -46,8 +46,7 @@ class Workspace:
         return PurePosixPath(resolved.relative_to(self.root)).as_posix()
 
     def read(self, name: str, limit_bytes: int) -> tuple[bytes, int]:
-        """Return the first `limit_bytes` bytes of a file, and its whole size. Raises
-        `PathError`."""
+        """Return the first `limit_bytes` bytes of a file, and its full size. Raise `PathError`."""
         descriptor = self._open(self.relative(name), name, _FILE)
         try:
             facts = os.fstat(descriptor)
@@ -59,7 +58,7 @@ class Workspace:
             os.close(descriptor)
 
     def write(self, name: str, data: bytes) -> None:
-        """Write a whole file; missing folders are made. Raises `PathError`."""
+        """Write a whole file, and make missing folders. Raise `PathError`."""
         folder, last = self._parent(name)
         try:
             descriptor = os.open(last, _NEW, 0o666, dir_fd=folder)
@@ -74,7 +73,7 @@ class Workspace:
             os.close(folder)
 
     def delete(self, name: str) -> None:
-        """Delete a file, or a link. Raises `PathError`."""
+        """Delete a file, or a link. Raise `PathError`."""
         folder, last = self._parent(name)
         try:
             os.unlink(last, dir_fd=folder)
@@ -84,8 +83,8 @@ class Workspace:
             os.close(folder)
 
     def _parent(self, name: str) -> tuple[int, str]:
-        """Return a descriptor of the folder that a path's last name is in, and that name. The
-        folder is made where it is missing; no link is followed."""
+        """Return a descriptor of the path's parent folder, and the path's last name. A missing
+        folder is made; no link is followed."""
         parts = PurePosixPath(name).parts
         if not parts or "\0" in name or parts[0] == "/" or {"..", ".git"} & set(parts):
             raise PathError(f"`{name}` is no file below the workspace that can be changed")
@@ -103,8 +102,8 @@ class Workspace:
         return current, parts[-1]
 
     def walk(self, name: str, pattern: str = "", deepest: int = 0) -> Iterator[str]:
-        """Files below a folder, sorted, links not followed and marked, without `.git`. `deepest`:
-        how many names a path may have below the folder; 0 for any. Raises `PathError`."""
+        """Yield files below a folder, sorted, without `.git`; links are marked and not followed.
+        `deepest`: how many names a path may have below the folder; 0 for any. Raise `PathError`."""
         start = self.relative(name)
         descriptor = self._open(start, name, _DIRECTORY)
         visited = 0
@@ -130,8 +129,8 @@ class Workspace:
             os.close(descriptor)
 
     def _open(self, relative: str, name: str, flags: int) -> int:
-        """A descriptor of a resolved path; each name is opened from the folder before it, and no
-        link is followed."""
+        """Return a descriptor of a resolved path. Each name is opened from its parent folder, and
+        no link is followed."""
         parts = PurePosixPath(relative).parts
         current = os.open(self.root, _DIRECTORY)
         try:
