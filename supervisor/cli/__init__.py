@@ -1,4 +1,4 @@
-"""`gatehouse`: one function per verb. Each calls the running supervisor or the engine, and prints.
+"""`gatehouse`: one function per verb, which calls the supervisor or the engine and prints.
 
 Start with `cli` (the words), then `verbs`.
 """

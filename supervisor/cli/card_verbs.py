@@ -1,10 +1,9 @@
-"""The verbs about cards: `gatehouse show`, `approve` and `deny`, `--hunks`, and `--changes` for
-many files at once.
+"""The verbs about cards: `gatehouse show`, `approve`, `deny`, `--hunks` and `--changes`.
 
-A change within a file is named by the number that `show` prints. `terminal` has what is one line.
-What is printed was written by an agent or a registry: each line of it goes through `visible` or
-`folding`. `show` prints all of a request; one that
-lists or pages fold is approved with the word that `show` ends in, which names what was read.
+A change within a file is named by the number that `show` prints. `terminal` has one-line texts. An
+agent or a registry wrote what is printed, so each line of it goes through `visible` or `folding`.
+`show` prints all of a request. A request that lists or pages fold is approved with the word that
+`show` ends in, which identifies what was read.
 """
 
 import argparse
@@ -37,7 +36,8 @@ import msgspec
 from supervisor.core.actions import Packages
 from supervisor.server.common.action_words import install_words
 
-# What is answered is mostly carried out at once; a command may take longer than anybody waits for.
+# An answered request is mostly carried out at once, but a command may take longer than anybody
+# waits.
 PATIENCE_S = 30.0
 LOOK_EVERY_S = 0.2
 ENDED = "Gatehouse has ended meanwhile: `gatehouse audit` says what came of it"
@@ -52,18 +52,18 @@ _HOW = {"new": "is new", "moved": "moves on", "rewritten": "is rewritten", "dele
 
 
 def show(client: "Client", request_id: str) -> int:
-    """Print a request whole, with what became of it. 2 where that failed."""
+    """Print a complete request with its outcome. Return 2 where it failed."""
     seen = _seen(client, f"/api/requests/{request_id}")
     print(request_text(seen))
     return 2 if seen["request"]["failure"] else 0
 
 
 def answer(client: "Client", any_id: str, options: argparse.Namespace, verb: str) -> int:
-    """Approve or deny a request, saving a rule where one is wanted; with --changes, the changed
-    files of a session.
+    """Approve or deny a request, and save a rule if one is wanted; with --changes, answer for a
+    session's changed files.
 
-    What is answered is printed first, and its fingerprint goes with the answer: what changed in
-    between isn't answered. 2 where what was approved failed.
+    The request is printed first, and its fingerprint is sent with the answer: a request that
+    changed in between isn't answered. Return 2 where the approved action failed.
     """
     if options.always and options.lasts:
         raise UserError("--always and --for contradict each other", "say one of them")
@@ -112,8 +112,8 @@ def answer(client: "Client", any_id: str, options: argparse.Namespace, verb: str
 
 
 def _must_be_agreed(client: "Client", effect: str, rule: str) -> None:
-    """Print a rule that was suggested, and what it would have answered, before it is saved; a
-    person at a terminal is asked. `RefusedError` where they say no."""
+    """Print a suggested rule, and what it would have answered, before it is saved; ask a person at
+    a terminal. Raise `RefusedError` where they say no."""
     seen = client.get("/api/rules/preview", effect=effect, rule=rule)
     print(f"    the rule: {effect} {rule}\n    {rule_preview_lines(seen)}")
     if sys.stdin.isatty() and not agrees("Save it, and answer?"):
@@ -121,8 +121,8 @@ def _must_be_agreed(client: "Client", effect: str, rule: str) -> None:
 
 
 def _told(client: "Client", request: dict[str, Any]) -> int:
-    """Print what becomes of a request that was answered, once that is known, or after a while;
-    the exit code."""
+    """Print the outcome of an answered request, once it is known or after a while. Return the exit
+    code."""
     clock = RealClock()
     until = clock.monotonic() + PATIENCE_S
     while is_under_way(request) and clock.monotonic() < until:
@@ -141,7 +141,7 @@ def _told(client: "Client", request: dict[str, Any]) -> int:
 
 
 def lift(client: "Client", request_id: str) -> int:
-    """Let what was denied be asked again at once."""
+    """Let a denied request be asked again at once."""
     lifted = client.post(f"/api/requests/{request_id}/lift")
     for one in lifted:
         print(f"may be asked again: {line(one['title'])}")
@@ -149,7 +149,7 @@ def lift(client: "Client", request_id: str) -> int:
 
 
 def approve_hunks(client: "Client", request_id: str, options: argparse.Namespace) -> int:
-    """Approve the changes with these numbers; the rest waits on, or is denied."""
+    """Approve the changes with these numbers; the rest keeps waiting, or is denied."""
     numbers, drop_rest = options.hunks, options.drop_rest
     if numbers is None:
         raise UserError(
@@ -187,7 +187,7 @@ def approve_hunks(client: "Client", request_id: str, options: argparse.Namespace
 def answer_changes(
     client: "Client", session_id: str, options: argparse.Namespace, verb: str
 ) -> int:
-    """Answer for the changed files of a session, or of a folder: exactly those that are printed."""
+    """Answer for the changed files of a session, or of a folder: exactly the printed ones."""
     if options.always or options.rule or options.lasts:
         raise UserError("--changes answers once", "save a rule with `gatehouse rules add`")
     path, below = f"/api/sessions/{session_id}/changes", (options.below or "").strip("/")
@@ -201,7 +201,7 @@ def answer_changes(
 
 
 def _told_of_all(client: "Client", path: str, view: dict[str, Any]) -> int:
-    """`_told` for many changed files, which are applied as one."""
+    """Do as `_told` for many changed files, which are applied together."""
     clock = RealClock()
     until = clock.monotonic() + PATIENCE_S
     while (
@@ -228,7 +228,7 @@ def _told_of_all(client: "Client", path: str, view: dict[str, Any]) -> int:
 
 
 def chosen_ids(card: dict[str, Any] | None, numbers: str) -> list[str]:
-    """The ids of the changes with these numbers, such as `1,3`."""
+    """Return the ids of the changes with these numbers, such as `1,3`."""
     hunks = card["diff"]["hunks"] if card is not None else []
     if not hunks:
         raise UserError(
@@ -247,7 +247,7 @@ def chosen_ids(card: dict[str, Any] | None, numbers: str) -> list[str]:
 
 
 def _seen(client: "Client", path: str) -> dict[str, Any]:
-    """Return a request as the operator's API tells it, of a push with its card."""
+    """Return a request from the operator's API; a push comes with its card."""
     seen: dict[str, Any] = client.get(path)
     if seen["request"]["action"].get("updates"):
         seen["push"] = client.get(f"{path}/push")
@@ -255,13 +255,13 @@ def _seen(client: "Client", path: str) -> dict[str, Any]:
 
 
 def _printed(request: dict[str, Any]) -> str:
-    """What a failed effect printed last, for a person."""
+    """Return the last output of a failed effect, for a person."""
     return f"    it printed last:\n    | {whole(request['printed'])}"
 
 
 def request_text(seen: dict[str, Any], *, with_ways: bool = True) -> str:
-    """A request with what it would change and what became of it, for a person; `with_ways`: and
-    how to approve some of it."""
+    """Return a request with its changes and outcome, for a person; `with_ways`: also how to approve
+    parts of it."""
     request, card = seen["request"], seen["card"]
     lines = [approval_lines(request, is_whole=True), f"    status: {outcome_line(request)}"]
     if request["printed"]:
@@ -286,7 +286,7 @@ def request_text(seen: dict[str, Any], *, with_ways: bool = True) -> str:
 
 
 def _action_lines(action: dict[str, Any], indent: int = 4) -> list[str]:
-    """Return what an action says, a field a line; what has fields itself is set in below it."""
+    """Return an action's fields, one per line; nested fields are indented below."""
     lines, pad = list[str](), " " * indent
     for name, value in action.items():
         parts = value if isinstance(value, list) else [value]
@@ -302,7 +302,7 @@ def _action_lines(action: dict[str, Any], indent: int = 4) -> list[str]:
 
 
 def _hunk_lines(card: dict[str, Any], only: frozenset[str] | None = None) -> list[str]:
-    """The changes of a file, each with its number; `only` those with these ids."""
+    """Return a file's changes, each with its number; `only` those with these ids."""
     lines = []
     for number, hunk in enumerate(card["diff"]["hunks"], 1):
         if only is not None and hunk["id"] not in only:
@@ -316,7 +316,7 @@ def _hunk_lines(card: dict[str, Any], only: frozenset[str] | None = None) -> lis
 
 
 def _approved_by(seen: dict[str, Any]) -> list[str]:
-    """Return how a request is approved that lists or pages fold."""
+    """Return how to approve a request that lists or pages fold."""
     request = seen["request"]
     if request["status"] != "pending" or not _is_folded(seen):
         return []
@@ -327,8 +327,8 @@ def _approved_by(seen: dict[str, Any]) -> list[str]:
 
 
 def _must_be_seen(seen: dict[str, Any], word: str | None) -> None:
-    """`UserError` where a request that lists or pages fold is approved without what `show` said,
-    or is another one than was shown."""
+    """Raise `UserError` where a folded request is approved without the word from `show`, or differs
+    from what was shown."""
     request = seen["request"]
     if request["status"] != "pending":
         raise ChangedError.already(request["status"])
@@ -345,7 +345,7 @@ def _is_folded(seen: dict[str, Any]) -> bool:
 
 
 def _facts(card: dict[str, Any]) -> list[str]:
-    """Return what isn't text: notes, types, sizes, hashes, modes."""
+    """Return the facts that aren't text: notes, types, sizes, hashes, modes."""
     found = [_one(note) for note in (*card["notes"], card["mark"]) if note]
     for name, lines in (card["flags"] | card["layout"]).items():
         if lines:
@@ -374,8 +374,7 @@ def _one(text: str) -> str:
 
 
 def install_lines(action: dict[str, Any], now: float) -> list[str]:
-    """Return the lines of an install's action, as the API tells it. `now` is in seconds since the
-    epoch."""
+    """Return the lines of an install's action from the API. `now` is in seconds since the epoch."""
     said = install_words(msgspec.convert(action, Packages), now)
     lines = [f"    ! {_visible(note)}" for note in said.flags]
     lines.append(f"    {_visible(said.summary)} {_visible(said.source)}".rstrip())
@@ -389,7 +388,7 @@ def install_lines(action: dict[str, Any], now: float) -> list[str]:
 
 
 def push_lines(card: dict[str, Any]) -> list[str]:
-    """Return the lines of a push as `GET /api/requests/{id}/push` tells it."""
+    """Return the lines of a push from `GET /api/requests/{id}/push`."""
     lines = [f"    ! {_visible(name)}: {_visible(note)}" for name, note in card["flags"]]
     for move in card["moves"]:
         span = " to ".join(one[:12] for one in (move["old"], move["new"]) if one)

@@ -1,12 +1,11 @@
-"""`gatehouse`: the words of its command line, and what their end is: an exit code, an error in one
-line, or a report to paste.
+"""`gatehouse`: its command line and its endings: an exit code, a one-line error, or a report.
 
 argparse does the parsing, and everything heavy is imported inside the verb (`verbs`) that needs it:
 `gatehouse --help` starts in about twice the time of `python -c pass` (click alone takes four times
 as long). It does nothing by itself.
 
-Exit codes: 0 done, 1 a mistake of the user's, 2 refused, 3 a bug (with a report to paste), 130
-^C. `run` and `review` give the agent's own exit code; 0 where MAX_UPTIME or a person ended the
+Exit codes: 0 done, 1 a mistake of the user's, 2 refused, 3 a bug (with a report to paste), 130 ^C.
+`run` and `review` return the agent's own exit code, or 0 where MAX_UPTIME or a person ended the
 session.
 """
 
@@ -22,7 +21,7 @@ from supervisor.cli.common import streams
 from supervisor.errors import GatehouseError, UserError
 from supervisor.reviews.cli import review_verbs
 
-# A constant that type checkers know: importing `typing` for it would take a tenth of the time that
+# Type checkers know this constant: importing `typing` for it would take a tenth of the time that
 # `--help` may take.
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -33,7 +32,7 @@ if TYPE_CHECKING:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Parse, run the verb, turn its error into one line and an exit code."""
+    """Parse and run the verb; turn its error into one line and an exit code."""
     if argv is None:
         streams.make_ready()
     try:
@@ -66,7 +65,7 @@ def _run(argv: Sequence[str] | None) -> int:
 
 
 class _Help(argparse.HelpFormatter):
-    """A fixed width. argparse makes a formatter for every argument that is added, and asks the
+    """Help of a fixed width. argparse makes a formatter for every argument, and asks for the
     terminal's size each time."""
 
     def __init__(self, prog: str) -> None:
@@ -74,7 +73,8 @@ class _Help(argparse.HelpFormatter):
 
 
 class _Parser(argparse.ArgumentParser):
-    """One clear line and exit 1 for bad words, where argparse prints its usage and exits 2."""
+    """Prints one clear line and exits 1 for bad words, where argparse prints its usage and exits
+    2."""
 
     def __init__(self, **options: Any) -> None:
         super().__init__(formatter_class=_Help, **options)
@@ -90,8 +90,8 @@ def _parser() -> argparse.ArgumentParser:
         allow_abbrev=False,
     )
     parser.add_argument("--version", action="version", version=f"gatehouse {__version__}")
-    # Each `prog` is said: argparse finds it out by formatting a usage, which takes longer than all
-    # the rest of parsing.
+    # Each `prog` is given: argparse would format a usage to find it, which takes longer than all
+    # other parsing.
     words = parser.add_subparsers(
         title="verbs", metavar="VERB", required=True, parser_class=_Parser, prog="gatehouse"
     )
@@ -209,7 +209,7 @@ def _add_running(verb: Callable[..., argparse.ArgumentParser]) -> None:
                 "--stay", action="store_true", help="keep the page open after the agent is done"
             )
     for name in ("claude", "codex", "opencode"):
-        # All that isn't an option of ours is one of the agent's.
+        # Everything that isn't our option belongs to the agent.
         parsers[name].set_defaults(words=[])
         parsers[name].usage = f"gatehouse {name} [OPTIONS] [--] [ARGUMENTS OF {name.upper()}]"
     parsers["run"].add_argument("--tty", action="store_true", help="give the command this terminal")
@@ -420,11 +420,11 @@ def _complain(text: str) -> None:
     from supervisor.core.secrets.token_shapes import without_tokens
     from supervisor.core.text.display import visible
 
-    # What a person wrote in a wrong place may be a token.
+    # A misplaced word may be a token.
     print(f"gatehouse: {visible(without_tokens(text), one_line=True)}", file=sys.stderr)
 
 
-# What no code of ours is to blame for, and what to do about it.
+# Errors that aren't our bugs, and their remedies.
 _REMEDIES = {
     "EACCES": "it must be yours; what `sudo` once made, `sudo chown -R USER FOLDER` gives back",
     "EPERM": "it must be yours; what `sudo` once made, `sudo chown -R USER FOLDER` gives back",
@@ -443,7 +443,7 @@ _REMEDIES = {
 
 
 def _say_state(error: OSError) -> int:
-    """Say in one line what the machine wouldn't do; what only a mistake of ours can cause is a
+    """Report in one line what the machine refused. An error that only our mistake can cause is a
     bug."""
     if isinstance(error, streams.OutputError):
         streams.drop_output()

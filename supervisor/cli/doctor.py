@@ -1,8 +1,8 @@
-"""Everything that Gatehouse needs of the machine, checked for real: kernel, sandbox, the page's
-port, the CA, the data folder, the review service.
+"""Check everything that Gatehouse needs of the machine, by trying it.
 
-Each finding is printed as it is found, and each check imports what it needs when its turn comes:
-the first line is there at once.
+That is: kernel, sandbox, the page's port, the CA, the data folder, the review service. Each finding
+is printed at once, and each check imports what it needs in its turn, so the first line appears
+immediately.
 """
 
 import os
@@ -18,7 +18,7 @@ from supervisor.settings import Settings
 
 
 def report(settings: Settings) -> int:
-    """Print every finding; 1 where something that is needed is missing."""
+    """Print every finding. Return 1 where a needed one fails."""
     code = 0
     for finding in _findings(settings):
         mark = "ok  " if finding.ok else "FAIL" if finding.needed else "note"
@@ -31,7 +31,7 @@ def report(settings: Settings) -> int:
 
 
 def _findings(settings: Settings) -> Iterator[CheckResult]:
-    """The most fundamental first."""
+    """Yield the findings, the most fundamental first."""
     yield from kernel.findings()
     yield this_python()
     yield from _sandbox(settings.data_dir)
@@ -42,7 +42,7 @@ def _findings(settings: Settings) -> Iterator[CheckResult]:
 
 
 def this_python() -> CheckResult:
-    """`interpreter`, of the one that runs this."""
+    """Return `interpreter` for the Python that runs this."""
     import sysconfig
 
     version = ".".join(map(str, sys.version_info[:3]))
@@ -50,11 +50,12 @@ def this_python() -> CheckResult:
 
 
 def interpreter(version: str, prefix: str, configured: str) -> CheckResult:
-    """Return how this Python was built: where it lies, and its configure's arguments.
+    """Return the finding about how this Python was built: its location, and its configure
+    arguments.
 
-    Without --enable-optimizations (docs.python.org/3/using/configure.html), as pyenv builds
-    unless it is told, it needs up to twice the time. Debian optimises its own by hand, so a
-    distribution's counts as such.
+    Without --enable-optimizations (docs.python.org/3/using/configure.html), as pyenv builds by
+    default, it needs up to twice the time. Debian optimises its own differently, so a
+    distribution's Python counts as optimised.
     """
     ok = prefix == "/usr" or "--enable-optimizations" in configured
     if ok:
@@ -78,8 +79,7 @@ def _sandbox(data_dir: Path) -> list[CheckResult]:
     async def check() -> list[CheckResult]:
         sandbox = Bubblewrap()
         try:
-            # Where the data folder isn't made yet, its file system is that of the nearest folder
-            # above it.
+            # If the data folder doesn't exist yet, the nearest existing parent has its file system.
             place = next(folder for folder in (data_dir, *data_dir.parents) if folder.is_dir())
             return [*await sandbox.check(), await overlay_mount.check(place)]
         finally:

@@ -1,9 +1,8 @@
-"""`run` and `review` beside a supervisor that runs already: what is asked of it, and what is shown
-of the session here.
+"""`run` and `review` beside a running supervisor: the request to it, and the session's output.
 
-All that the person's settings and options say goes along: what a session can have of its own is
-part of the call, and what a supervisor has for all its sessions is named, so that it refuses
-where its own is another. Nothing is dropped in silence.
+All of the person's settings and options are sent. Settings that a session can have are part of the
+call. Settings that a supervisor has for all its sessions are named, so that it refuses if its own
+differ. Nothing is dropped silently.
 """
 
 import shutil
@@ -28,8 +27,7 @@ FOLLOW_EVERY_S = 0.3
 # A program that waits for its terminal shouldn't wait long.
 SOON_S = 0.05
 _HERE = "it was ended in the terminal that started it"
-# By the setting's name: the field of the call that carries it, and the field of `Settings` that has
-# it.
+# By the setting's name: the field of the call, and the field of `Settings`.
 _OF_SESSION = {
     "MAX_UPTIME": ("max_uptime_s", "max_uptime_s"),
     "MAX_COST": ("budget", "max_cost"),
@@ -60,8 +58,9 @@ def wanted(
     agent: AgentName | None = None,
     **session: Any,
 ) -> dict[str, Any]:
-    """The body that asks for the session, whose other facts are `session`'s. What the person didn't
-    say isn't in it: the supervisor's own counts then, or those of the session that is resumed."""
+    """Return the body that asks for the session; `session` has its other facts. Values that the
+    person didn't give are left out: the supervisor's own count then, or those of the resumed
+    session."""
     if "GATEHOUSE_PORT" in settings.given and settings.port not in (0, client.port):
         raise UserError(
             f"a Gatehouse runs on {settings.data_dir} already, at port {client.port}",
@@ -92,23 +91,23 @@ def wanted(
 
 
 def _program(command: tuple[str, ...]) -> list[str]:
-    """A program that is named by where it lies from here, by its whole path: the supervisor's
-    folder is another."""
+    """Return the command, with a program given by relative path made absolute: the supervisor runs
+    in another folder."""
     if command and "/" in command[0] and shutil.which(command[0]) is not None:
         return [str(Path(command[0]).absolute()), *command[1:]]
     return list(command)
 
 
 def _output(client: Client, path: str, offset: int, *, is_shown: bool) -> dict[str, Any]:
-    """Return what the agent printed from there on; nothing where the terminal is its own, and
-    shows it as it comes."""
+    """Return the agent's output from there on; nothing where it has its own terminal, which shows
+    it directly."""
     nothing = {"text": "", "next_offset": offset}
     part: dict[str, Any] = client.get(f"{path}/output", offset=offset) if is_shown else nothing
     return part
 
 
 def follow(client: Client, wanted: dict[str, Any], *, open_from: Path | None) -> int:
-    """Start a session there, print its output here. ^C, or this program's end, ends it."""
+    """Start a session there and print its output here. ^C, or the end of this program, ends it."""
     from supervisor.cli import own_terminal
 
     if wanted["tty"]:
@@ -134,8 +133,8 @@ def follow(client: Client, wanted: dict[str, Any], *, open_from: Path | None) ->
 
 
 class _Interrupts:
-    """SIGINT, SIGTERM and SIGHUP as `KeyboardInterrupt`, but not before `begin`: a session is
-    known by then that is to be ended."""
+    """Turns SIGINT, SIGTERM and SIGHUP into `KeyboardInterrupt`, but only after `begin`: by then
+    the session to end is known."""
 
     def __init__(self) -> None:
         self._is_on = False
@@ -147,13 +146,13 @@ class _Interrupts:
         self._is_on = True
 
     def check(self) -> None:
-        """Raise where one came: before `begin`, or while the interpreter ran what drops every
-        exception, as a finalizer."""
+        """Raise if a signal came before `begin`, or while the interpreter ran code that drops every
+        exception, such as a finalizer."""
         if self._came:
             raise KeyboardInterrupt
 
     def end(self) -> None:
-        """Raise no more."""
+        """Stop raising."""
         self._is_on = False
 
     def __enter__(self) -> "_Interrupts":
@@ -172,7 +171,7 @@ class _Interrupts:
 
 
 def _end_signals() -> list[signal.Signals]:
-    """The signals that end this program; not SIGHUP under nohup."""
+    """Return the signals that end this program; without SIGHUP under nohup."""
     ignored = signal.getsignal(signal.SIGHUP) == signal.SIG_IGN
     return [signal.SIGINT, signal.SIGTERM, *([] if ignored else [signal.SIGHUP])]
 
@@ -207,7 +206,7 @@ def _until_ended(
 
 
 def stop(client: Client, session_id: str, *, reason: str | None) -> dict[str, Any]:
-    """End a session, and wait for its end; a second ^C doesn't."""
+    """End a session, and wait for its end; a second ^C stops the waiting."""
     path = f"/api/sessions/{session_id}"
     client.post(f"{path}/stop", reason=reason)
     while True:
@@ -220,7 +219,7 @@ def stop(client: Client, session_id: str, *, reason: str | None) -> dict[str, An
 def _told_end(
     client: Client, session: dict[str, Any], wanted: dict[str, Any], *, is_stopped: bool
 ) -> int:
-    """Say what came of it; the exit code."""
+    """Print the session's outcome. Return the exit code."""
     if session["job_result"]:
         say(f"the job: {session['job_words']}")
         if session["job_result"]["branch"]:

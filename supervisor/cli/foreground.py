@@ -1,9 +1,8 @@
 """The supervisor in a terminal: `gatehouse up`, `run` and `review`.
 
-`run` and `review` use the supervisor of the data folder where one runs, and are one themselves
-for as long as their session lasts where none does. What an agent prints is escaped before it
-reaches this terminal, but for `--tty`, where the person gives the terminal to the program
-knowingly.
+`run` and `review` use the supervisor of the data folder if one runs; otherwise they act as one for
+as long as their session lasts. An agent's output is escaped before it reaches this terminal, except
+with `--tty`, where the person knowingly gives the terminal to the program.
 """
 
 import asyncio
@@ -35,7 +34,7 @@ type CopyProgress = Callable[[str], dict[str, int] | None]
 
 
 def keep_running(settings: Settings, *, open_browser: bool, reviews: bool = False) -> int:
-    """`gatehouse up`."""
+    """Run `gatehouse up`."""
     from supervisor.records.policy_files import check_policy
 
     check_policy(settings.policy_file)
@@ -43,7 +42,7 @@ def keep_running(settings: Settings, *, open_browser: bool, reviews: bool = Fals
 
 
 def demo(settings: Settings, *, open_browser: bool) -> int:
-    """`gatehouse demo`: all of it in a folder that goes with it."""
+    """Run `gatehouse demo`, entirely in a temporary folder."""
     from supervisor.reviews.demo.stage import staged
 
     with tempfile.TemporaryDirectory(prefix="gatehouse-demo-") as name:
@@ -51,9 +50,10 @@ def demo(settings: Settings, *, open_browser: bool) -> int:
         with staged(folder) as stage:
             own = settings._replace(
                 data_dir=folder / "data",
-                # Beside another Gatehouse, too: any free one, where none is named.
+                # It may run beside another Gatehouse: any free port, unless one is named.
                 port=settings.port if "GATEHOUSE_PORT" in settings.given else 0,
-                # A recorded model plays the review: nothing is spent, and nothing leaves here.
+                # A recorded model plays the review: nothing is spent, and nothing leaves this
+                # machine.
                 anthropic_api_key="",
                 forge_port=0,
                 github_api=stage.api,
@@ -78,7 +78,7 @@ def demo(settings: Settings, *, open_browser: bool) -> int:
 
 
 def alone(settings: Settings, work: Callable[[running.Client], int]) -> int:
-    """Have a verb ask a supervisor that is there for as long as it takes."""
+    """Run a supervisor just long enough for a verb to ask it."""
     return _in_loop(_alone(settings._replace(port=0), work))
 
 
@@ -95,11 +95,11 @@ def supervise(
     tty: bool = False,
     stay: bool = False,
 ) -> int:
-    """`gatehouse run`, `gatehouse review` and those with an agent's name, which is installed where
-    it isn't: the exit code of the CLI.
+    """Run `gatehouse run`, `gatehouse review` and the verbs with an agent's name (installing the
+    agent if needed). Return the CLI's exit code.
 
-    `stay` keeps the page open after the agent is done, until ^C or MAX_UPTIME, so that its
-    results can be looked at there.
+    `stay` keeps the page open after the agent is done, until ^C or MAX_UPTIME, so that its results
+    can be viewed there.
     """
     from supervisor.records.policy_files import check_policy
     from supervisor.sessions.start_session import StartSession, checked_workspace
@@ -138,7 +138,7 @@ def supervise(
 
 
 def _make_ready(name: AgentName, settings: Settings, *, has_supervisor: bool) -> None:
-    """Install an agent's program where there is none. `UserError` where it would lack a key."""
+    """Install an agent's program if there is none. Raise `UserError` where it would lack a key."""
     from supervisor.core.agents.agents import AGENTS
     from supervisor.sessions import agent_programs
 
@@ -160,7 +160,7 @@ async def _keep_running(
     reviews: bool = False,
     began: Callable[[int], None] | None = None,
 ) -> int:
-    """`began` is called with the port of the door for webhooks."""
+    """Run the supervisor. `began` is called with the port of the door for webhooks."""
     from supervisor.app.app import Supervisor, handle_signals
 
     async with Supervisor(settings) as supervisor:
@@ -197,7 +197,7 @@ async def _alone(settings: Settings, work: Callable[[running.Client], int]) -> i
 
 
 async def _drain(supervisor: Any, service: Any) -> None:
-    """Let reviews under way finish, for a minute at most; ^C, or a second signal, ends that."""
+    """Let running reviews finish, for a minute at most; ^C, or a second signal, ends that."""
     if (count := len(service.runs.under_way)) and not supervisor.hurry.is_set():
         say(f"{count} reviews are under way; waiting a minute for them at most, ^C ends them now")
     async with asyncio.TaskGroup() as tasks:
@@ -209,7 +209,7 @@ async def _drain(supervisor: Any, service: Any) -> None:
 
 
 def _schedule(supervisor: Any) -> Any:
-    """The named jobs, which run for as long as this supervisor does."""
+    """Run the named jobs for as long as this supervisor runs."""
     from supervisor.sessions.scheduled_jobs import JobSchedule
 
     parts = supervisor.parts
@@ -260,7 +260,7 @@ async def _supervise(settings: Settings, wanted: Any, *, open_browser: bool, sta
 
 
 class _Teller:
-    """Prints what happens to one session: its output on standard output, the rest on standard
+    """Prints the events of one session: its output on standard output, the rest on standard
     error."""
 
     def __init__(self, folder: Path, progress: CopyProgress, *, raw: bool) -> None:
@@ -282,8 +282,8 @@ class _Teller:
             self._output.write(visible(self._decoder.decode(data).replace("\r\n", "\n")))
 
     def session(self, session: Session) -> None:
-        """Say what is new of it. A full-screen program owns the terminal: then it is said when
-        that has ended."""
+        """Print news of the session. While a full-screen program owns the terminal, they are kept
+        for later."""
         if self.session_id is not None and session.id != self.session_id:
             return
         if not self._raw:
@@ -295,7 +295,7 @@ class _Teller:
                     say(line)
 
     def say_the_rest(self) -> None:
-        """Say what couldn't be said while the agent had the terminal."""
+        """Print the news kept while the agent had the terminal."""
         if self._raw:
             for line in self._told:
                 say(line)
@@ -321,8 +321,8 @@ class _Teller:
 
 @contextlib.contextmanager
 def _terminal_of(supervisor: Any, teller: _Teller) -> Iterator[None]:
-    """Give this terminal to the agent: keys go in as they are typed, its size is kept up;
-    restored whatever happens."""
+    """Give this terminal to the agent: keys are passed on as typed, and its size is kept up to
+    date. It is restored in any case."""
     import signal
     import termios
     import tty
@@ -368,9 +368,9 @@ def _terminal_of(supervisor: Any, teller: _Teller) -> Iterator[None]:
 
 
 def _leave_no_core_dump() -> None:
-    """This process has the named secrets in it, as egress does."""
-    # Not 0 where it can be helped: a program that cores are piped to is given one still then, but
-    # not at 1 (core(5), and the kernel's `do_coredump`).
+    """Prevent core dumps, as egress does: this process has the named secrets in memory."""
+    # If possible not 0: a program that cores are piped to still gets one then, but not at 1
+    # (core(5), and the kernel's `do_coredump`).
     _, most = resource.getrlimit(resource.RLIMIT_CORE)
     bytes_left = 1 if most == resource.RLIM_INFINITY else min(1, most)
     resource.setrlimit(resource.RLIMIT_CORE, (bytes_left, bytes_left))
@@ -384,12 +384,12 @@ def _in_loop(main: Any) -> int:
     raise_descriptor_limit()
     try:
         # Not uvloop, which closes a pipe's descriptor twice (its `UVSocketHandle._close`): by then
-        # the number may be that of a file in one of our threads.
+        # the number may belong to a file in one of our threads.
         with asyncio.Runner() as runner:
             code: int = runner.run(main)
             return code
     except BaseExceptionGroup as group:
-        # Also the interrupt of a start that isn't done: `main` knows what to say of each.
+        # Also the interrupt of an unfinished start: `main` has a message for each.
         expected = group.subgroup((GatehouseError, OSError, KeyboardInterrupt))
         if expected is not None:
             raise _first(expected) from group

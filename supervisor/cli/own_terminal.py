@@ -1,7 +1,6 @@
-"""This terminal, given to an agent of a supervisor that is another process: keys go there, what the
-agent prints comes here.
+"""Give this terminal to an agent whose supervisor is another process.
 
-Whatever happens, the terminal is given back as it was.
+Keys go there, and the agent's output comes here. The terminal is restored in any case.
 """
 
 import asyncio
@@ -27,14 +26,14 @@ _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 def must_be_one() -> None:
-    """`UserError` where the standard streams are no terminal."""
+    """Raise `UserError` where the standard streams are no terminal."""
     if not (os.isatty(sys.stdin.fileno()) and os.isatty(sys.stdout.fileno())):
         raise UserError("--tty needs a terminal", "leave it out")
 
 
 def give_to(client: Client, session_id: str) -> None:
-    """Until the agent is done, or the supervisor gone, which the next call tells.
-    `KeyboardInterrupt` where a signal ended it."""
+    """Give the terminal away until the agent is done, or the supervisor is gone, which the next
+    call reports. Raise `KeyboardInterrupt` where a signal ended it."""
     before = {number: signal.getsignal(number) for number in _SIGNALS}
     try:
         with asyncio.Runner() as runner:
@@ -49,7 +48,7 @@ async def _relay(client: Client, session_id: str) -> None:
     for number in _SIGNALS:
         loop.add_signal_handler(number, stopped.set)
     try:
-        # No ping: a terminal that stands still for a while is no lost connection.
+        # No ping: a terminal that pauses for a while is no lost connection.
         async with connect(
             f"ws://127.0.0.1:{client.port}/ws/sessions/{session_id}/terminal",
             additional_headers=client.authorization,
@@ -76,7 +75,7 @@ async def _until_over(connection: ClientConnection, stopped: asyncio.Event) -> N
                 tasks.create_task(stopped.wait()),
             )
             typing = tasks.create_task(_send_typed(connection))
-            # What is typed ends only with the connection, whose end is told by what is printed.
+            # Typing ends only with the connection, and the printing task notices its end.
             await asyncio.wait({printing, stopping}, return_when=asyncio.FIRST_COMPLETED)
             for task in (printing, stopping, typing):
                 task.cancel()
@@ -98,7 +97,7 @@ async def _print(connection: ClientConnection) -> None:
 
 
 async def _send_typed(connection: ClientConnection) -> None:
-    """Keys and sizes, in order."""
+    """Send keys and sizes, in order."""
     loop, stdin = asyncio.get_running_loop(), sys.stdin.fileno()
     waiting: asyncio.Queue[bytes] = asyncio.Queue()
 

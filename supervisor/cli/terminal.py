@@ -1,5 +1,7 @@
-"""Text of the CLI: one function per shape. All of it is shown by `folding`; ids and words come
-first, to be cut by tools."""
+"""Texts of the CLI: one function per shape.
+
+All of them are shown by `folding`; ids and words come first, so that tools can cut them.
+"""
 
 import json
 import sys
@@ -26,10 +28,10 @@ NOBODYS: Mapping[str, float] = MappingProxyType({})
 def approval_lines(
     request: dict[str, Any], left_s: Mapping[str, float] = NOBODYS, *, is_whole: bool = False
 ) -> str:
-    """A waiting request: id, category, exact action, why, the agent's reason (or what was noticed),
+    """Return a waiting request: id, category, exact action, why, the agent's reason (or remarks),
     its session, and how long it waits. `left_s`: the time that sessions have left, by id.
 
-    What is long is folded, and says where all of it is; with `is_whole` nothing is.
+    Long text is folded, and says where to see all of it; with `is_whole` nothing is folded.
     """
     shown = whole if is_whole else _in_list
     lines = [
@@ -50,18 +52,19 @@ def approval_lines(
 
 
 def has_folds(request: dict[str, Any]) -> bool:
-    """Return whether a list leaves out some of what a request says."""
+    """Return whether a list leaves out part of a request."""
     return any(is_folded(request[name], TERMINAL) for name in ("title", "why", "reason"))
 
 
 def whole(text: str) -> str:
-    """All of a text. Its further lines begin with a bar, so that none passes for a line of ours."""
+    """Return a complete text. Its further lines begin with a bar, so that none passes for a line of
+    ours."""
     first, *rest = (visible(one, one_line=True) for one in marked(text).split("\n"))
     return "\n    | ".join([first, *rest])
 
 
 def agrees(question: str) -> bool:
-    """Return whether the person says yes; nobody does where there is no terminal."""
+    """Return whether the person says yes; without a terminal, nobody does."""
     if not sys.stdin.isatty():
         return False
     try:
@@ -86,7 +89,7 @@ def _countdown(request: dict[str, Any], left_s: Mapping[str, float]) -> str:
 
 
 def time_left(client: "Client") -> dict[str, float]:
-    """The seconds that each session has left, by id."""
+    """Return the seconds that each session has left, by id."""
     return {
         one["id"]: one["remaining_s"]
         for one in client.get("/api/sessions")
@@ -95,7 +98,7 @@ def time_left(client: "Client") -> dict[str, float]:
 
 
 def outcome_line(request: dict[str, Any]) -> str:
-    """Return what became of a request: the answer, and what came of it."""
+    """Return a request's answer and outcome."""
     answer = request["answer"] or request["status"]
     if request["status"] in ("expired", "superseded"):
         return f"{request['status']}: {_one(request['why'])}"
@@ -103,13 +106,13 @@ def outcome_line(request: dict[str, Any]) -> str:
 
 
 def ready_line(request: dict[str, Any]) -> str:
-    """Return what was approved and isn't carried out yet."""
+    """Return an approved request that isn't carried out yet."""
     return f"{request['id']}  {outcome_line(request)}: {_one(request['title'])}"
 
 
 def is_under_way(request: dict[str, Any]) -> bool:
-    """Return whether more will come of an answer by itself. What an agent waits for itself goes
-    on when it tries again, if it does."""
+    """Return whether an answer will have further effects by itself. What an agent waits for itself
+    continues only when the agent tries again."""
     from supervisor.core.approvals import GOES_ON
 
     is_allowed = request["status"] in ("allowed", "approved", "used")
@@ -117,7 +120,7 @@ def is_under_way(request: dict[str, Any]) -> bool:
 
 
 def waiting(client: "Client") -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
-    """The requests that wait, and the sessions with so many changed files that these are one
+    """Return the waiting requests, and the sessions with so many changed files that these are one
     line."""
     sets = client.get("/api/changes")
     large = {one["session_id"] for one in sets}
@@ -128,7 +131,7 @@ def waiting(client: "Client") -> tuple[list[dict[str, Any]], list[dict[str, Any]
 
 
 def change_set_lines(one: dict[str, Any]) -> str:
-    """Many changed files of a session: its id, how many of each kind, and how to answer."""
+    """Return a session's many changed files: its id, how many of each kind, and how to answer."""
     view = one["changes"]
     lines = [
         f"{one['session_id']}  filesystem  {_counts(view['level']['folder'])} in"
@@ -155,7 +158,7 @@ def changes_answered_line(seen: dict[str, Any], done: dict[str, Any], answer: st
 
 
 def change_lines(seen: dict[str, Any], answer: str) -> str:
-    """Return what an answer for changed files covers: the folders with how many, and each file
+    """Return what an answer for changed files covers: the folders with their counts, and each file
     that is listed by name."""
     level = seen["level"]
     lines = [f"    {_one(one['path'])}/  {_counts(one)}" for one in level["folders"]]
@@ -179,8 +182,7 @@ def _counts(folder: dict[str, Any]) -> str:
 
 
 def session_line(session: dict[str, Any]) -> str:
-    """A session: id, state, what it spent, time left or the reason of its end, workspace,
-    command."""
+    """Return a session: id, state, cost, time left or the reason of its end, workspace, command."""
     ended = session["state"] == "ended"
     until = session["end_reason"] if ended else f"{format_duration(session['remaining_s'])} left"
     return (
@@ -196,7 +198,7 @@ def _spent(spend: dict[str, Any]) -> str:
 
 
 def rule_line(rule: dict[str, Any]) -> str:
-    """A rule: id, effect, text, source, matches."""
+    """Return a rule: id, effect, text, source, matches."""
     hits = f"{rule['hits']} matches" if rule["hits"] else "never matched"
     return (
         f"{rule['id'] or '-':<8}  {rule['effect']:<5}  {_all(rule['rule'])} "
@@ -220,7 +222,7 @@ def rule_preview_lines(seen: dict[str, Any]) -> str:
 
 
 def audit_line(record: dict[str, Any]) -> str:
-    """An audit record for people: time, event, and the fields that say most."""
+    """Return an audit record for people: time, event, and the most telling fields."""
     at = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(record.get("at", 0)))
     said = [
         f"{name}={_all(_text(record[name]))}"
@@ -244,7 +246,7 @@ def checked_lines(checked: "Checked", outside: "Outside") -> list[str]:
 
 
 def print_audit(path: Path, *, follow: bool, as_json: bool) -> int:
-    """Print the log; with `follow`, go on until ^C."""
+    """Print the log; with `follow`, continue until ^C."""
     offset = _print_audit_from(path, 0, as_json)
     while follow:
         time.sleep(POLL_S)
@@ -253,7 +255,7 @@ def print_audit(path: Path, *, follow: bool, as_json: bool) -> int:
 
 
 def watch_approvals(client: "Client", *, as_json: bool = False) -> int:
-    """Print requests as they come, and what became of them, until ^C; as JSON one a line."""
+    """Print requests as they come, and their outcomes, until ^C; as JSON, one per line."""
     shown: dict[str, dict[str, Any]] = {}
     answered: set[str] = set()
     while True:
@@ -315,7 +317,7 @@ def _one(text: str) -> str:
 
 
 def _all(text: str) -> str:
-    """All of a text on one line."""
+    """Return a complete text on one line."""
     return marked(text, one_line=True)
 
 

@@ -1,8 +1,8 @@
-"""`gatehouse undo`: shows what taking changes back would do, asks, and has exactly that done.
+"""`gatehouse undo`: show what an undo would do, ask, and have exactly that done.
 
-Where a supervisor runs, it does the work, as it does for the page. Where none runs (`gatehouse run`
-has ended), the verb opens the data folder itself, under the same lock, so that two can never work
-on one; sessions that a crash left are the next supervisor's to take up first.
+If a supervisor runs, it does the work, as for the page. If none runs (`gatehouse run` has ended),
+the verb opens the data folder itself, under the same lock, so that two can never work on one.
+Sessions that a crash left are first recovered by the next supervisor.
 """
 
 import asyncio
@@ -21,7 +21,7 @@ from supervisor.core.text.folding import marked
 from supervisor.errors import RefusedError, UserError
 from supervisor.settings import Settings
 
-# One call: a path of the API and a body, to its answer.
+# One call: from a path of the API and a body to its answer.
 type Ask = Callable[[str, dict[str, Any]], dict[str, Any]]
 MOST_SHOWN_LINES = 2000
 _WORDS = {"stays": "stays (holds more)", "mode": "permissions"}
@@ -39,7 +39,8 @@ def undo(
     merge: bool,
     is_agreed: bool,
 ) -> int:
-    """The verb; its exit code. 2 where something stands in the way, or the person said no."""
+    """Run the verb. Return its exit code: 2 where something prevents the undo, or the person said
+    no."""
     if sum((any_id is not None, everything, to is not None)) != 1:
         raise UserError("nothing to undo was named", "give an ID, --all or --to TIME")
     since = None if to is None else parse_moment(to, RealClock().now())
@@ -58,7 +59,7 @@ def undo(
         return 0
     if not is_agreed and not agrees(f"Undo {_paths(seen['count'])}?"):
         raise RefusedError("nothing was undone", "answer y, or pass --yes")
-    # Exactly what was shown, also where another session has become the newest meanwhile.
+    # Exactly what was shown, even if another session has become the newest meanwhile.
     done = ask("/api/undo", body | {"session": seen["session_id"], "token": seen["token"]})
     print(
         f"undone: {done['what']}, {_paths(done['count'])}; `gatehouse undo {done['undo']}` brings"
@@ -96,7 +97,7 @@ def _paths(count: int) -> str:
 
 
 def _way(settings: Settings) -> Ask:
-    """By the running supervisor, or alone."""
+    """Return the way to ask: by the running supervisor, or alone."""
     from supervisor.cli.common.client import find
 
     client = find(settings.data_dir)
@@ -107,8 +108,8 @@ def _way(settings: Settings) -> Ask:
 
 
 async def _alone(settings: Settings, path: str, body: dict[str, Any]) -> dict[str, Any]:
-    """The same calls as the API's, without a server. UserError where another process holds the
-    data folder."""
+    """Answer the API's calls without a server. Raise UserError where another process holds the data
+    folder."""
     from supervisor.parts import Parts
     from supervisor.server.operator.pages import undo_api
 
@@ -129,7 +130,7 @@ async def _alone(settings: Settings, path: str, body: dict[str, Any]) -> dict[st
 
 
 def parse_moment(text: str, now: float, zone: tzinfo | None = None, name: str = "--to") -> float:
-    """Seconds since the epoch, in the past. A time of the day is the last one that was; `zone`
+    """Return seconds since the epoch, in the past. A time of day means its last occurrence; `zone`
     None: this machine's."""
     given = text.strip()
     found = _clock_time(given, now, zone) or _iso_time(given, zone)

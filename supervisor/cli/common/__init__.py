@@ -1,4 +1,4 @@
-"""What verbs of every package use: settings, the running supervisor, standard streams, lines.
+"""Shared by verbs of every package: settings, the running supervisor, streams, lines.
 
 Start with `options`, then `client`.
 """

@@ -1,8 +1,7 @@
-"""How the CLI speaks to a running supervisor: the operator's JSON API over loopback, with the token
-of the data folder.
+"""The CLI's client of a running supervisor: the operator's JSON API over loopback.
 
-Only the standard library, and imported where it is used: a verb must not wait for a web
-framework to load.
+It uses the token in the data folder. It imports only the standard library, and only where needed: a
+verb must not wait for a web framework to load.
 """
 
 import fcntl
@@ -18,14 +17,14 @@ from supervisor.errors import GatehouseError, UserError
 
 NOT_RUNNING = "start one with `gatehouse up` or `make up`"
 ANSWER_S = 30.0
-# Of the first call of a verb, to a supervisor that holds its data folder.
+# Time limit of a verb's first call, to a supervisor that holds its data folder.
 STATUS_S = 10.0
-# For how long a supervisor that starts or ends is waited for.
+# How long a starting or ending supervisor is waited for.
 LOOKS, LOOK_EVERY_S = 100, 0.1
 
 
 class LateError(UserError):
-    """A supervisor takes too long; whether it does what it was asked isn't known."""
+    """A supervisor takes too long; whether it does what was asked is unknown."""
 
 
 class Client:
@@ -37,16 +36,16 @@ class Client:
 
     @property
     def authorization(self) -> dict[str, str]:
-        """The header that each call carries."""
+        """Return the header for each call."""
         return {"Authorization": f"Bearer {self._token}"}
 
     def get(self, path: str, **query: Any) -> Any:
-        """GET; the JSON answer."""
+        """Send a GET. Return the JSON answer."""
         given = {name: value for name, value in query.items() if value is not None}
         return self._ask("GET", f"{path}?{urlencode(given)}" if given else path, None, ANSWER_S)
 
     def is_there(self) -> bool:
-        """Return whether it answers us; `LateError` where it says nothing."""
+        """Return whether it answers us. Raise `LateError` where it doesn't respond."""
         try:
             self._ask("GET", "/api/status", None, STATUS_S)
         except LateError:
@@ -56,20 +55,20 @@ class Client:
         return True
 
     def post(self, path: str, **body: Any) -> Any:
-        """POST with a JSON body of the fields that aren't None; the JSON answer."""
+        """Send a POST with the fields that aren't None as a JSON body. Return the JSON answer."""
         return self._ask("POST", path, _given(body), ANSWER_S)
 
     def post_and_wait(self, path: str, **body: Any) -> Any:
-        """`post` for what may take long: waits for as long as the supervisor lives, since giving
-        up would tell nothing about what came of it."""
+        """Do as `post` for slow calls: wait as long as the supervisor lives, since giving up would
+        leave the outcome unknown."""
         return self._ask("POST", path, _given(body), None)
 
     def patch(self, path: str, **body: Any) -> Any:
-        """PATCH with a JSON body; the JSON answer."""
+        """Send a PATCH with a JSON body. Return the JSON answer."""
         return self._ask("PATCH", path, _given(body), ANSWER_S)
 
     def delete(self, path: str) -> Any:
-        """DELETE; the JSON answer."""
+        """Send a DELETE. Return the JSON answer."""
         return self._ask("DELETE", path, None, ANSWER_S)
 
     def _ask(
@@ -110,8 +109,8 @@ def _given(body: dict[str, Any]) -> dict[str, Any]:
 
 
 def find(data_dir: Path) -> Client | None:
-    """The running supervisor of a data folder, or None. One that just starts, or ends, is waited
-    for, so that no two verbs tell different things."""
+    """Return the running supervisor of a data folder, or None. Wait for one that is just starting
+    or ending, so that all verbs report the same."""
     for _ in range(LOOKS):
         if not _is_held(data_dir):
             return None
@@ -125,7 +124,7 @@ def find(data_dir: Path) -> Client | None:
 
 
 def must_find(data_dir: Path) -> Client:
-    """The running supervisor of a data folder; `UserError` where none runs."""
+    """Return the running supervisor of a data folder. Raise `UserError` where none runs."""
     client = find(data_dir)
     if client is None:
         raise UserError(f"no Gatehouse runs on {data_dir}", NOT_RUNNING)
@@ -133,8 +132,8 @@ def must_find(data_dir: Path) -> Client:
 
 
 def _is_held(data_dir: Path) -> bool:
-    """Return whether a supervisor has its data folder: what a dead one left there, such as a port
-    that is somebody else's by now, is never believed."""
+    """Return whether a supervisor holds its data folder. Files of a dead one, such as a port that
+    somebody else may have by now, are never trusted."""
     try:
         descriptor = os.open(data_dir / "lock", os.O_RDONLY | os.O_CLOEXEC)
     except (FileNotFoundError, NotADirectoryError):

@@ -1,4 +1,4 @@
-"""What the words of a command line mean to every verb: settings, the running supervisor, ids."""
+"""The meaning of command-line words for every verb: settings, the running supervisor, ids."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ if TYPE_CHECKING:
 
 
 def settings_of(options: argparse.Namespace, *, policy: bool = True) -> Settings:
-    """The environment's settings, with what the command line says instead. Not `policy`: there
-    `--policy` means another file."""
+    """Return the environment's settings, overridden by the command line. Without `policy`,
+    `--policy` is ignored: there it means another file."""
     from pathlib import Path
 
     from supervisor.core.text.duration import parse_duration
@@ -63,7 +63,7 @@ def client_of(options: argparse.Namespace) -> Client:
 
 
 def id_of(text: str) -> str:
-    """An id as it may stand in a URL's path."""
+    """Return an id as it may stand in a URL's path."""
     if not text.replace("-", "").replace("_", "").isalnum() or not text.isascii():
         raise UserError(
             f"`{text}` is not an id",

@@ -1,8 +1,8 @@
-"""The standard streams and texts as every verb may rely on them.
+"""The standard streams and texts that every verb relies on.
 
-A program may be started with a standard stream closed, in a locale of another encoding than the
-world's, or write to what nobody reads. It must have run before anything is opened: the next file
-would get the number of a closed stream.
+A program may be started with a closed standard stream, in a locale with another encoding than
+UTF-8, or with nobody reading its output. This must run before anything is opened, since the next
+file would get the number of a closed stream.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
     from typing import Any, TextIO
 
-# The wrong way round for input and output: to use a closed one is still an error, and one that
-# says so. Complaints of what has no standard error are dropped.
+# Opened the wrong way round for input and output, so that using a closed one stays a clear error.
+# Without a standard error, messages are dropped.
 _CLOSED = ((0, "stdin", os.O_WRONLY), (1, "stdout", os.O_RDONLY), (2, "stderr", os.O_WRONLY))
 
 
@@ -50,7 +50,7 @@ class _Output(io.FileIO):
 
 
 class _Complaints(io.FileIO):
-    """What can't be said is dropped: nobody reads it, or the terminal hung up."""
+    """Drops messages that can't be written: nobody reads them, or the terminal hung up."""
 
     def write(self, data: Any, /) -> int:
         try:
@@ -60,7 +60,7 @@ class _Complaints(io.FileIO):
 
 
 def make_ready() -> None:
-    """Have all three streams, and UTF-8 for texts and names of files, as everything here has."""
+    """Provide all three streams, and UTF-8 for texts and file names, as everything here expects."""
     if sys.getfilesystemencoding() != "utf-8":
         from supervisor.base import process
 
@@ -80,21 +80,21 @@ def make_ready() -> None:
 
 def _text(raw: io.FileIO, before: TextIO | None, *, is_by_line: bool) -> io.TextIOWrapper:
     encoding = "utf-8" if before is None else before.encoding
-    # A terminal may lack a character; what it shows then is its number.
+    # If a terminal lacks a character, its number is shown.
     errors = "backslashreplace"
     return io.TextIOWrapper(io.BufferedWriter(raw), encoding, errors, line_buffering=is_by_line)
 
 
 def drop_output() -> None:
-    """Drop what can't be written, and all that is printed from now on: Python would try it once
-    more, and complain, at its exit."""
+    """Drop unwritable output, and everything printed from now on: Python would retry at its exit,
+    and complain."""
     nothing = os.open(os.devnull, os.O_WRONLY)
     os.dup2(nothing, 1)
     os.close(nothing)
 
 
 def must_be_text(words: Iterable[str]) -> None:
-    """`UserError` where a word isn't UTF-8: it would stand on record, and on pages."""
+    """Raise `UserError` where a word isn't UTF-8: it would be recorded and shown on pages."""
     for word in words:
         if not is_text(word):
             raise UserError(f"`{word}` is not UTF-8 text", "give another name or text")

@@ -1,5 +1,7 @@
-"""Lines on standard error of `up`, `run` and `review`, beside the agent's own output; the page's
-link."""
+"""Messages of `up`, `run` and `review` on standard error, and the page's link.
+
+The agent's own output goes to standard output.
+"""
 
 import contextlib
 import html
@@ -21,14 +23,14 @@ TELL_EVERY_S = 1.0
 
 
 class CopyTeller:
-    """Says how far a private copy is, once a second where it takes longer than one."""
+    """Reports the progress of a private copy, once a second if it takes longer than one."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._told_at: float | None = None
 
     def tell(self, progress: dict[str, int] | None) -> None:
-        """What is known of it now; None where nothing is copied."""
+        """Report the present progress; None where nothing is copied."""
         if progress is None:
             return
         now = self._clock.monotonic()
@@ -43,15 +45,15 @@ class CopyTeller:
 
 
 class ShownOutput:
-    """The agent's output, on standard output. Where that can't be written any more, it is dropped:
-    the session goes on, and its page has all of it."""
+    """The agent's output, on standard output. If that can't be written any more, it is dropped: the
+    session continues, and its page has everything."""
 
     def write(self, text: str) -> None:
         """Write it now."""
         self.write_bytes(text.encode(sys.stdout.encoding, "backslashreplace"))
 
     def write_bytes(self, data: bytes) -> None:
-        """Write it now, as it is."""
+        """Write it now, unchanged."""
         try:
             sys.stdout.buffer.write(data)
             sys.stdout.buffer.flush()
@@ -67,13 +69,13 @@ def say(text: str) -> None:
 
 
 def print_answer(review: dict[str, Any] | None, code: int) -> int:
-    """Print what stands of an answer from quarantine, as JSON; the exit code, 2 where there is no
-    answer."""
+    """Print the valid part of an answer from quarantine as JSON. Return the exit code, 2 where
+    there is no answer."""
     if review is None or not review.get("is_answer"):
         say(str(review["summary"]) if review else "there is no answer")
         return code or RefusedError.exit_code
     shown = ("verdict", "summary", "findings", "notes", "dropped")
-    # In ASCII: nothing in it can hide, or steer a terminal.
+    # In ASCII, so that nothing in it can be hidden or control a terminal.
     print(json.dumps({name: review[name] for name in shown}, indent=2), flush=True)
     if said := dropped_words(review["dropped"]):
         say(said)
@@ -92,8 +94,9 @@ def say_url(url: str, open_from: Path | None) -> None:
 
 
 def private_page(url: str, folder: Path) -> Path:
-    """A page that leads to `url`, which only this user can read: every user of the machine sees
-    a browser's argument list, and whoever is first to use the link is the operator."""
+    """Write a page that leads to `url` and that only this user can read. Return its path. Every
+    user of the machine sees a browser's arguments, and the first user of the link becomes the
+    operator."""
     page = folder / "open.html"
     page.unlink(missing_ok=True)
     descriptor = os.open(page, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)

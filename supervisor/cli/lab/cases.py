@@ -1,5 +1,7 @@
-"""`gatehouse policy test`: case files against a policy. A file that can't be used fails the
-test, whatever the others say."""
+"""`gatehouse policy test`: case files against a policy.
+
+An unusable file fails the test, whatever the others say.
+"""
 
 import sys
 from pathlib import Path
@@ -15,8 +17,8 @@ _SUFFIXES = (".yaml", ".yml")
 
 
 def test(folder: str, policy_file: str | None, settings: Settings) -> int:
-    """Print every case that is answered otherwise, then the count; 1 where one is, a file can't
-    be used, or there is none."""
+    """Print every case with another answer than expected, then the count. Return 1 where there is
+    one, a file can't be used, or there is no case."""
     files = _files(Path(folder))
     cases, unusable = _read(files)
     needs_policy = policy_file is not None or any(not case.has_policy for case in cases)
@@ -34,7 +36,7 @@ def test(folder: str, policy_file: str | None, settings: Settings) -> int:
 
 
 def _files(folder: Path) -> list[Path]:
-    """The case files of a folder and the folders below it, or the one file that was named."""
+    """Return the case files of a folder and its subfolders, or the one file that was named."""
     if folder.is_file():
         return [folder]
     if not folder.is_dir():
@@ -52,8 +54,8 @@ def _files(folder: Path) -> list[Path]:
 
 
 def _read(files: list[Path]) -> tuple[list[Case], int]:
-    """Every case of the files that can be used, and how many can't: each of those is told on
-    standard error."""
+    """Return every case of the usable files, and how many files are unusable: each of those is
+    reported on standard error."""
     cases: list[Case] = []
     unusable = 0
     for path in files:

@@ -1,5 +1,7 @@
-"""`gatehouse policy check`: actions on standard input, a JSON line each; answers on standard
-output."""
+"""`gatehouse policy check`: actions on standard input, answers on standard output.
+
+Both are JSON lines.
+"""
 
 import sys
 
@@ -7,8 +9,8 @@ from supervisor.base.clock import RealClock
 
 
 def check(policy_file: str | None, workspace: str | None) -> int:
-    """Answer every line; 0. Each line may carry its own policy and workspace (docs/policy.md
-    tells the fields)."""
+    """Answer every line. Return 0. Each line may carry its own policy and workspace (docs/policy.md
+    documents the fields)."""
     policy = None
     if policy_file is not None:
         from supervisor.cli.lab.inputs import read_policy
@@ -19,8 +21,8 @@ def check(policy_file: str | None, workspace: str | None) -> int:
         print(f"gatehouse: {said}", file=sys.stderr, flush=True)
     now = RealClock().now()
     for line in sys.stdin.buffer:
-        # The engine is imported with the first line. A blank line isn't understood either: it is
-        # answered, never skipped.
+        # The engine is imported with the first line. A blank line is an error: it is answered,
+        # never skipped.
         from supervisor.core.lab.check import answer
         from supervisor.workspace.disk.links import look
 

@@ -1,5 +1,7 @@
-"""`gatehouse policy import`: another tool's permission lists as a policy, on standard output for
-a person to save."""
+"""`gatehouse policy import`: print another tool's permission lists as a policy.
+
+The policy goes to standard output, for a person to save.
+"""
 
 import sys
 from pathlib import Path
@@ -9,8 +11,8 @@ from supervisor.core.lab.claude_permissions import SettingsPlace, policy_text, t
 
 
 def import_claude(file: str | None) -> int:
-    """Print the policy; name each rule that isn't carried over on standard error, too. 0. Without
-    a file it is the person's own, for every project."""
+    """Print the policy, and name on standard error each rule that isn't carried over. Return 0. The
+    default file is the person's own, for every project."""
     path = Path(file) if file else Path.home() / ".claude/settings.json"
     imported = translate(
         read_text(path, "give a settings.json of Claude Code"), str(path), _place(path)
@@ -22,7 +24,7 @@ def import_claude(file: str | None) -> int:
 
 
 def _place(path: Path) -> SettingsPlace:
-    """Where the settings lie, by their path: `PROJECT/.claude/settings.json`, or below the
+    """Return where the settings apply, by their path: `PROJECT/.claude/settings.json`, or below the
     person's home for every project."""
     folder = path.absolute().parent
     home = Path.home()

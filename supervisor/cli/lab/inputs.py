@@ -18,13 +18,13 @@ LONGEST_TEXT_BYTES = 64 << 20
 
 
 def read_policy(path: str) -> Policy:
-    """The policy of a file. `UserError` where it can't be read, `PolicyError` (`file:line: ...`)
-    where it can't be used."""
+    """Return the policy of a file. Raise `UserError` where it can't be read, `PolicyError`
+    (`file:line: ...`) where it can't be used."""
     return parse_policy(read_text(Path(path), "give a policy file"), path)
 
 
 def policy_in_force(settings: Settings) -> Policy:
-    """Return what a session would start with now: the policy file and the operator's saved
+    """Return the policy that a new session would get: the policy file and the operator's saved
     rules."""
     base = parse_policy(
         read_text(settings.policy_file, "give a policy with --policy"), str(settings.policy_file)
@@ -36,19 +36,19 @@ def policy_in_force(settings: Settings) -> Policy:
 
 
 def chosen_policy(path: str | None, settings: Settings) -> Policy:
-    """The file that was named, else what is in force."""
+    """Return the named file's policy, else the one in force."""
     return policy_in_force(settings) if path is None else read_policy(path)
 
 
 def read_record(path: str | None, settings: Settings) -> tuple[Past, ...]:
-    """The history of an audit log: the one that was named, else this installation's."""
+    """Return the history of an audit log: the named one, else this installation's."""
     with _opened(path, settings) as (file, name):
         return read_history(file, name)
 
 
 def stream_record(path: str | None, settings: Settings) -> Iterator[Past]:
-    """The same, one judgement at a time: the file is read twice, and never held. It must be a
-    file, not a pipe."""
+    """Yield the same, one judgement at a time. The file is read twice, and never held, so it must
+    not be a pipe."""
     with _opened(path, settings) as (file, name):
         if not file.seekable():
             raise UserError(f"{name}: can't be read twice", "give a file")
@@ -74,7 +74,8 @@ def _opened(path: str | None, settings: Settings) -> Iterator[tuple[BinaryIO, st
 
 
 def read_text(path: Path, remedy: str) -> str:
-    """The text of a file; `UserError` where it can't be read, or is longer than any policy."""
+    """Return the text of a file. Raise `UserError` where it can't be read, or is longer than any
+    policy."""
     try:
         with path.open("rb") as file:
             data = file.read(LONGEST_TEXT_BYTES + 1)

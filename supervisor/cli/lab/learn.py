@@ -1,9 +1,8 @@
-"""`gatehouse policy learn`: a policy that a person's answers stand for, on standard output; what it
-changes, on standard error.
+"""`gatehouse policy learn`: print a policy derived from a person's answers.
 
-The proposal is a policy file of its own (`run --policy` takes it, and asks for all else), meant
-to be read, and its rules to be added to the policy that it was learned for. Nothing is saved
-here.
+The policy goes to standard output, its effect to standard error. The proposal is a separate policy
+file (`run --policy` accepts it, and asks about everything else). It is meant to be read, and its
+rules added to the policy that it was learned for. Nothing is saved here.
 """
 
 import sys
@@ -31,16 +30,16 @@ _HEADER = """\
 def learn(
     audit: str | None, policy_file: str | None, session: str | None, settings: Settings
 ) -> int:
-    """Print the proposal for a record; 0. Of one session, what was denied in the others still
-    counts."""
+    """Print the proposal for a record. Return 0. With `session`, denials in other sessions still
+    count."""
     from supervisor.core.lab.learn import learn
 
     record = tuple(read_record(audit, settings))
     history = record if session is None else _with_denials(record, session)
     learned = learn(history, chosen_policy(policy_file, settings), now=RealClock().now())
     text = policy_text(learned)
-    # What is printed can be used: a proposal that didn't load would be a bug, and is never shown as
-    # one that does.
+    # The printed policy must load: one that doesn't would be a bug, and is never printed as if it
+    # did.
     parse_policy(text, "the proposal")
     sys.stdout.write(text)
     sys.stderr.write(summary(learned))
@@ -59,7 +58,7 @@ def _with_denials(record: tuple[Past, ...], session: str) -> tuple[Past, ...]:
 
 
 def policy_text(learned: Learned) -> str:
-    """The proposal as a policy file: each rule with what it saves, and an example that is
+    """Return the proposal as a policy file: each rule with what it saves, and an example that is
     checked when the file loads."""
     data = {"version": 1, "allow": [_entry(rule) for rule in learned.rules]}
     return _HEADER + yaml.safe_dump(data, sort_keys=False, allow_unicode=False, width=1000)
@@ -96,6 +95,6 @@ def _count(number: int, what: str) -> str:
 
 
 def _short(text: str) -> str:
-    """An agent's words, in one line that can be looked at."""
+    """Return an agent's words on one readable line."""
     shown = visible(text, one_line=True)
     return shown if len(shown) <= MOST_EXAMPLE_CHARS else f"{shown[: MOST_EXAMPLE_CHARS - 3]}..."

@@ -15,8 +15,8 @@ from supervisor.settings import Settings
 
 
 def lint(policy_file: str | None, audit: str | None, settings: Settings, *, as_json: bool) -> int:
-    """Print the findings; 1 where there are some. What couldn't be looked at is told on standard
-    error."""
+    """Print the findings. Return 1 where there are some. What couldn't be checked is reported on
+    standard error."""
     report = findings_of(
         chosen_policy(policy_file, settings), _record(audit, settings), RealClock().now()
     )
@@ -28,7 +28,7 @@ def lint(policy_file: str | None, audit: str | None, settings: Settings, *, as_j
 
 
 def _record(audit: str | None, settings: Settings) -> Iterator[Past] | None:
-    """The record that was named, else this installation's; None where it has none yet."""
+    """Return the named record, else this installation's; None where it has none yet."""
     if audit is None and not settings.audit_log.exists():
         return None
     return stream_record(audit, settings)

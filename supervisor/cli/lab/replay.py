@@ -1,9 +1,8 @@
-"""`gatehouse policy replay`: a recorded audit log under another policy, and what that changes.
+"""`gatehouse policy replay`: judge a recorded audit log under another policy.
 
-Prints and gives an exit code, so that a team can gate changes of its policy: the same log and
-policy give the same text, byte for byte, without colours, and whatever the time. The policy is
-the file that was named and nothing else: rules that were saved from the inbox stand in a file of
-their own.
+It prints what changes and returns an exit code, so that a team can gate changes of its policy. The
+same log and policy give the same text, byte for byte, without colours, at any time. The policy is
+only the named file: rules saved from the inbox are in a separate file.
 """
 
 import json
@@ -30,8 +29,8 @@ _NOT_DECIDED: dict[Reason, str] = {
 def replay(
     against: str, audit: str | None, settings: Settings, *, fail_if_wider: bool, as_json: bool
 ) -> int:
-    """Print what `against` changes; 0. `RefusedError` (exit 2) where something gets wider and
-    `fail_if_wider` is set."""
+    """Print what `against` changes. Return 0. Raise `RefusedError` (exit 2) where something gets
+    wider and `fail_if_wider` is set."""
     policy = read_policy(against)
     found = decide_anew(stream_record(audit, settings), policy)
     if as_json:
@@ -122,7 +121,8 @@ def _times(count: int, word: str) -> str:
 
 
 def _as_data(found: Replay, against: str) -> dict[str, Any]:
-    """The keys that docs/policy.md tells. Texts are whole, and as they were recorded."""
+    """Return the keys that docs/policy.md documents. Texts are complete, and as they were
+    recorded."""
     return {
         "against": against,
         "judged": found.judged,

@@ -53,8 +53,8 @@ def of_client(error: str, host: str, port: int) -> RefusalBody:
 
 
 def of_origin(error: str, host: str, port: int, *, has_begun: bool = False) -> RefusalBody:
-    """Explain a failure of the origin, or of TLS with it. It came before any response, or, if one
-    `has_begun`, before its end."""
+    """Explain a failure of the origin, or of TLS with it. With `has_begun` it broke off its
+    response, otherwise it gave none."""
     if NOT_DIALLED.why in error:  # that was us, and not the origin
         return NOT_DIALLED
     remedy = f"a rule for the host alone, {tunnel_rule(host, port)}"

@@ -1,7 +1,7 @@
 """Rules in force for pages, API and CLI, and what an unsaved rule would answer.
 
 It decides nothing: a wrong preview misinforms a person, but changes no verdict. `core.lab.preview`
-counts; this module turns a bounded number of the database's requests into its history.
+does the counting, over a bounded number of requests that this module reads from the database.
 """
 
 from itertools import islice

@@ -9,8 +9,8 @@ The baseline stays as it is, so for the comparison an undo is an edit of the per
 state, which both sides agreed on before, is not asked for again until the agent changes it. Then it
 is a conflict, which no rule answers.
 
-It is all or nothing, also after kill -9 at any moment: the next start completes the interrupted
-undo. It must never do what wasn't shown.
+It is all or nothing, also after kill -9 at any moment: the next start finishes an interrupted undo
+or rolls it back. It must never do what wasn't shown.
 """
 
 import asyncio
