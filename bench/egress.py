@@ -272,7 +272,7 @@ def _way(ours: Ours, session: str, trust: Path) -> Way:
 def _verdicts() -> list[Figure]:
     """Return verdict times under many rules and under few. On a connection, rules name as many
     hosts; on a request, as many paths of its host are denied, each compared with every spelling. No
-    two share a host or a path, so none is cached."""
+    two share a host or a path."""
     asked = iter(range(10_000_000))
 
     def connection(policy: Policy) -> None:

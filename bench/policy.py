@@ -49,7 +49,6 @@ def main() -> list[Figure]:
         *matching(1_000, cedar_times=100, loop_times=10, limit_us=20),
         *matching(100_000, limit_us=50),
         *whole_way(),
-        *repeated(),
         *command_lines(),
         *loading(),
         *importing(),
@@ -219,24 +218,6 @@ def whole_way() -> list[Figure]:
         )
         for category in CATEGORIES
         if category != "exec"
-    ]
-
-
-def repeated() -> list[Figure]:
-    """The same actions again: what the policy remembers, against what it took the first time."""
-    policy = policy_from_data(policy_data(rows(1_000)), "bench")
-    actions = [one.action for one in stream(1_000, actions=1_000)]
-    first = _times(lambda action: evaluate(policy, action, now=0), actions)
-    again = [_times(lambda action: evaluate(policy, action, now=0), actions) for _ in range(ROUNDS)]
-    return [
-        Figure(
-            "the same action again, p50",
-            _best(again).p50,
-            "us",
-            first.p50,
-            "the first time",
-            wanted=1,
-        )
     ]
 
 

@@ -17,12 +17,10 @@ import msgspec
 from supervisor.core.actions import Action, Category, Effect, Network
 from supervisor.core.policy.categories import rule_category
 from supervisor.core.policy.protected_names import Protection
-from supervisor.core.policy.verdict_cache import VerdictCache
 from supervisor.core.verdicts import Context, Judge, Mode, Passing, Rule, Verdict
 
 __all__ = ["Policy", "Rule", "Verdict"]
 
-_REACHING = "reaching"
 _METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE")
 _MOST_NEAR = 3
 
@@ -38,7 +36,6 @@ class Policy:
 
     __slots__ = (
         "_judges",
-        "_verdicts",
         "ending",
         "hold_s",
         "is_deny_all",
@@ -70,7 +67,6 @@ class Policy:
         self.is_deny_all = is_deny_all
         self.hold_s = hold_s
         self._judges: dict[Category, Judge[Any]] = {}
-        self._verdicts = VerdictCache(self.rules)
         # Asked for each allowed connection; the answer never changes for one policy.
         self.passing = functools.lru_cache(maxsize=1024)(self._passing)
 
@@ -98,39 +94,25 @@ class Policy:
         return judge
 
     def verdict(self, category: Category, action: Action, context: Context) -> Verdict:
-        """Return the verdict of the category's rules and mode, from the cache if possible."""
-        key = self._verdicts.key(category, action, context)
-        known = None if key is None else self._verdicts.get(key)
-        if known is not None:
-            return known
-        verdict = self.judge_for(category).judge(action, self.mode_of(category), context)
-        if key is not None:
-            self._verdicts.keep(key, action, verdict)
-        return verdict
+        """Return the verdict of the category's rules and mode."""
+        return self.judge_for(category).judge(action, self.mode_of(category), context)
 
     def reaching(self, action: Network, context: Context) -> Verdict | None:
         """Return the verdict on a connection with its addresses, if one rule allows both its name
-        and its addresses, in the same words; else None.
-
-        INVARIANT: both verdicts depend only on the facts in their cache keys, so both are cached as
-        one.
-        """
-        key = self._verdicts.key("network", action, context)
-        known = None if key is None else self._verdicts.get((_REACHING, key))
-        if known is not None:
-            return known
+        and its addresses, in the same words; else None."""
         by_name = self.verdict("network", msgspec.structs.replace(action, resolved=()), context)
         whole = self.verdict("network", action, context)
         is_one = (by_name.rule_id, by_name.why) == (whole.rule_id, whole.why)
         if not is_one or by_name.decision != "allow" or whole.decision != "allow":
             return None
-        if key is not None:
-            self._verdicts.keep((_REACHING, key), action, whole)
         return whole
 
     def is_limited(self, category: Category, rule: str) -> bool:
         """Return whether any rule of this text has a time limit or a limit of uses."""
-        return any(one.text == rule for one in self._verdicts.ending(category))
+        return any(
+            one.text == rule and (one.uses is not None or one.expires_at is not None)
+            for one in self.of(category)
+        )
 
     def _passing(self, host: str, rule: str | None) -> Passing:
         """Return the facts of an allowed connection to a host, whether or not a rule with this text

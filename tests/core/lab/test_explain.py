@@ -276,6 +276,8 @@ OTHERS: list[tuple[Action, str | dict[str, Any], dict[str, list[str]], str, str]
      "exec(git push *)"]}, {}, "excepted", "its exception `git push *` takes this out"),
     (Exec(command="git log; git diff"), {"rule": "exec(git *)", "except": ["exec(git log)",
      "exec(git diff)"]}, {}, "excepted", "command 1: fits, but its exception `git log`"),
+    (Exec(command="git log; git diff"), {"rule": "exec(git *)", "except": ["exec(git log)"]}, {},
+     "partly", "command 2: covers `git diff`; another command has no rule"),
     (Exec(command="git -C src log"), "exec(git log)", {"allow": ["exec(git -C src log)"]}, "spare",
      "another rule that does is asked first"),
     (file("a/.env"), "filesystem(**)", {}, "held", "no wildcard covers the protected name `.env`"),

@@ -133,6 +133,13 @@ def test_a_deny_rule_means_where_a_ref_ends_up(rule: str, command: str, expected
     assert verdict(command, deny=[f"git({rule})"], configured_remotes=remotes).decision == expected
 
 
+def test_more_refs_than_can_be_judged_are_denied() -> None:
+    refs = tuple(f"b{number}" for number in range(501))
+    found = verdict(Git(operation="push", remote="origin", refspecs=refs), allow=["git(*)"])
+    assert found.decision == "deny"
+    assert "501 refs" in found.why
+
+
 def test_exceptions_turn_round() -> None:
     allow = [{"rule": "git(push origin feature/*)", "except": ["git(feature/secret)"]}]
     assert verdict("git push origin feature/a", allow=allow).decision == "allow"

@@ -361,3 +361,31 @@ def test_what_is_in_force_is_the_same_only_where_no_verdict_can_be_another() -> 
     assert not now.is_same(InForce(other, frozenset()))
     assert not now.is_same(InForce(policy, frozenset({"one"})))
     assert not InForce(None, frozenset()).is_same(InForce(None, frozenset()))
+
+
+def test_a_rule_that_ended_at_the_beginning_of_time_is_not_in_force() -> None:
+    policy = policy_from_data({"allow": [{"rule": "exec(ls)", "expires": "1970-01-01T00:00:00Z"}]})
+    assert evaluate(policy, Exec(command="ls"), now=0).decision == "ask"
+    assert isinstance(evaluate(policy, Exec(command="ls"), now=-1), Verdict)
+
+
+def test_a_rule_is_limited_where_any_of_its_text_ends_by_time_or_by_uses() -> None:
+    policy = policy_from_data(
+        {
+            "allow": [
+                {"rule": "network(api.example.org)", "expires": "1970-01-01T00:01:40Z"},
+                {"rule": "network(10.0.0.5)", "uses": 2},
+                {"rule": "filesystem(src/*)", "session": "s1"},
+            ],
+            "deny": [{"rule": "network(*.example.org)", "session": "s3"}],
+        }
+    )
+    assert policy.is_limited("network", "network(api.example.org)")
+    assert policy.is_limited("network", "network(10.0.0.5)")
+    assert not policy.is_limited("network", "network(*.example.org)")
+    assert not policy.is_limited("git", "network(10.0.0.5)")
+    assert not policy.is_limited("filesystem", "filesystem(src/*)")
+    policy = policy_from_data(
+        {"version": 1, "allow": ["network(a.test)", {"rule": "network(a.test)", "uses": 1}]}
+    )
+    assert policy.is_limited("network", "network(a.test)")
