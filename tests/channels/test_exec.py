@@ -19,6 +19,7 @@ from supervisor.core.actions import Exec
 from supervisor.core.approvals import Request, status
 from supervisor.core.sessions import Session
 from supervisor.network import network
+from tests.fakes.processes import open_files
 from tests.fakes.sandboxed_agent import agent_command, answers
 from tests.fakes.supervised import PATIENCE_S, Supervised, make_repository, settings_in, supervised
 
@@ -259,7 +260,7 @@ async def test_the_proxy_can_be_reached_and_ends_with_the_tool(
                 while f"/hold-{number}" not in _Site.paths:  # its listener is there by then
                     await asyncio.sleep(0.02)
             if not counts:
-                counts = [await _least_open(pid or 0) for pid in pids]
+                counts = [await _least_kept(pid or 0) for pid in pids]
             for pid, count in zip(pids, counts, strict=True):
                 await _back_at(pid or 0, count)
             (workspace / f"go-{number}").touch()
@@ -352,32 +353,35 @@ def _begun(running: Supervised, session: Session, command: str) -> Request | Non
     return found[0] if found and status(found[0]) == "used" else None
 
 
-def _sockets(pid: int) -> int:
-    """How many sockets a process has open; its database may open another file at any time."""
+def _kept(pid: int) -> int:
+    """How many sockets this process has open, whose database may open another file at any time; of
+    egress, which shows nobody what they are, how many descriptors."""
+    if pid != os.getpid():
+        return open_files(pid)
     found = 0
-    for one in Path(f"/proc/{pid}/fd").iterdir():
+    for one in Path("/proc/self/fd").iterdir():
         with contextlib.suppress(FileNotFoundError):  # closed meanwhile
             found += str(one.readlink()).startswith("socket:")
     return found
 
 
-async def _least_open(pid: int) -> int:
-    """How many sockets a process has open: the least of a while.
+async def _least_kept(pid: int) -> int:
+    """The least of a while.
 
     Connections and listeners end by messages between processes: there is nothing to wait for on
     this side.
     """
-    least = _sockets(pid)
+    least = _kept(pid)
     for _ in range(30):
         await asyncio.sleep(0.02)
-        least = min(least, _sockets(pid))
+        least = min(least, _kept(pid))
     return least
 
 
 async def _back_at(pid: int, count: int) -> None:
-    """Until a process has no more sockets open than that."""
+    """Until a process keeps no more than that."""
     async with asyncio.timeout(PATIENCE_S):
-        while _sockets(pid) > count:
+        while _kept(pid) > count:
             await asyncio.sleep(0.02)
 
 
