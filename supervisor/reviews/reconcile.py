@@ -229,8 +229,8 @@ class Reconcile:
         again: bool = False,
     ) -> str:
         """Read a pull request from the forge, and update its slot. Return the outcome in a word.
-        `full`: somebody wants a review even if this head has one; `called`: that person may write;
-        `again`: a run has something to do even if this head was reviewed."""
+        `full`: somebody wants a review even if this head has one; `called`: somebody who may write
+        wants a review; `again`: a run has something to do even if this head was reviewed."""
         facts = await self._forge.pull(facts_of(repository), number)
         return await self._take(repository, facts, full=full, called=called, again=again)
 

@@ -152,8 +152,8 @@ class WebhookApp:
             self._arriving.pop(patience, None)
 
     def _make_room(self) -> None:
-        """Drop the request that has been arriving for the longest time, if all together take too
-        much memory: a forge sends a webhook at once."""
+        """Drop the requests that have been arriving for the longest time, while there are too many
+        or they take too much memory together: a forge sends a webhook at once."""
         while (
             len(self._arriving) > MOST_BODIES
             or sum(map(len, self._arriving.values())) > MOST_HELD_BYTES

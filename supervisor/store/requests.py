@@ -346,7 +346,7 @@ def latest_for_fingerprints(
 
 
 def ask_again(connection: Connection, request_id: str, hold_until: float | None) -> list[Request]:
-    """Count a repetition of the same ask, and keep the later of the two time limits."""
+    """Count a repetition of the same ask. Its time limit, if it has one, replaces the earlier."""
     values: dict[str, object] = {"asked_times": table.c.asked_times + 1}
     if hold_until is not None:
         values["hold_until"] = hold_until

@@ -233,7 +233,7 @@ class WorkspaceChannel:
                 watcher.wake()
 
     async def _expect(self, names: set[str]) -> None:
-        """Prefetch what the next comparison needs about these names, until the copy is quiet."""
+        """Prefetch what the next comparison needs about these names, while the copy isn't quiet."""
         files = await self._now.comparison.expect(names)
         async with self._turn:
             if self._opened is not None:

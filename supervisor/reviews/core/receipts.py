@@ -90,8 +90,8 @@ class ReceiptFacts(msgspec.Struct, frozen=True, kw_only=True):
     findings: dict[str, int] = {}
     files: int = 0
     skipped: Sequence[str] = ()
-    # The branch and commit whose configuration applied, and the configuration files that the change
-    # itself changes.
+    # Whose configuration applied (`head` or `base`), its commit, and the configuration files that
+    # the change itself changes.
     trust: str = ""
     config_revision: str = ""
     configuration: Sequence[str] = ()

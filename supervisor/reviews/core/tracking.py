@@ -57,7 +57,7 @@ class TrackedFinding(msgspec.Struct, frozen=True, kw_only=True):
     """A finding over the rounds of its pull request. `line` and `start_line` are those at the
     newest head, 0: nowhere in the change. `new`: found, and to be posted; `open`: posted, or held
     back. `said_until`: seconds since the epoch, None for as long as the pull request is open.
-    `unconfirmed`: for how many rounds in a row it was not seen again."""
+    `unconfirmed`: for how many rounds in a row it waits to be posted without being seen again."""
 
     id: str
     finding: Finding

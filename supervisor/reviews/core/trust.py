@@ -23,8 +23,8 @@ MOST_SKILLS_READ, MOST_GLOBS = 200, 50
 
 
 def trusted(*, fork: bool, permission: str) -> Trust:
-    """Return the commit whose configuration applies: the head if its author may write to the
-    repository, else the base."""
+    """Return the commit whose configuration applies: the head if it isn't a fork's and its author
+    may write to the repository, else the base."""
     return "head" if not fork and permission in WRITERS else "base"
 
 

@@ -124,7 +124,7 @@ def thread_page(answer: dict[str, Any]) -> tuple[list[ThreadFacts], str]:
 
 
 def failed_deliveries(found: list[dict[str, Any]]) -> list[FailedDelivery]:
-    """Return those of a list of deliveries, newest first, that were never accepted."""
+    """Return those of a list of deliveries, newest first, whose last attempt wasn't accepted."""
     newest: dict[str, dict[str, Any]] = {}
     for one in found:  # a redelivery is a line of its own
         newest.setdefault(one["guid"], one)
@@ -136,8 +136,8 @@ def failed_deliveries(found: list[dict[str, Any]]) -> list[FailedDelivery]:
 
 
 def last_labelled(label: str, events: list[dict[str, Any]]) -> str:
-    """Return who set a label last, by the events of an issue, oldest first; "" if that account is
-    gone."""
+    """Return who set a label last, by the events of an issue, oldest first; "" if nobody did, or
+    that account is gone."""
     actors = [
         one.get("actor") or {}
         for one in events

@@ -204,8 +204,8 @@ def change_delivery(connection: Connection, one: Delivery, **facts: object) -> N
 
 
 def tidy_deliveries(connection: Connection, *, bodies_before: float, lines_before: float) -> None:
-    """Remove the bodies of deliveries that were handled before one time, and of all deliveries
-    before another, in seconds since the epoch."""
+    """Remove the bodies of deliveries that were handled before `bodies_before`, and deliveries that
+    were handled before `lines_before` completely; both in seconds since the epoch."""
     handled = deliveries.c.handled_at
     connection.execute(delete(deliveries).where(handled < lines_before))
     old = (handled < bodies_before, deliveries.c.payload != b"")

@@ -133,7 +133,7 @@ class AgentCalls:
 
     async def as_run(self, action: Exec) -> Exec:
         """Return a command with the scripts that it names, once it is known whether the session's
-        sandbox is contained."""
+        sandbox contains commands."""
         if self.parts.gate.rulings.runs_contained(self.session_id):
             await self.parts.containment.checked(self.session_id)
         workspace = self.parts.workspace_of(self.session_id)

@@ -86,7 +86,7 @@ class Flagged:
         self._found: dict[_Contents, _Found] = {}
 
     def learn(self, content: ReadContent, pairs: Iterable[_Contents]) -> None:
-        """Search the unknown ones among these contents, pairs of the hash before and after.
+        """Search these contents, pairs of the hash before and after, and cache their flags.
         Blocking: call it in a thread."""
         if len(self._found) > MOST_REMEMBERED:
             self._found.clear()

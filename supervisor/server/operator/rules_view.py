@@ -184,7 +184,7 @@ def _waiting(parts: Parts, rule: Rule, saved_with: PolicyFiles) -> list[Request]
 
 def _earlier(parts: Parts, rule: Rule, saved_with: PolicyFiles) -> list[Past]:
     """Return the last requests that the rule could apply to, of sessions that it would hold in;
-    waiting ones are separate."""
+    waiting ones are left out."""
     sessions: dict[str, Session] = {}
     newest = parts.queue.newest(4 * MOST_PAST, rule.category)
     for one in newest:

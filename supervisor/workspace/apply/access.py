@@ -1,7 +1,8 @@
 """Keep owner, group and access list of a replaced file, as far as we may.
 
 INVARIANT: nobody gets more than the file's permissions say. Where the group or the list can't be
-kept, its members lose their rights, so that one group's rights never go to another.
+kept, group and all others keep only the rights that both had, so that one group's rights never go
+to another.
 """
 
 import contextlib

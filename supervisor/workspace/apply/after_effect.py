@@ -70,7 +70,7 @@ class Agreement:
     def _agree_on_folders(self, request: Request, action: FileChange, made: Sequence[str]) -> None:
         """Agree on new parent folders with the permissions they were made with. If the copy's
         permissions differ by now, or keep out their owner, that is a change to ask about. A folder
-        that the copy lacks is created there."""
+        that the copy lacks isn't agreed on: it counts as new on the host, and is brought."""
         by_agent = request.origin == "workspace"
         for folder in made:
             host = signature_at(self._sides.host, folder)

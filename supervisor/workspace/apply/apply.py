@@ -338,7 +338,7 @@ class Applier:
         self, action: FileChange, name: str, host: Seen, request_id: str, use: Use
     ) -> Applied:
         use(rebuilt(action, name, host, after="dir", mode=action.mode))
-        # Set-id and sticky bits are the host's own: they decide the group of new entries.
+        # Set-id and sticky bits stay the folder's own: they decide the group of new entries.
         mode = folder_mode_of(action) | (host.mode & ~PERMISSIONS)
         begun = self._stager.begin(request_id, action, host, HeldContent("dir", mode))
         return begun._replace(known=self._set_folder_mode(name, mode, host))

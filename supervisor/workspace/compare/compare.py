@@ -55,7 +55,7 @@ HELD_UP = "could not be carried out before: {}"
 # Paths examined, asked about and carried out in one go; the rest of the loop waits meanwhile.
 CHUNK = 500
 # A failed change is asked again after this long, doubled each time: a disk that stays full must not
-# fill the record. A little less than the interval of full comparisons, so that the next one asks.
+# fill the record. Less than the interval of full comparisons, so that the next one asks.
 FIRST_S = 20.0
 LONGEST_S = 3600.0
 

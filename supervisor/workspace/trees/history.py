@@ -431,7 +431,7 @@ class History:
         self._trim()
 
     def _trim(self) -> None:
-        """Drop the oldest entries where there are too many, or they are too old."""
+        """Drop the oldest entries where the kept contents are too large, or they are too old."""
         if self.open_undo is not None or self.open_batch is not None:
             return
         oldest = self._clock.now() - LONGEST_KEPT_S

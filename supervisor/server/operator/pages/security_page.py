@@ -16,7 +16,7 @@ from supervisor.server.operator.operator_api import AnyRequest, parts_of
 from supervisor.server.operator.pages import page_frame
 
 ROWS = 100
-# By risk; a call of no known tool has none.
+# By risk; only the denial of a tool has one.
 _CLASSES = {"critical": "bad", "high": "bad", "medium": "warn", "low": ""}
 
 
