@@ -117,7 +117,8 @@ class Overview:
         )
 
     def _leave_out(self, names: Iterable[str]) -> None:
-        """Hide the listed paths that `.gatehouseignore` names, and whole folders that it names."""
+        """Hide the listed paths that `.gatehouseignore` leaves out; where it names a folder above
+        one, hide that whole folder."""
         hidden: dict[str, None] = {}
         for name in names:
             if self._own.verdict(name) is True:
