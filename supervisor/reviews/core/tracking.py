@@ -175,8 +175,8 @@ def _moved(one: TrackedFinding, renames: Mapping[str, str]) -> TrackedFinding:
 def _matched(
     known: Sequence[TrackedFinding], found: Sequence[PlacedFinding]
 ) -> dict[int, PlacedFinding]:
-    """Return, for each new finding, the position of the known one that it matches; the surest
-    matches first."""
+    """Return the new findings that match a known one, by the known one's position; the surest
+    matches count first."""
     matches: dict[int, PlacedFinding] = {}
     taken: set[int] = set()
 

@@ -55,7 +55,7 @@ class Throttle:
     async def turn(self, *, posts: bool) -> AsyncIterator[None]:
         """Wait until another call may be made; it counts as running until the block ends."""
         if posts:
-            # Calls take their turn in the order of arrival.
+            # Posts take their turn in the order of arrival.
             async with self._one:
                 while (wait_s := self._wait_s()) > 0:
                     await self._sleep(wait_s)
