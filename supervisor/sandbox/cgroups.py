@@ -98,7 +98,7 @@ class Cgroup:
         return max(0, _number(directory / names[0]) - cache)
 
     def out_of_memory(self) -> bool:
-        """Return whether the kernel has killed something in it for lack of memory."""
+        """Return whether the kernel has killed something in it for using too much memory."""
         directory = self._directories.get("memory")
         events = "memory.oom_control" if self._version == 1 else "memory.events"
         return directory is not None and _field(directory / events, "oom_kill") > 0

@@ -104,7 +104,7 @@ class HostSystem(msgspec.Struct, frozen=True, kw_only=True):
 
 def read_host(etc: Path, of: Path = Path("/etc")) -> HostSystem:
     """Read this machine's paths. Fill `etc`, a directory of the caller's that is empty or from an
-    earlier call, with the content of `of`."""
+    earlier call, with what programs need of `of`."""
     _make_etc(etc, of)
     found = [Path("/", name) for name in PROGRAM_DIRECTORIES]
     return HostSystem(

@@ -26,8 +26,8 @@ NF_CONNTRACK_MAX = Path("/proc/sys/net/netfilter/nf_conntrack_max")
 # A session may have 512 connections at a time; the kernel tracks an ended one for two more minutes.
 LEAST_TRACKED = 16_384
 TRIAL_PORT = 3128
-# Prints `ok` only if each line holds: own pid 1, own user, nothing else writable, filter and
-# no_new_privs on.
+# Prints `ok` only if each line holds: own pid 1, own user, nothing writable that shouldn't be,
+# filter and no_new_privs on.
 TRIAL = """
 test "$(id -u)" = 1000 && test "$$" -lt 10 && ! touch /workspace/lower/x 2>/dev/null && ! touch /usr/x 2>/dev/null &&
 grep -q '^Seccomp:[[:space:]]*2' /proc/self/status && grep -q '^NoNewPrivs:[[:space:]]*1' /proc/self/status &&

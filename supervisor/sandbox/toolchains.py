@@ -79,8 +79,8 @@ MANAGERS: dict[str, Callable[[Path], ShownTools]] = {"nvm": _nvm, "pyenv": _pyen
 
 
 def _managed(name: str, versions: Path, default: str) -> ShownTools:
-    """Return all versions, with the programs of the default one in front: the default's name, or
-    the newest version that begins with it."""
+    """Return all versions, with the programs of the default one in front: the version of that name,
+    or the newest whose name begins with it."""
     if not versions.is_dir():
         raise UserError(f"there is no {name} in {versions}", "leave it out, or name its folder")
     installed = sorted((one for one in versions.iterdir() if one.is_dir()), key=_by_version)

@@ -164,8 +164,8 @@ class EgressSession:
         self.credentials = credentials
         self._forms.clear()
         # A secret may be one key of a pair, or a pair itself (`sigv4`). Halves and any case are
-        # searched for, as in answers, since a held-back answer may end in them. Earlier credentials
-        # stay: an origin may still echo one.
+        # searched for, as in answers, since the body of an answer that is cut off for them was kept
+        # up to there. Earlier credentials stay: an origin may still echo one.
         self._real |= {text for one in credentials for text in (one.secret, *one.secret.split(":"))}
         self._placeholders |= {one.placeholder for one in credentials}
         self.hides = SecretForms(self._placeholders | with_halves(in_any_case(self._real)))

@@ -112,8 +112,8 @@ class Allowances:
     def _draw_after(
         self, running: "_Drawing", session: EgressSession, kind: Kind, count: int
     ) -> asyncio.Future[Answer]:
-        """Return the answer of the running draw where it is an allow; otherwise draw this larger
-        amount separately."""
+        """Return the answer of the running draw where it is an allow; otherwise draw this amount
+        separately, since the running draw asked for much more."""
         found: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
 
         def answered(drawn: asyncio.Future[Answer]) -> None:

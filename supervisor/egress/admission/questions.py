@@ -51,7 +51,7 @@ MOST_GATHERED = 64
 # How often counted refusals are reported.
 EVERY_S = 30.0
 # Hosts of one session that are counted separately in that time. Beyond that, refusals are counted
-# by kind, and beyond as many kinds all together.
+# by kind, and beyond `MOST_KINDS` all together.
 MOST_APART = 32
 MOST_KINDS = 96
 # Clients' words stand in backticks in a why. Without them and without port numbers, the kind

@@ -17,8 +17,8 @@ from supervisor.egress.loop.failures import where
 
 # How much is kept while a connection is examined; a head and a ClientHello together are shorter.
 MOST_HELD_BYTES = 192 * 1024
-# How much a refused client may send before it is ignored, and how long it gets to read the refusal.
-# Further input waits in the kernel meanwhile.
+# How much of a refused client's input is read and dropped, and how long it gets to read the
+# refusal. Further input waits in the kernel meanwhile.
 MOST_DROPPED_BYTES = 1024 * 1024
 FAREWELL_S = 2.0
 # How much may wait for a slow reader before reading from its counterpart pauses.

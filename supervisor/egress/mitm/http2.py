@@ -389,8 +389,8 @@ class BoundedHttp2Server(Http2Server):
 
 
 def _remember_reset(connection: Http2Connection, event: Event) -> None:
-    """Report the end of a stream that came together with its reset. h2 closes the stream before
-    either is reported, and mitmproxy forgets it at its end."""
+    """Have a stream's reset reported, too, where it came together with the stream's end. h2 closes
+    the stream before either is reported, and mitmproxy forgets it at its end."""
     if isinstance(event, StreamReset):
         connection.streams.setdefault(event.stream_id, StreamState.HEADERS_RECEIVED)
 

@@ -108,8 +108,8 @@ class GuardedStream(HttpStream):
         self._held_bytes: dict[Room, int] = {}
 
     def handle_event(self, event: events.Event) -> layer.CommandGenerator[None]:
-        # It waits for the running hook and then reports the end there; otherwise a person would be
-        # asked for a client that left.
+        # The event waits until the running hook is done, so the hook is told here. Otherwise a
+        # person would still be asked for a client that left.
         if self._paused and isinstance(event, RequestProtocolError):
             state = exchange.of(self.flow)
             state.gave_up = True
@@ -128,7 +128,7 @@ class GuardedStream(HttpStream):
             self._held_bytes.clear()
 
     def paused(self) -> Unsent:
-        """Keep the part of the request's body that arrives while a hook runs."""
+        """Return how much of the request's body waits for the running hook."""
         return Unsent.of(
             [event for event in self._paused_event_queue if isinstance(event, RequestData)]
         )
@@ -294,7 +294,7 @@ class GuardedStream(HttpStream):
         self.refused = True
         state = exchange.of(self.flow)
         if state.question_id is not None:
-            # Allowed first, then refused by nobody who reports it: its body is too long, or a hook
+            # Allowed first, then refused where nobody reports it: its body is too long, or a hook
             # raised.
             yield HttpErrorHook(self.flow)
         version, status = self.flow.request.http_version, status_of(state.refusal)

@@ -77,7 +77,7 @@ class Meter:
     def over_websocket(
         self, flow: http.HTTPFlow, host: str, *, is_upgrade: bool
     ) -> RefusalBody | None:
-        """Refuse a WebSocket for model calls, whatever its rules say. Return None for any other
+        """Refuse a WebSocket for model calls, whatever the rules say. Return None for any other
         request."""
         if not is_upgrade or self._api(flow, host, is_upgrade=True) in (None, "unmetered"):
             return None
