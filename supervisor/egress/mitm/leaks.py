@@ -34,8 +34,8 @@ from supervisor.egress.protocols.codings import Decoder
 
 # A body up to this length is inspected before any of it is sent.
 WHOLE_BYTES = 64 * 1024
-# Most of an answer that is held back while each of its pieces ends in the beginning of a credential,
-# which by chance one in millions does. A piece may be a single byte.
+# Most of an answer that is held back while each of its pieces ends in the beginning of a
+# credential, which by chance one in millions does. A piece may be a single byte.
 MOST_KEPT_BACK_BYTES = 256 * 1024
 _KEY = "gatehouse_leaks"
 _SWITCHED = 101
