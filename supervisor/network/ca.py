@@ -120,7 +120,7 @@ def write_bundle(target: Path, *sources: Path) -> Path:
 @functools.lru_cache(maxsize=4)
 def _certificates(text: str) -> str:
     """Return the certificates of a PEM file. Raise `ValueError` or `OSError` where OpenSSL, which
-    will read the bundle, accepts none. Stricter readers refuse authorities that systems still
+    will read the bundle, refuses one. Stricter readers refuse authorities that systems still
     carry."""
     found = _CERTIFICATE_BLOCK.findall(text.replace("\r\n", "\n"))
     blocks = "".join(f"{block}\n" for block in found)

@@ -46,7 +46,7 @@ _NOBODY_WAITS = "nobody waited for the answer any more"
 
 
 class _Approved(msgspec.Struct, frozen=True):
-    """A CONNECT that a person approved. `question_id` is the question whose end ends the
+    """A CONNECT that a person approved. `question_id` is the question that ends with the
     connection."""
 
     host: str
@@ -56,8 +56,8 @@ class _Approved(msgspec.Struct, frozen=True):
 
 
 class _UnderWay(msgspec.Struct, frozen=True):
-    """A connection without an open question, or an allowed request, from its verdict until its end
-    is reported.
+    """A connection inside which nothing is asked, or an allowed request, from its verdict until its
+    end is reported.
 
     It is stored as it was allowed, with its addresses once they were judged. `is_told`: it is being
     ended.
