@@ -72,17 +72,20 @@ def _finding(number: int, finding: Mapping[str, Any]) -> list[str]:
 def plain(text: str, *, one_line: bool = False) -> str:
     """Return `text` as Markdown that reads as this text and nothing else. Line breaks are kept,
     unless `one_line`."""
-    shown = parted(visible(text.replace("\r\n", "\n"), one_line=one_line))
-    escaped = _INLINE.sub(r"\\\1", shown)
-    escaped = _BARE_LINK.sub(
-        lambda found: "\\".join(part for part in found.groups() if part), escaped
-    )
-    escaped = _BLOCK.sub(lambda found: "".join(_escape_block(found)), escaped)
-    return (
-        "\n".join(line.strip() for line in escaped.split("\n"))
-        if one_line
-        else _unindented(escaped)
-    )
+    shown = visible(text.replace("\r\n", "\n"), one_line=one_line)
+    found = line_escaped(escaped(shown))
+    return found.strip() if one_line else unindented(found)
+
+
+def escaped(text: str) -> str:
+    """Return visible text that holds no inline markup, mention or bare link."""
+    made = _INLINE.sub(r"\\\1", parted(text))
+    return _BARE_LINK.sub(lambda found: "\\".join(part for part in found.groups() if part), made)
+
+
+def line_escaped(text: str) -> str:
+    """Return text without inline markup in a form whose lines begin no block."""
+    return _BLOCK.sub(lambda found: "".join(_escape_block(found)), text)
 
 
 def unescaped(text: str) -> str:
@@ -102,7 +105,7 @@ def _escape_block(found: re.Match[str]) -> tuple[str, ...]:
     return (space, "\\", mark) if mark else (space, number, "\\", dot)
 
 
-def _unindented(text: str) -> str:
+def unindented(text: str) -> str:
     """Replace indentation by no-break spaces: four plain spaces would make a block of code, in
     which escapes are shown literally."""
     return re.sub(

@@ -10,6 +10,7 @@ import re
 from typing import NamedTuple
 
 from supervisor.core.review_markdown import fenced, plain
+from supervisor.core.safe_markdown import code_span, fitted, safe_line
 from supervisor.reviews.core.tracking import TrackedFinding
 
 MOST_ARGUMENT_CHARS = 2_000
@@ -17,7 +18,8 @@ MOST_ARGUMENT_CHARS = 2_000
 EVERYWHERE = "--repository"
 _ID = re.compile(r"[a-z0-9][a-z0-9-]{0,63}\Z")
 _FINDING = re.compile(r"[0-9a-f]{6,64}\Z")
-_SHOWN = re.compile(r"`([0-9a-f]{8})`")
+# Ours: a title has no `**` of its own.
+_SHOWN = re.compile(r"\*\* `([0-9a-f]{8})`")
 
 
 class Mention(NamedTuple):
@@ -96,16 +98,16 @@ def why_text(one: TrackedFinding) -> str:
     """Return the answer to `why`: the grounds of a finding."""
     finding = one.finding
     lines = [
-        f"**{finding.severity}: {plain(finding.title, one_line=True)}** `{one.id[:8]}`",
+        f"**{finding.severity}: {safe_line(finding.title)}** `{one.id[:8]}`",
         "",
-        plain(finding.body[:2_000]),
+        fitted(finding.body, 2_000),
         "",
         f"- state: {one.state}; confidence: {finding.confidence}",
     ]
     if finding.skill:
         lines.append(f"- found by: {plain(finding.skill, one_line=True)}")
     where = f"{finding.path}:{one.line}" if one.line else finding.path
-    lines.append(f"- where: {plain(where, one_line=True)}")
+    lines.append(f"- where: {code_span(where)}")
     if finding.quote:
         lines += ["", fenced("\n".join(finding.quote.splitlines()[:10])[:2_000])]
     return "\n".join(lines)

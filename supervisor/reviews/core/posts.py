@@ -1,7 +1,7 @@
 """Posts on a forge: a review's text and its remarks, composed from findings by templates.
 
-Pure. A model's words are shown as these words and nothing else (`review_markdown.plain`): no link,
-no mention, no markup. Only text that this module writes itself is Markdown.
+Pure. A model's words are shown with their code, lists and emphasis (`safe_markdown`): no link, no
+mention, no other markup. Else only text that this module writes itself is Markdown.
 """
 
 import hashlib
@@ -23,6 +23,7 @@ from supervisor.core.forge_acts import (
     Severity,
 )
 from supervisor.core.review_markdown import fenced, plain
+from supervisor.core.safe_markdown import code_span, fitted, safe_line
 from supervisor.reviews.core.findings import PlacedFinding
 from supervisor.reviews.core.receipts import reason_words
 from supervisor.reviews.core.tracking import RoundOutcome, TrackedFinding
@@ -49,6 +50,8 @@ class PullTarget(msgspec.Struct, frozen=True, kw_only=True):
 
 
 _MARK = re.compile(r"<!-- gatehouse:(note:)?([0-9a-f]+) -->")
+# These, and those of prompts and comments.
+_ANY_MARK = re.compile(r"<!-- gatehouse:[a-z0-9:-]+ -->")
 _COUNTS = re.compile(r"^(?:Findings: ([a-z0-9, ]+)\.|No (?:new )?findings\.)$", re.MULTILINE)
 
 
@@ -89,7 +92,7 @@ def review_act(
     lines = [
         "## Review",
         "",
-        plain(summary[:_SUMMARY_CHARS]),
+        fitted(summary, _SUMMARY_CHARS),
         "",
         _counts(severities, later=bool(sections)),
         "",
@@ -97,11 +100,7 @@ def review_act(
     for one in rest:
         lines += whole(one)
     lines += sections
-    lines += [*(f"<sub>{plain(note, one_line=True)}</sub>" for note in notes), "", mark(run_id)]
-    body = "\n".join(lines)
-    if len(body) > MOST_BODY_CHARS:
-        cut = "\n\n(cut here: see the receipt for the rest)\n"
-        body = body[: MOST_BODY_CHARS - len(cut) - 100] + cut + mark(run_id)
+    lines += (f"<sub>{plain(note, one_line=True)}</sub>" for note in notes)
     return Act(
         operation="post",
         forge=target.forge,
@@ -109,7 +108,7 @@ def review_act(
         number=target.number,
         head=target.head,
         verdict=verdict,
-        body=body,
+        body=marked_text(lines, mark(run_id)),
         comments=tuple(comments),
         severity=_gravest(severities),
         confidence=_least_sure(
@@ -183,6 +182,18 @@ def _last_mark(body: str) -> re.Match[str] | None:
     return found
 
 
+def own_mark(body: str) -> str:
+    """Return the mark at a post's end, of whatever kind; "" for none."""
+    start = body.rfind("<!--")
+    line = body[start:].rstrip() if start >= 0 else ""
+    return line if _ANY_MARK.fullmatch(line) else ""
+
+
+def without_mark(body: str) -> str:
+    """Return a post's text without the mark at its end, which nobody sees there."""
+    return body.rstrip().removesuffix(own_mark(body)).rstrip()
+
+
 def note_act(act: Act) -> Act:
     """Return a later round's review: its comments and verdict under one line of text. Its summary
     replaces the one that is already on the pull request."""
@@ -232,7 +243,10 @@ def taken(act: Act, kept: Collection[str], texts: Mapping[str, str]) -> Act:
         if one.finding in kept
     ]
     dropped = [one.severity for one in act.comments if one.finding not in kept]
-    body = texts.get("body", act.body)[:MOST_BODY_CHARS]
+    body = act.body
+    if "body" in texts:
+        text = _ANY_MARK.sub("", texts["body"][:MOST_BODY_CHARS]).rstrip()
+        body = f"{text}\n\n{own}" if (own := own_mark(act.body)) else text
     found = _COUNTS.search(body)
     if dropped and found:
         parts = [one.split(" ") for one in (found[1] or "").split(", ") if one]
@@ -240,8 +254,6 @@ def taken(act: Act, kept: Collection[str], texts: Mapping[str, str]) -> Act:
         left = {name: said.get(name, 0) - dropped.count(name) for name in SEVERITIES}
         severities = [name for name, count in left.items() for _ in range(count)]
         body = body[: found.start()] + _counts(severities) + body[found.end() :]
-    if run_of(act.body) and run_of(body) != run_of(act.body):
-        body = f"{_MARK.sub('', body).rstrip()}\n\n{mark(run_of(act.body))}"
     levels = [one.severity for one in comments] if len(dropped) < len(act.comments) else []
     return msgspec.structs.replace(
         act,
@@ -254,33 +266,40 @@ def taken(act: Act, kept: Collection[str], texts: Mapping[str, str]) -> Act:
 
 def without_places(act: Act) -> Act:
     """Return the same review with its remarks moved into its text."""
-    parts = [
-        f"{plain(f'{one.path}:{one.line}', one_line=True)}\n\n{one.body}" for one in act.comments
-    ]
+    parts = [f"{code_span(f'{one.path}:{one.line}')}\n\n{one.body}" for one in act.comments]
     found = _last_mark(act.body)
     line = found[0] if found else ""
-    text = "\n\n".join([act.body.replace(line, "").rstrip(), *parts])[:MOST_BODY_CHARS]
-    return msgspec.structs.replace(act, comments=(), body=f"{text}\n\n{line}")
+    text = [act.body.replace(line, "").rstrip(), *(line for one in parts for line in ("", one))]
+    return msgspec.structs.replace(act, comments=(), body=marked_text(text, line))
+
+
+def marked_text(blocks: Sequence[str], line: str) -> str:
+    """Return as many of these blocks as a forge takes, each whole, then our mark."""
+    size, kept = 0, list[str]()
+    for one in blocks:
+        size += len(one) + 1
+        if size > MOST_BODY_CHARS:
+            kept += ["", "(cut here: see the receipt for the rest)"]
+            break
+        kept.append(one)
+    return "\n".join([*kept, "", line])
 
 
 def comment_of(placed: PlacedFinding) -> InlineComment:
     """Return the remark that shows a finding beside its code."""
     finding = placed.finding
-    head = f"**{finding.severity}: {plain(finding.title, one_line=True)}** `{placed.id[:8]}`"
-    body = plain(finding.body)
+    head = _head(placed)
     suggestion = ""
     if finding.suggestion is not None and len(finding.suggestion) <= MOST_COMMENT_CHARS:
         suggestion = "\n\n" + fenced(finding.suggestion, "suggestion")
     room = max(100, MOST_COMMENT_CHARS - len(head) - len(suggestion) - 2)
-    if len(body) > room:
-        body = body[: room - 1] + "…"
     start = placed.start_line if placed.start_line < placed.line else 0
     return InlineComment(
         finding=placed.id,
         path=finding.path,
         line=placed.line,
         start_line=start,
-        body=f"{head}\n\n{body}{suggestion}",
+        body=f"{head}\n\n{fitted(finding.body, room)}{suggestion}",
         severity=finding.severity,
         confidence=finding.confidence,
     )
@@ -290,13 +309,13 @@ def whole(placed: PlacedFinding) -> list[str]:
     """Return the lines that show a whole finding in a text."""
     finding = placed.finding
     where = finding.path if finding.line is None else f"{finding.path}:{finding.line}"
-    title = plain(finding.title, one_line=True)
-    return [
-        f"**{finding.severity}: {title}** `{placed.id[:8]}`",
-        "",
-        f"{plain(where, one_line=True)}: {plain(finding.body[:MOST_COMMENT_CHARS])}",
-        "",
-    ]
+    body = fitted(finding.body, MOST_COMMENT_CHARS)
+    return [_head(placed), "", code_span(where), "", body, ""]
+
+
+def _head(placed: PlacedFinding) -> str:
+    finding = placed.finding
+    return f"**{finding.severity}: {safe_line(finding.title)}** `{placed.id[:8]}`"
 
 
 def _counts(severities: Sequence[Severity], *, later: bool = False) -> str:
@@ -344,8 +363,7 @@ def _part(title: str, found: Sequence[TrackedFinding]) -> list[str]:
         return []
     lines = [f"**{title}**", ""]
     for one in found[:MOST_LISTED]:
-        words = plain(one.finding.title, one_line=True)
-        where = plain(one.finding.path, one_line=True)
+        words, where = safe_line(one.finding.title), code_span(one.finding.path)
         lines.append(f"- {one.finding.severity}: {words} ({where}) `{one.id[:8]}`")
     if len(found) > MOST_LISTED:
         lines.append(f"- and {len(found) - MOST_LISTED} more")

@@ -1,12 +1,13 @@
 """Posts of a prompt: a comment on the pull request, or a review beside its code.
 
-Pure, and by templates, as in `posts`: a model's words are shown as these words and nothing else.
+Pure, and by templates, as in `posts`: of a model's Markdown, code, lists and emphasis stay.
 """
 
 import re
 
 from supervisor.core.forge_acts import CONFIDENCES, SEVERITIES, Act
 from supervisor.core.review_markdown import plain
+from supervisor.core.safe_markdown import code_span, fitted, safe_line
 from supervisor.reviews.core import posts
 from supervisor.reviews.core.findings import PlacedFinding
 from supervisor.reviews.core.posts import MOST_INLINE, PullTarget
@@ -73,17 +74,13 @@ def prompt_act(target: PullTarget, report: PromptReport, *, run_id: str, recorde
 
 def _body(report: PromptReport, rest: list[PlacedFinding], *, run_id: str, recorded: bool) -> str:
     plan = report.plan
-    lines = [f"## {plain(plan.title, one_line=True)}", "", plain(report.summary[:_SUMMARY_CHARS])]
+    lines = [f"## {plain(plan.title, one_line=True)}", "", fitted(report.summary, _SUMMARY_CHARS)]
     lines += ["", *_FORMATS[plan.format](rest)]
     if report.notes:
-        notes = [plain(one[:_NOTE_CHARS], one_line=True) for one in report.notes]
+        notes = [safe_line(one[:_NOTE_CHARS]) for one in report.notes]
         lines += ["Notes:", "", *(f"- {one}" for one in notes), ""]
     lines += [f"<sub>{one}</sub>" for one in _small(report, recorded=recorded)]
-    mark = prompt_mark(plan.id, run_id)
-    body = "\n".join(lines)
-    if len(body) > posts.MOST_BODY_CHARS:
-        body = f"{body[: posts.MOST_BODY_CHARS]}\n\n(cut here)"
-    return f"{body}\n\n{mark}"
+    return posts.marked_text(lines, prompt_mark(plan.id, run_id))
 
 
 def _small(report: PromptReport, *, recorded: bool) -> list[str]:
@@ -107,26 +104,25 @@ def _findings(rest: list[PlacedFinding]) -> list[str]:
 def _narrative(rest: list[PlacedFinding]) -> list[str]:
     lines: list[str] = []
     for one in rest:
-        title = plain(one.finding.title, one_line=True)
-        details = plain(one.finding.body[:_DETAILS_CHARS])
-        lines += [f"{title} ({_where(one)}): {details}", ""]
+        details = fitted(one.finding.body, _DETAILS_CHARS)
+        lines += [f"{safe_line(one.finding.title)} ({_where(one)}):", "", details, ""]
     return lines
 
 
 def _checklist(rest: list[PlacedFinding]) -> list[str]:
     lines = []
     for one in rest:
-        title = plain(one.finding.title, one_line=True)
-        details = plain(one.finding.body[:_DETAILS_CHARS], one_line=True)
+        title = safe_line(one.finding.title)
+        details = safe_line(one.finding.body[:_DETAILS_CHARS])
         lines.append(f"- [ ] **{one.finding.severity}** {title} ({_where(one)}): {details}")
     return [*lines, ""] if lines else []
 
 
 def _where(one: PlacedFinding) -> str:
-    path = plain(one.finding.path, one_line=True)
     if one.finding.path == ".":
         return "the whole change"
-    return path if one.finding.line is None else f"{path}:{one.finding.line}"
+    path = one.finding.path
+    return code_span(path if one.finding.line is None else f"{path}:{one.finding.line}")
 
 
 _FORMATS = {"findings": _findings, "narrative": _narrative, "checklist": _checklist}

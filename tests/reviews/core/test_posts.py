@@ -2,6 +2,7 @@
 
 import re
 
+import msgspec
 import pytest
 
 from supervisor.reviews.core.findings import Finding, PlacedFinding
@@ -14,11 +15,13 @@ from supervisor.reviews.core.posts import (
     marked,
     note_act,
     note_mark,
+    own_mark,
     review_act,
     reviewed_by,
     run_of,
     taken,
     undo_act,
+    without_mark,
     without_places,
 )
 
@@ -61,6 +64,7 @@ def test_no_word_of_a_model_becomes_markup_or_a_mention() -> None:
         TARGET, "comment", hostile, [placed(1, body=hostile, title=hostile)], run_id="ab"
     )
     for text in (act.body.replace("## Review", "").replace(mark("ab"), ""), act.comments[0].body):
+        text = text.replace("```\n\n```", "")  # its block of code has no end, and nothing in it
         for part in (r"!\[", "<img", "@ada", "#12", "# big", "```"):
             assert not re.search(rf"(?<!\\){part}", text)
     assert act.links
@@ -84,7 +88,7 @@ def test_several_lines_begin_where_they_begin() -> None:
     assert review_act(TARGET, "comment", "s", [several], run_id="ab").comments[0].start_line == 3
     whole = placed(2, line=0)
     whole = whole._replace(finding=Finding(**{**_fields(whole.finding), "line": None}))
-    assert "a.py: Why" in review_act(TARGET, "comment", "s", [whole], run_id="ab").body
+    assert "`a.py`\n\nWhy" in review_act(TARGET, "comment", "s", [whole], run_id="ab").body
 
 
 def _fields(finding: Finding):
@@ -106,6 +110,38 @@ def test_of_a_review_a_person_takes_some_in_their_words() -> None:
     assert taken(act, [one.finding for one in act.comments], {}) == act
 
 
+def test_code_lists_and_emphasis_of_a_model_are_posted() -> None:
+    said = "`number` goes in:\n\n- *as it is*\n\n```py\nx = `1`\n```"
+    found = placed(1, body=said, title="`find` is open", suggestion="y")
+    act = review_act(TARGET, "comment", said, [found], run_id="ab")
+    assert said in act.body
+    assert act.comments[0].body == (
+        f"**low: `find` is open** `00000000`\n\n{said}\n\n```suggestion\ny\n```"
+    )
+
+
+def test_what_is_cut_ends_no_block_of_code_in_its_middle() -> None:
+    code = "```py\n" + "x = 1\n" * 300 + "```"
+    (comment,) = review_act(
+        TARGET, "comment", "s", [placed(1, body=code, suggestion="y")], run_id="ab"
+    ).comments
+    assert len(comment.body) <= 1_000
+    assert comment.body.count("```") == 4
+    assert comment.body.endswith("…\n```\n\n```suggestion\ny\n```")
+
+
+@pytest.mark.parametrize(
+    "line", [mark("ab12"), note_mark("ab12"), act_mark("77"), "<!-- gatehouse:prompt:a-b:ab12 -->"]
+)
+def test_a_mark_at_the_end_is_not_shown_and_stays(line: str) -> None:
+    body = f"Words {mark('cd')}\n\n{line}\n"
+    assert (own_mark(body), without_mark(body)) == (line, f"Words {mark('cd')}")
+    assert own_mark(f"{line} more") == own_mark("") == own_mark("<!-- else -->") == ""
+    assert without_mark("Words\n") == "Words"
+    act = msgspec.structs.replace(posted(), body=body)
+    assert taken(act, [], {"body": "Mine"}).body == f"Mine\n\n{line}"
+
+
 def test_none_of_the_comments_leaves_the_text_and_its_mark() -> None:
     act = posted(placed(1, severity="high"))
     part = taken(act, [], {"body": "Just this: https://example.org"})
@@ -122,7 +158,7 @@ def test_what_can_not_stand_beside_the_code_stands_in_the_text() -> None:
     act = posted(placed(1, severity="high"), placed(2))
     whole = without_places(act)
     assert whole.comments == ()
-    assert "a.py:5\n\n**high: T1**" in whole.body
+    assert "`a.py:5`\n\n**high: T1**" in whole.body
     assert whole.body.count("gatehouse:ab12") == 1
     assert whole.body.endswith(mark("ab12"))
 

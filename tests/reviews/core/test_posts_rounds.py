@@ -34,7 +34,7 @@ def test_each_part_is_listed_and_no_title_is_markup() -> None:
         )
     )
     assert lines.startswith("Round 3.")
-    assert "**Open from before**\n\n- high: \\[a\\](b) (a.py) `01234567`" in lines
+    assert "**Open from before**\n\n- high: \\[a\\](b) (`a.py`) `01234567`" in lines
     for words in (
         "**Back again**",
         "**Fixed since**",
