@@ -28,7 +28,7 @@ pytestmark = pytest.mark.xdist_group("architecture")
 ONLY_IN: dict[str, set[str]] = {
     "litestar": {"server", "reviews.pages"},
     "uvicorn": {"server", "app"},
-    "jinja2": {"server"},
+    "jinja2": {"server", "reviews.demo"},
     "mitmproxy": {"egress.mitm"},
     "OpenSSL": {"egress"},
     "dns": {"egress"},

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 from urllib.parse import unquote, urlsplit
 
-from supervisor.reviews.demo import conversation_routes
+from supervisor.reviews.demo import conversation_routes, pull_page
 from supervisor.reviews.demo.api_call import Call, Refusal, page, pull_of, refuse
 from supervisor.reviews.demo.forge import DemoForge
 
@@ -196,6 +196,8 @@ def _change_check(call: Call, name: str, number: str) -> tuple[int, Any]:
 
 
 _NAME = r"([^/]+/[^/]+)"
+# A pull request for people, and the sheets of that page.
+_PAGE = re.compile(rf"/{_NAME}/pull/([0-9]{{1,9}})|/-/([a-z]+\.css)")
 _ROUTES: list[tuple[str, str, Callable[..., tuple[int, Any]]]] = [
     ("POST", r"/app/installations/(\d+)/access_tokens", _tokens),
     ("POST", r"/app-manifests/([^/]+)/conversions", _convert),
@@ -232,6 +234,8 @@ class _Handler(BaseHTTPRequestHandler):
             return
         if where.path.startswith(f"{_API}/"):
             self._rest(forge, where.path.removeprefix(_API), where.query)
+        elif self.command == "GET" and (found := _PAGE.fullmatch(where.path)):
+            self._page(forge, found)
         else:
             self._git(forge, where.path, where.query)
 
@@ -259,6 +263,18 @@ class _Handler(BaseHTTPRequestHandler):
                     self._answer(refusal.status, refusal.body)
                 return
         self._answer(404, {"message": "Not Found"})
+
+    def _page(self, forge: DemoForge, found: re.Match[str]) -> None:
+        """Answer with a pull request's page, or a sheet of its."""
+        repository = forge.repositories.get(found[1] or "")
+        pull = repository and repository.pulls.get(int(found[2]))
+        if found[3] in pull_page.SHEETS:
+            self._send(200, pull_page.sheet(found[3]), "text/css; charset=utf-8")
+        elif repository and pull:
+            html = pull_page.pull_page(forge, repository, pull)
+            self._send(200, html.encode("utf-8", "replace"), "text/html; charset=utf-8")
+        else:
+            self._answer(404, {"message": "Not Found"})
 
     def _git(self, forge: DemoForge, path: str, query: str) -> None:
         name = path.lstrip("/").partition(".git/")[0]
@@ -298,10 +314,12 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _answer(self, status: int, body: Any) -> None:
         data = body.encode() if isinstance(body, str) else json.dumps(body).encode()
-        if status == 204:
-            data = b""
+        self._send(status, b"" if status == 204 else data, "application/json; charset=utf-8")
+
+    def _send(self, status: int, data: bytes, kind: str) -> None:
         self.send_response(status)
-        self.send_header("Content-Type", "application/json; charset=utf-8")
+        self.send_header("Content-Type", kind)
+        self.send_header("Content-Security-Policy", "default-src 'none'; style-src 'self'")
         self.send_header("Content-Length", str(len(data)))
         self.end_headers()
         self.wfile.write(data)
