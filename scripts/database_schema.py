@@ -9,8 +9,8 @@ from alembic import command
 from alembic.config import Config
 from sqlalchemy import create_engine
 
-STORE = Path(__file__).parents[1] / "supervisor/store"
-FOLDERS = [STORE / "migrations", STORE / "reviews/migrations"]
+SUPERVISOR = Path(__file__).parents[1] / "supervisor"
+FOLDERS = [SUPERVISOR / "store/migrations", SUPERVISOR / "reviews/store/migrations"]
 HEADER = "-- Written from the migrations by scripts/database_schema.py.\n"
 
 

@@ -182,12 +182,14 @@ def _counts(folder: dict[str, Any]) -> str:
 
 
 def session_line(session: dict[str, Any]) -> str:
-    """Return a session: id, state, cost, time left or the reason of its end, workspace, command."""
+    """Return a session: id, state, name, cost, time left or the reason of its end, workspace,
+    command."""
     ended = session["state"] == "ended"
     until = session["end_reason"] if ended else f"{format_duration(session['remaining_s'])} left"
     return (
-        f"{session['id']}  {session['state']:<8}  {_spent(session['spend'])} "
-        f" {_one(session['workspace'])}  {_one(' '.join(session['command']))}  ({_one(until)})"
+        f"{session['id']}  {session['state']:<8}  {_one(session['name'])} "
+        f" {_spent(session['spend'])}  {_one(session['workspace'])} "
+        f" {_one(' '.join(session['command']))}  ({_one(until)})"
     )
 
 

@@ -247,6 +247,20 @@ def unpause(options: argparse.Namespace) -> int:
     return 0
 
 
+def rename(options: argparse.Namespace) -> int:
+    """Give a session another name; without one, its usual name."""
+    from supervisor.core.text.display import visible
+
+    path = f"/api/sessions/{id_of(options.id)}/name"
+
+    def name_it(client: Client) -> int:
+        named = client.post(path, name=" ".join(options.name))
+        print(visible(named["name"], one_line=True))
+        return 0
+
+    return _asked(options, name_it)
+
+
 def resume(options: argparse.Namespace) -> int:
     """Start a new session on the copy of one that has ended."""
     from supervisor.cli import following

@@ -52,7 +52,8 @@ class Session(msgspec.Struct, frozen=True, kw_only=True):
     `policy_file` is the policy that judges it, and `saved_rules_file` is where rules made from its
     requests are saved; "" means the installation's. `policy_text` are rules that only this session
     has. `order` is what the reader of a pull request is told besides its command (`core.orders`,
-    JSON), "" for any other session.
+    JSON), "" for any other session. `name` is the one that a person gave, or that the review of a
+    pull request has; "" for the usual one (`core.session_names`).
     """
 
     id: SessionId
@@ -87,6 +88,7 @@ class Session(msgspec.Struct, frozen=True, kw_only=True):
     job: Job | None = None
     job_result: JobResult | None = None
     order: str = ""
+    name: str = ""
 
 
 def is_quarantined(kind: Kind, command: Sequence[str]) -> bool:
@@ -119,6 +121,7 @@ def as_started(session: Session) -> dict[str, Any]:
     return {
         "session": session.id,
         "kind": session.kind,
+        "name": session.name,
         "workspace": session.workspace,
         "command": session.command,
         "agent": session.agent,

@@ -53,6 +53,7 @@ Event = Literal[
     "session_found_dead",
     "session_paused",
     "session_unpaused",
+    "session_renamed",
     "agent_exited",
     "verdict_given",
     "request_asked",

@@ -19,6 +19,7 @@ from supervisor.base.clock import Clock
 from supervisor.core.forge_acts import SEVERITIES, Act, ReviewVerdict, Severity
 from supervisor.core.orders import Order, order_text
 from supervisor.core.secrets.token_shapes import without_tokens
+from supervisor.core.session_names import pull_name
 from supervisor.core.sessions import Session
 from supervisor.errors import GatehouseError
 from supervisor.reviews.budgets import Budgets
@@ -61,15 +62,17 @@ class Readers(Protocol):
         folder: Path,
         base: str,
         *,
+        name: str,
         may_run: bool,
         quarantined: bool,
         order: str,
         budget: str,
         model: str = "",
     ) -> str:
-        """Start a reader; return the session's id. `may_run`: it may run the commands that a policy
-        allows. `quarantined`: it reads only by reference, since the code is untrusted. `order`: its
-        further instructions; `budget`: its spending limit; `model`: "" for the service's default.
+        """Start a reader; return the session's id. `name`: what people call it; `may_run`: it may
+        run the commands that a policy allows. `quarantined`: it reads only by reference, since the
+        code is untrusted. `order`: its further instructions; `budget`: its spending limit; `model`:
+        "" for the service's default.
         """
 
     async def wait(self, session_id: str) -> Session:
@@ -99,6 +102,8 @@ class _ProviderError(GatehouseError):
         self.until = trouble.until
 
 
+# Names the session of a prompt of a pull request; of "", that of its review.
+type NamePrompt = Callable[[str], str]
 # Requests an act in a repository's session, and tells whether rules allow one.
 type AskAct = Callable[[Act, str, str], None]
 type AllowsAct = Callable[[Act, str], bool]
@@ -296,7 +301,8 @@ class Runs:
                     temperature=config.temperature.value,
                 )
                 model = review_model(config)
-                read_prompt = partial(self._read_prompt, run, checkout)
+                named = partial(pull_name, repository.full_name, pull.number, round_.number)
+                read_prompt = partial(self._read_prompt, run, checkout, named)
                 facts = (run, pull, checkout, config, order, read_prompt, called)
                 only_called = not is_new and not pull.draft
                 async with self._prompts.running(*facts, only_called=only_called) as going:
@@ -304,7 +310,7 @@ class Runs:
                     if is_new and not pull.draft:
                         order = msgspec.structs.replace(order, notes=await going.notes())
                         run, said = await self._read(
-                            run, checkout, order, model=model, parts=going.parts
+                            run, checkout, named, order, model=model, parts=going.parts
                         )
                     await going.ended()
                 run = self._prompts.conclude(going, pull, repository)
@@ -325,18 +331,22 @@ class Runs:
         self,
         run: queries.ReviewRun,
         checkout: Checkout,
+        named: NamePrompt,
         order: Order,
         model: str,
         parts: int,
     ) -> PromptSession:
         """Have a reader carry out a prompt, with read-only tools."""
-        session = await self._session(run, checkout, order, may_run=False, model=model, parts=parts)
+        session = await self._session(
+            run, checkout, named, order, may_run=False, model=model, parts=parts
+        )
         return PromptSession(session, self._sessions.cost(session.id))
 
     async def _read(
         self,
         run: queries.ReviewRun,
         checkout: Checkout,
+        named: NamePrompt,
         order: Order,
         *,
         model: str,
@@ -345,7 +355,7 @@ class Runs:
         """Have a reader review the code; return its report."""
         may_run = run.trust == "head"
         session = await self._session(
-            run, checkout, order, may_run=may_run, model=model, parts=parts, is_main=True
+            run, checkout, named, order, may_run=may_run, model=model, parts=parts, is_main=True
         )
         if session.review is None:
             refusal = self._sessions.refusal(session.id)
@@ -368,6 +378,7 @@ class Runs:
         self,
         run: queries.ReviewRun,
         checkout: Checkout,
+        named: NamePrompt,
         order: Order,
         *,
         may_run: bool,
@@ -381,6 +392,7 @@ class Runs:
             return self._sessions.start(
                 checkout.folder,
                 checkout.base,
+                name=named(order.prompt.id if order.prompt else ""),
                 may_run=may_run,
                 quarantined=run.trust != "head",
                 order=order_text(order),

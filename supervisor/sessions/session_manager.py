@@ -15,6 +15,7 @@ import contextlib
 import hmac
 import secrets
 from collections.abc import Callable, Coroutine
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +27,7 @@ from supervisor.base.clock import Clock
 from supervisor.core.actions import content_hash
 from supervisor.core.review_markdown import review_markdown
 from supervisor.core.secrets.command_secrets import words_without_secrets
+from supervisor.core.session_names import SessionIdentity, checked_name, identity
 from supervisor.core.sessions import Session, SessionId, as_started, copy_progress, state
 from supervisor.errors import GatehouseError, NotFoundError, StorageError, UserError
 from supervisor.records.audit import Audit
@@ -84,6 +86,7 @@ class SessionManager:
         self._output_watchers: list[Callable[[str, bytes], None]] = []
         self._tasks: asyncio.TaskGroup | None = None
         self._stopping: str | None = None
+        self._numbers: dict[str, int] = {}
 
     # -- asking -----------------------------------------------------------------------------------
 
@@ -96,6 +99,20 @@ class SessionManager:
                 f"no session has the id `{session_id[:64]}`", "`gatehouse sessions` lists them"
             )
         return session
+
+    def identity(self, session: Session) -> SessionIdentity:
+        """Return the session's name, icon and colour for people, neither redacted nor made
+        visible."""
+        if session.id not in self._numbers:
+            with self._engine.connect() as connection:
+                found = store.in_order(connection)
+            self._numbers = {one: number for number, one in enumerate(found, 1)}
+        return identity(
+            session,
+            self._numbers.get(session.id, 1),
+            started=datetime.fromtimestamp(session.created_at),
+            now=datetime.fromtimestamp(self._clock.now()),
+        )
 
     def recent(self, limit: int = 100) -> list[Session]:
         """Return the sessions, newest first."""
@@ -189,6 +206,7 @@ class SessionManager:
             id=SessionId(secrets.token_hex(16)),
             kind=wanted.kind,
             workspace=str(workspace),
+            name=checked_name(wanted.name),
             token_hash=content_hash(token.encode()),
             created_at=now,
             deadline_at=now + wanted.uptime_s(self._max_uptime_s),
@@ -246,6 +264,14 @@ class SessionManager:
         session = self._change(session_id, paused_at=None, deadline_at=deadline_at)
         self._sandbox.unpause(self.folder(session_id) / COPY)
         return session
+
+    def rename(self, session_id: str, name: str, *, by: str) -> Session:
+        """Give a session another name; "" gives the usual one back. `UserError` if it can't be a
+        name."""
+        self.get(session_id)
+        name = checked_name(name)
+        self._audit.record("session_renamed", session=session_id, name=name, by=by)
+        return self._change(session_id, name=name)
 
     async def stop_all(self, reason: str) -> None:
         """End every session in order and wait for it. No session can be started afterwards."""

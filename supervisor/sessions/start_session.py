@@ -30,7 +30,8 @@ class StartSession(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     `resume`: the id of a session that has ended. This one goes on with its copy and, but for what
     is said here, as that one was: on the same folder, by the same agent, policy and limits.
 
-    `order`: what the reader of a pull request is told besides (`core.orders`).
+    `order`: what the reader of a pull request is told besides (`core.orders`). `name`: what people
+    call it, "" for the usual name (`core.session_names`).
 
     `binds`: tools of the person's home that its sandboxes show (`sandbox.toolchains`).
     `exec_rules`: `enforce` has deny and ask rules hold for every program that starts in them.
@@ -64,6 +65,7 @@ class StartSession(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     search_path: Annotated[str, msgspec.Meta(max_length=65536)] | None = None
     environment: dict[_Name, _Value] | None = None
     order: Annotated[str, msgspec.Meta(max_length=1_000_000)] = ""
+    name: _Value = ""
     expects: dict[_Name, _Value] = {}
 
     def uptime_s(self, by_default: float) -> float:

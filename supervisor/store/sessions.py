@@ -29,6 +29,12 @@ def newest(connection: Connection, limit: int = 100) -> list[Session]:
     return [_session(row) for row in rows]
 
 
+def in_order(connection: Connection) -> list[str]:
+    """Return the ids of all sessions, oldest first."""
+    query = select(table.c.id).order_by(table.c.created_at, table.c.id)
+    return list(connection.execute(query).scalars())
+
+
 def newest_of_job(connection: Connection, name: str) -> Session | None:
     """Return the last session of a named job."""
     query = select(table).where(table.c.job["name"].as_string() == name)

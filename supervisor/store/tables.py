@@ -59,6 +59,7 @@ sessions = Table(
     Column("job", JSON(none_as_null=True)),
     Column("job_result", JSON(none_as_null=True)),
     Column("order", Text, nullable=False, server_default=""),
+    Column("name", Text, nullable=False, server_default=""),
 )
 
 requests = Table(

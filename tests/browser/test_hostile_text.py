@@ -43,7 +43,7 @@ async def harmless(page: Page, site: Site) -> None:
     """Nothing of what an agent wrote became part of the page."""
     found: dict[str, Any] = await page.evaluate("""() => ({
             owned: window.owned ?? null,
-            made: document.querySelectorAll('img[src="x"], body script, svg, style, base, template, #request-x, [onload], [onfocus],'
+            made: document.querySelectorAll('img[src="x"], body script, svg:not(.icon, .sprite, .ring, .meter), style, base, template, #request-x, [onload], [onfocus],'
                 + ' [onerror], a[href^="javascript:"], form[action]:not(.find), [hx-get="/stop-all"], [hx-trigger="load"], meta[http-equiv]').length,
             scripts: [...document.scripts].map((one) => one.src.replace(location.origin, "")),
             raw: /[\\u202a-\\u202e\\u2066-\\u2069\\u200b\\ufeff\\u001b]/.test(document.documentElement.outerHTML),

@@ -101,6 +101,9 @@ def test_reviews_as_earlier_versions_stored_them_are_shown(demo: tuple[House, St
     house, _ = demo
     request = house.until_told(lambda: _post(house), "the review's card")
     (run,) = house.http("GET", "/api/reviews")[1]
+    session = house.session(run["session_id"])
+    assert (session["name"], session["workspace"]) == ("acme/shop#1 · Review, round 1", "")
+    assert "/clones/" not in house.page.get("/sessions").text
     old = {"findings": [{"id": "ab", "finding": {"title": "An old one"}}], "post": ["ab"]}
     with contextlib.closing(sqlite3.connect(house.data / "reviews.db")) as database, database:
         database.execute("update runs set review=?, prompts=?", (json.dumps(old), '[{"id": "a"}]'))

@@ -81,6 +81,7 @@ ROWS = (
     Row("demo --port never", "11111"),
     Row("pause SESSION", "11111"),
     Row("unpause SESSION", "11111"),
+    Row("rename SESSION night", "11000"),
     Row("rules add allow filesystem(3.txt)", "00000"),
     Row("rules remove RULE", "00000"),
     Row("take SESSION", "11000"),

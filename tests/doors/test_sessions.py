@@ -1,6 +1,8 @@
 """What is done with a session: `sessions`, `pause`, `unpause`, `take`, `stop`, by command line and
 by HTTP, while it runs, after its end and after the next start of the supervisor."""
 
+import re
+
 import pytest
 
 from tests.doors.conftest import House, one_line, until
@@ -53,6 +55,28 @@ def test_a_session_is_paused_goes_on_and_is_stopped(house: House) -> None:
         one_line(house.run(verb, session))
         one_line(house.run(verb, "0" * 32), "no session")
         assert house.http("POST", f"/api/sessions/{session}/{verb}", {})[0] == 400
+
+
+def test_a_session_has_a_name_that_a_person_may_change(house: House) -> None:
+    house.up()
+    ids = [house.ended("echo one"), house.ended("echo two")]
+    first, second = (house.session(one) for one in ids)
+    assert re.fullmatch(rf"{house.workspace.name} · sh · \d\d:\d\d", first["name"])
+    assert (first["icon"], second["hue"]) == ("exec", first["hue"] + 1)
+    assert house.ok("rename", ids[0], "the", "first one") == "the first one\n"
+    assert "the first one" in house.ok("sessions")
+    status, renamed = house.http("POST", f"/api/sessions/{ids[1]}/name", {"name": "two"})
+    assert (status, renamed["name"]) == (200, "two")
+    house.end()
+    house.up()
+    assert [house.session(one)["name"] for one in ids] == ["the first one", "two"]
+    assert [house.session(one)["hue"] for one in ids] == [first["hue"], second["hue"]]
+    assert "session_renamed" in house.ok("audit", "--json")
+    assert house.ok("rename", ids[0]).strip() == first["name"]
+    one_line(house.run("rename", ids[0], "x" * 121), "120")
+    one_line(house.run("rename", "0" * 32, "x"), "no session")
+    assert house.http("POST", f"/api/sessions/{ids[1]}/name", {"name": "a\x1bb"})[0] == 400
+    assert house.session(ids[1])["name"] == "two"
 
 
 def branches(house: House) -> str:

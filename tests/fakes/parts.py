@@ -35,6 +35,7 @@ from supervisor.reviews.service import ReviewService
 from supervisor.sandbox.base import Running
 from supervisor.server.common.auth import OperatorAuth
 from supervisor.sessions.kept_copies import KeptCopies
+from supervisor.sessions.session_manager import SessionManager
 from supervisor.sessions.start_session import StartSession
 from supervisor.settings import Settings, from_environment
 from supervisor.store import sessions as session_store
@@ -71,6 +72,7 @@ class FakeSessions:
         self.sandboxes: dict[str, Running] = {}
         self.switched: list[tuple[str, bool, str]] = []
         self.reviews: dict[str, dict[str, Any]] = {}
+        self._numbers: dict[str, int] = {}
         self._on_change: list[Callable[[Session], None]] = []
         self._on_output: list[Callable[[str, bytes], None]] = []
         self.opened: Callable[[Session], None] = lambda session: None
@@ -124,6 +126,8 @@ class FakeSessions:
                 f"no session has the id `{session_id}`", "`gatehouse sessions` lists them"
             )
         return session
+
+    identity: Any = SessionManager.identity
 
     def recent(self, limit: int = 100) -> list[Session]:
         with self._engine.connect() as connection:

@@ -9,6 +9,7 @@ from typing import Literal, NamedTuple, get_args
 
 from supervisor.core.agents import claude, codex, opencode
 from supervisor.core.agents.inside import Inside
+from supervisor.core.session_names import AGENT_TITLES
 from supervisor.errors import UserError
 
 AgentName = Literal["claude", "codex", "opencode"]
@@ -66,7 +67,7 @@ class AgentProgram(NamedTuple):
 
 AGENTS: Mapping[AgentName, AgentProgram] = {
     "claude": AgentProgram(
-        title="Claude Code",
+        title=AGENT_TITLES["claude"],
         program="claude",
         installed="node_modules/@anthropic-ai/claude-code-linux-*/claude",
         keys=("ANTHROPIC_API_KEY", "CLAUDE_CODE_OAUTH_TOKEN"),
@@ -78,7 +79,7 @@ AGENTS: Mapping[AgentName, AgentProgram] = {
         arguments=claude.ARGUMENTS,
     ),
     "codex": AgentProgram(
-        title="Codex",
+        title=AGENT_TITLES["codex"],
         program="codex",
         installed="node_modules/@openai/codex-linux-*/vendor/*/bin/codex",
         keys=("OPENAI_API_KEY",),
@@ -91,7 +92,7 @@ AGENTS: Mapping[AgentName, AgentProgram] = {
         denied=codex.DENIED,
     ),
     "opencode": AgentProgram(
-        title="OpenCode",
+        title=AGENT_TITLES["opencode"],
         program="opencode",
         installed="node_modules/opencode-linux-*/bin/opencode",
         keys=("ANTHROPIC_API_KEY", "OPENAI_API_KEY"),

@@ -121,6 +121,7 @@ class ReaderSessions:
         folder: Path,
         base: str,
         *,
+        name: str,
         may_run: bool,
         quarantined: bool,
         order: str,
@@ -130,6 +131,7 @@ class ReaderSessions:
         session = await self._started(
             StartSession(
                 workspace=folder,
+                name=name,
                 kind="review",
                 base=base,
                 command=(

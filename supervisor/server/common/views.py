@@ -26,6 +26,7 @@ from supervisor.core.approvals import (
 from supervisor.core.jobs import Job, JobResult
 from supervisor.core.policy.policy_text import parse_rule
 from supervisor.core.secrets.redact import Redactor
+from supervisor.core.session_names import SessionIdentity, shown_workspace
 from supervisor.core.sessions import (
     Kind,
     NetworkMode,
@@ -41,7 +42,7 @@ from supervisor.core.text.duration import format_duration
 from supervisor.errors import PolicyError
 from supervisor.parts import Parts
 from supervisor.server.common.action_words import delivery
-from supervisor.server.common.spend_views import SpendView
+from supervisor.server.common.spend_views import SpendView, spend_view
 
 # A list of requests ends with the one that has passed this.
 MOST_LISTED_CHARS = 512 * 1024
@@ -114,10 +115,13 @@ class SessionView(msgspec.Struct, frozen=True, kw_only=True):
     """A session as the operator sees it. Durations in seconds, times in seconds since the epoch.
     `policy_file` judges it, and what is saved from its requests is in `saved_rules_file`: "" for
     the supervisor's own. `limits` are those that it has of its own. `job_words`: what came of its
-    job, in a line.
+    job, in a line. `name`, `icon` and `hue` are what people tell it by (`core.session_names`).
     """
 
     id: str
+    name: str
+    icon: str
+    hue: int
     kind: Kind
     state: State
     workspace: str
@@ -243,20 +247,25 @@ def operator_request(request: Request, parts: Parts) -> OperatorRequest:
     )
 
 
-def session_view(
-    session: Session,
-    redactor: Redactor,
-    *,
-    now: float,
-    progress: dict[str, int] | None,
-    spend: SpendView,
-) -> SessionView:
+def identity_of(parts: Parts, session: Session) -> SessionIdentity:
+    """Return a session's name, icon and colour, as people may see them."""
+    found = parts.sessions.identity(session)
+    name = visible(parts.redactor.text(found.name), one_line=True)
+    return msgspec.structs.replace(found, name=name)
+
+
+def session_view(parts: Parts, session: Session) -> SessionView:
     """Return a session for the operator, without the token's hash and the policy's text."""
+    redactor = parts.redactor
+    who = identity_of(parts, session)
     return SessionView(
         id=session.id,
+        name=who.name,
+        icon=who.icon,
+        hue=who.hue,
         kind=session.kind,
         state=state(session),
-        workspace=shown(session.workspace, redactor),
+        workspace=shown(shown_workspace(session), redactor),
         command=tuple(shown(word, redactor) for word in session.command),
         agent=session.agent,
         job=msgspec.convert(shown_data(msgspec.to_builtins(session.job), redactor), Job | None),
@@ -272,15 +281,15 @@ def session_view(
         created_at=session.created_at,
         started_at=session.started_at,
         deadline_at=session.deadline_at,
-        remaining_s=remaining_s(session, now),
+        remaining_s=remaining_s(session, parts.clock.now()),
         agent_exited_at=session.agent_exited_at,
         exit_code=session.exit_code,
         ended_at=session.ended_at,
         end_reason=shown(session.end_reason, redactor),
         notices=tuple(shown(notice, redactor) for notice in session.notices),
         review=shown_data(session.review, redactor),
-        progress=progress,
-        spend=spend,
+        progress=parts.sessions.progress(session.id),
+        spend=spend_view(parts, session),
     )
 
 

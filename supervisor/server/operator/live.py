@@ -21,7 +21,6 @@ from supervisor.core.files.change_tree import FEW_CHANGES
 from supervisor.core.sessions import Session
 from supervisor.parts import Parts
 from supervisor.server.common.auth import Operator, OperatorAuth
-from supervisor.server.common.spend_views import spend_view
 from supervisor.server.common.views import (
     OperatorRequest,
     SessionView,
@@ -209,7 +208,8 @@ class Live:
             ],
             requests=[operator_request(request, self._parts) for request in listed(pending)],
             sessions=[
-                self._view(session) for session in self._parts.sessions.recent(HELLO_SESSIONS)
+                session_view(self._parts, session)
+                for session in self._parts.sessions.recent(HELLO_SESSIONS)
             ],
         )
 
@@ -333,7 +333,7 @@ class Live:
 
     def _session_changed(self, session: Session) -> None:
         if self._clients:
-            self.publish(SessionChanged(session=self._view(session)))
+            self.publish(SessionChanged(session=session_view(self._parts, session)))
 
     def _spend_changed(self, session_id: str) -> None:
         if self._clients:
@@ -347,12 +347,3 @@ class Live:
 
     def _quiet_changed(self, session_id: str) -> None:
         self.publish(QuietChanged(session_id=session_id), merge="quiet")
-
-    def _view(self, session: Session) -> SessionView:
-        return session_view(
-            session,
-            self._parts.redactor,
-            now=self._parts.clock.now(),
-            progress=self._parts.sessions.progress(session.id),
-            spend=spend_view(self._parts, session),
-        )

@@ -29,7 +29,6 @@ from supervisor.errors import RefusedError, StorageError
 from supervisor.parts import Parts
 from supervisor.records import audit_chain
 from supervisor.server.common.auth import COOKIE_S, Operator, OperatorAuth
-from supervisor.server.common.spend_views import spend_view
 from supervisor.server.common.views import (
     OperatorRequest,
     SessionView,
@@ -110,6 +109,10 @@ class TakeBody(_Body, frozen=True, kw_only=True):
     """`branch` of the agent's copy; by default the one that is checked out there."""
 
     branch: Annotated[str, msgspec.Meta(max_length=500)] = ""
+
+
+class NameBody(_Body, frozen=True, kw_only=True):
+    name: _Text
 
 
 class StopBody(_Body, frozen=True, kw_only=True):
@@ -436,14 +439,14 @@ async def remove_rule(request: AnyRequest, rule_id: FromPath[str]) -> Ok:
 def list_sessions(request: AnyRequest, limit: _Limit = 100) -> list[SessionView]:
     """Return the sessions, newest first."""
     parts = parts_of(request)
-    return [_session(parts, session.id) for session in parts.sessions.recent(limit)]
+    return [session_view(parts, session) for session in parts.sessions.recent(limit)]
 
 
 @post("/api/sessions", status_code=201)
 async def start_session(request: AnyRequest, data: JSONBody[StartSession]) -> SessionView:
     """Start a session. It is recorded when this returns; copying and starting continue."""
     parts = parts_of(request)
-    return _session(parts, (await parts.sessions.start(data)).id)
+    return session_view(parts, await parts.sessions.start(data))
 
 
 @get("/api/sessions/{session_id:str}", sync_to_thread=False)
@@ -479,6 +482,16 @@ def unpause_session(request: AnyRequest, session_id: FromPath[str]) -> SessionVi
     return _session(parts, session_id)
 
 
+@post("/api/sessions/{session_id:str}/name", status_code=200, sync_to_thread=False)
+def rename_session(
+    request: AnyRequest, session_id: FromPath[str], data: JSONBody[NameBody]
+) -> SessionView:
+    """Give a session another name; an empty one gives the usual one back."""
+    parts = parts_of(request)
+    parts.sessions.rename(session_id, data.name, by=caller(request).name)
+    return _session(parts, session_id)
+
+
 @post("/api/sessions/{session_id:str}/take", status_code=200)
 async def take_branch(
     request: AnyRequest, session_id: FromPath[str], data: JSONBody[TakeBody | None] = None
@@ -507,14 +520,7 @@ def session_output(
 
 
 def _session(parts: Parts, session_id: str) -> SessionView:
-    session = parts.sessions.get(session_id)
-    return session_view(
-        session,
-        parts.redactor,
-        now=parts.clock.now(),
-        progress=parts.sessions.progress(session_id),
-        spend=spend_view(parts, session),
-    )
+    return session_view(parts, parts.sessions.get(session_id))
 
 
 # -- the whole ------------------------------------------------------------------------------------
@@ -583,6 +589,7 @@ def handlers() -> list[ControllerRouterHandler]:
         stop_session,
         pause_session,
         unpause_session,
+        rename_session,
         take_branch,
         session_output,
         audit_records,

@@ -25,7 +25,7 @@ CREATE TABLE sessions (
 	ended_at FLOAT, 
 	end_reason TEXT DEFAULT '' NOT NULL, 
 	notices JSON NOT NULL, 
-	review JSON, budget TEXT DEFAULT '' NOT NULL, network VARCHAR(16) DEFAULT 'proxy' NOT NULL, keep_bodies BOOLEAN DEFAULT 0 NOT NULL, policy_file TEXT DEFAULT '' NOT NULL, saved_rules_file TEXT DEFAULT '' NOT NULL, limits JSON DEFAULT '{}' NOT NULL, paused_at FLOAT, agent VARCHAR(32) DEFAULT '' NOT NULL, job JSON, job_result JSON, "order" TEXT DEFAULT '' NOT NULL, 
+	review JSON, budget TEXT DEFAULT '' NOT NULL, network VARCHAR(16) DEFAULT 'proxy' NOT NULL, keep_bodies BOOLEAN DEFAULT 0 NOT NULL, policy_file TEXT DEFAULT '' NOT NULL, saved_rules_file TEXT DEFAULT '' NOT NULL, limits JSON DEFAULT '{}' NOT NULL, paused_at FLOAT, agent VARCHAR(32) DEFAULT '' NOT NULL, job JSON, job_result JSON, "order" TEXT DEFAULT '' NOT NULL, name TEXT DEFAULT '' NOT NULL, 
 	PRIMARY KEY (id)
 );
 
@@ -124,4 +124,4 @@ CREATE TABLE audit_head (
 	PRIMARY KEY (seq)
 );
 
-INSERT INTO alembic_version (version_num) VALUES ('0014')
+INSERT INTO alembic_version (version_num) VALUES ('0015')

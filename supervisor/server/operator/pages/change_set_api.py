@@ -17,16 +17,12 @@ from litestar.types import ControllerRouterHandler
 from supervisor.core.approvals import Answer
 from supervisor.core.files.change_tree import Level, Shown
 from supervisor.errors import ChangedError, GatehouseError, NotFoundError, UserError
-from supervisor.server.common.views import shown
+from supervisor.server.common.views import identity_of, shown
 from supervisor.server.operator import decisions
 from supervisor.server.operator.change_sets import ChangeSets, SetView
 from supervisor.server.operator.operator_api import AnyRequest, caller, parts_of
 from supervisor.server.operator.pages import page_frame
-from supervisor.server.operator.pages.request_cards import (
-    job_in_short,
-    session_end,
-    session_name,
-)
+from supervisor.server.operator.pages.request_cards import job_in_short, session_end
 
 MOST_OPEN = 50
 MOST_REASON_CHARS = 500
@@ -220,7 +216,7 @@ async def _card(
         set=view,
         ticked=set(_ticked(data.get("ticked", ""))),
         error="" if error is None else str(error),
-        workspace_name=session_name(session),
+        who=identity_of(parts, session),
         job=shown(job_in_short(parts, session), parts.redactor),
         ends=session_end(parts, session),
         **_folder(session_id, view.level, levels),

@@ -29,7 +29,7 @@ HISTORY_ROWS = 100
 MOST_RECORD_CHARS = 8000
 _GOOD, _BAD = ("allow", "approved", "done"), ("deny", "denied", "failed")
 # Fields that say what a record is about, the most telling first.
-_ABOUT = ("command", "workspace", "rule", "rule_id", "policy", "request", "session")
+_ABOUT = ("command", "name", "workspace", "rule", "rule_id", "policy", "request", "session")
 _SAID = ("rule", "why", "reason", "by")
 
 

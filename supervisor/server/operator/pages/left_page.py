@@ -15,11 +15,10 @@ from supervisor.core.text.duration import format_duration
 from supervisor.errors import GatehouseError
 from supervisor.gate.left_to_answer import LeftOfSession
 from supervisor.parts import Parts
-from supervisor.server.common.views import shown
+from supervisor.server.common.views import identity_of, shown
 from supervisor.server.operator import decisions
 from supervisor.server.operator.operator_api import AnyRequest, caller, parts_of
 from supervisor.server.operator.pages import page_frame
-from supervisor.server.operator.pages.request_cards import project_name
 
 
 class LeftView(msgspec.Struct, frozen=True, kw_only=True):
@@ -27,6 +26,7 @@ class LeftView(msgspec.Struct, frozen=True, kw_only=True):
     `branch` waits to be taken; `job` is the outcome of a maintenance job, in a line."""
 
     session_id: str
+    name: str
     workspace: str
     ended_at: float
     end_reason: str
@@ -90,7 +90,6 @@ def values(parts: Parts) -> dict[str, Any]:
     rows = [
         msgspec.to_builtins(one)
         | {
-            "name": project_name(one.workspace),
             "ago": format_duration(now - one.ended_at),
             "stays": format_duration(one.kept_until - now),
         }
@@ -111,6 +110,7 @@ def _view(parts: Parts, left: LeftOfSession) -> LeftView:
     session = parts.sessions.get(left.session_id)
     return LeftView(
         session_id=session.id,
+        name=identity_of(parts, session).name,
         workspace=shown(session.workspace, parts.redactor),
         ended_at=session.ended_at or 0.0,
         end_reason=shown(session.end_reason or "", parts.redactor),
@@ -127,6 +127,7 @@ def _with_branch(parts: Parts, session: Session) -> LeftView:
     ended_at = session.ended_at or 0.0
     return LeftView(
         session_id=session.id,
+        name=identity_of(parts, session).name,
         workspace=shown(session.workspace, parts.redactor),
         ended_at=ended_at,
         end_reason=shown(session.end_reason or "", parts.redactor),

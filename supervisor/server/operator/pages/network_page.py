@@ -38,7 +38,7 @@ from supervisor.errors import NotFoundError, UserError
 from supervisor.network.network_log import SessionLog
 from supervisor.parts import Parts
 from supervisor.server.common.spend_views import CALL_WORDS
-from supervisor.server.common.views import clock_text, duration_text, shown_data
+from supervisor.server.common.views import clock_text, duration_text, identity_of, shown_data
 from supervisor.server.operator.operator_api import (
     AnyRequest,
     KeepBodiesBody,
@@ -48,7 +48,6 @@ from supervisor.server.operator.operator_api import (
 )
 from supervisor.server.operator.pages import page_frame, spend_page
 from supervisor.server.operator.pages.page_frame import Form
-from supervisor.server.operator.pages.request_cards import session_name
 
 # Beyond this number, a person finds a host by its name.
 MOST_HOSTS = 100
@@ -107,7 +106,9 @@ async def network(
     chosen = parts.sessions.get(session) if session else next(iter(recent), None)
     values = page_frame.frame(request, "network") | {
         "spend": spend_page.values(parts, chosen, span),
-        "sessions": [(one.id, session_name(one), clock_text(one.created_at)) for one in recent],
+        "sessions": await asyncio.to_thread(
+            lambda: [(one.id, identity_of(parts, one).name) for one in recent]
+        ),
         "chosen": chosen.id if chosen is not None else "",
         **({} if chosen is None else _keeping(parts, chosen.id)),
     }

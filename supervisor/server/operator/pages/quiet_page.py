@@ -13,11 +13,16 @@ from litestar.types import ControllerRouterHandler
 from supervisor.errors import GatehouseError
 from supervisor.gate.repeats import Denied, Quiet
 from supervisor.parts import Parts
-from supervisor.server.common.views import OperatorRequest, clock_text, operator_request, shown
+from supervisor.server.common.views import (
+    OperatorRequest,
+    clock_text,
+    identity_of,
+    operator_request,
+    shown,
+)
 from supervisor.server.operator import decisions
 from supervisor.server.operator.operator_api import AnyRequest, HeldDenied, caller, parts_of
 from supervisor.server.operator.pages import page_frame
-from supervisor.server.operator.pages.request_cards import session_name
 
 
 @get("/parts/quiet", include_in_schema=False, sync_to_thread=False)
@@ -95,7 +100,7 @@ def values(parts: Parts, error: str = "") -> dict[str, Any]:
         "quiet": [
             {
                 "view": one,
-                "workspace_name": session_name(parts.sessions.get(one.session_id)),
+                "who": identity_of(parts, parts.sessions.get(one.session_id)),
                 "until": {
                     denied.request_id: clock_text(denied.until or 0) for denied in one.denied
                 },

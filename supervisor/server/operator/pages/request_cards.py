@@ -34,7 +34,13 @@ from supervisor.errors import ChangedError, GatehouseError, NotFoundError, UserE
 from supervisor.parts import Parts
 from supervisor.server.common import action_words
 from supervisor.server.common.action_words import install_words
-from supervisor.server.common.views import clock_text, listed, may_always, width_of
+from supervisor.server.common.views import (
+    clock_text,
+    identity_of,
+    listed,
+    may_always,
+    width_of,
+)
 from supervisor.server.operator import decisions, rules_view
 from supervisor.server.operator.change_views import change, further
 from supervisor.server.operator.operator_api import AnyRequest, caller, live_of, parts_of
@@ -352,7 +358,7 @@ def card_with(
         "fingerprint": request.fingerprint,
         "session_id": request.session_id,
         "origin": request.origin,
-        "workspace_name": session_name(session),
+        "who": identity_of(parts, session),
         "change": change,
         "has_later_change": has_change and change is None,
         "has_conflict": has_change and "conflict" in getattr(request.action, "hazards", ()),
@@ -419,18 +425,6 @@ def session_end(parts: Parts, session: Session) -> dict[str, Any]:
         "is_paused": session.paused_at is not None,
         "left_until": session.ended_at and session.ended_at + parts.settings.keep_left_s,
     }
-
-
-def session_name(session: Session) -> str:
-    """Return the usual name of its project; for a standing session, its repository."""
-    if session.kind == "standing":
-        return session.command[-1]
-    return project_name(session.workspace)
-
-
-def project_name(workspace: str) -> str:
-    """Return the last part of a workspace's path; the path itself where that is empty (`/`)."""
-    return workspace.rstrip("/").rpartition("/")[2] or workspace
 
 
 def _status_word(request: Request) -> str:

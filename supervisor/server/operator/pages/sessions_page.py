@@ -22,6 +22,7 @@ from supervisor.core.agents.agents import NAMES, AgentName, agent_named
 from supervisor.core.files.changes import name_fields
 from supervisor.core.jobs import Job
 from supervisor.core.quarantine.quarantine_answers import dropped_words
+from supervisor.core.session_names import shown_workspace
 from supervisor.core.sessions import (
     Kind,
     Session,
@@ -35,13 +36,12 @@ from supervisor.core.text.duration import format_duration, parse_duration
 from supervisor.errors import GatehouseError, UserError
 from supervisor.parts import Parts
 from supervisor.server.common.spend_views import spend_view
-from supervisor.server.common.views import clock_text, shown
+from supervisor.server.common.views import clock_text, identity_of, shown
 from supervisor.server.operator import decisions
 from supervisor.server.operator.operator_api import AnyRequest, caller, parts_of
 from supervisor.server.operator.pages import page_frame, request_cards
 from supervisor.server.operator.pages.network_page import size_text
 from supervisor.server.operator.pages.page_frame import Form
-from supervisor.server.operator.pages.request_cards import session_name
 from supervisor.sessions import agent_programs
 from supervisor.sessions.scheduled_jobs import read_jobs
 from supervisor.sessions.start_session import StartSession
@@ -86,7 +86,8 @@ def sessions(request: AnyRequest) -> Response[str]:
         "most_copies": size_text(parts.kept_copies.limit_bytes),
         "agents": agent_programs.available(parts.settings),
         "jobs": _jobs(parts),
-        "default_workspace": recent[0].workspace if recent else _only_workspace(parts),
+        "default_workspace": next(filter(None, map(shown_workspace, recent)), "")
+        or _only_workspace(parts),
         "include_ignored": parts.settings.include_ignored,
         "keep_bodies": parts.settings.keep_bodies,
         "default_budget": parts.settings.max_cost or "no limit",
@@ -170,6 +171,25 @@ def pause_session(request: AnyRequest, session_id: FromPath[str], data: Form) ->
         do(session_id, by=caller(request).name)
     return page_frame.html(
         "parts/session.html", session=session_data(parts, parts.sessions.get(session_id))
+    )
+
+
+@post(
+    "/sessions/{session_id:str}/name",
+    include_in_schema=False,
+    status_code=200,
+    sync_to_thread=False,
+)
+def rename_session(request: AnyRequest, session_id: FromPath[str], data: Form) -> Response[str]:
+    """Give a session another name. Return its heading; with an error, why it has the old one."""
+    parts, error = parts_of(request), ""
+    try:
+        parts.sessions.rename(session_id, data.get("name", ""), by=caller(request).name)
+    except UserError as refused:
+        error = str(refused)
+    session = parts.sessions.get(session_id)
+    return page_frame.html(
+        "parts/session_name.html", session=session_data(parts, session), error=error
     )
 
 
@@ -302,8 +322,8 @@ def session_data(parts: Parts, session: Session) -> dict[str, Any]:
     return {
         "id": session.id,
         "kind": session.kind,
-        "workspace": redact(session.workspace),
-        "workspace_name": session_name(session),
+        "workspace": redact(shown_workspace(session)),
+        "who": identity_of(parts, session),
         "command": redact(shlex.join(session.command)),
         "agent": session.agent,
         "job": parts.redactor.data(msgspec.to_builtins(session.job)),
@@ -453,5 +473,6 @@ def handlers() -> list[ControllerRouterHandler]:
         resume_session,
         stop_session,
         pause_session,
+        rename_session,
         take_branch,
     ]
