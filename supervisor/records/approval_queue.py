@@ -165,6 +165,7 @@ class ApprovalQueue:
     ended_since = _query(store.ended_since)
     of_session = _query(store.of_session)
     newest = _query(store.newest)
+    last_answered = _query(store.last_answered)
     latest_for_fingerprints = _query(store.latest_for_fingerprints)
     read_rule_hits = _query(store.read_rule_hits)
 

@@ -178,6 +178,15 @@ def newest(
     return [_request(row) for row in connection.execute(query)]
 
 
+def last_answered(connection: Connection, limit: int) -> list[Request]:
+    """Return the requests that a person answered last, newest first."""
+    answered = select(table).where(
+        table.c.answered_at.is_not(None), table.c.superseded_by.is_(None)
+    )
+    query = answered.order_by(table.c.answered_at.desc()).limit(limit)
+    return [_request(row) for row in connection.execute(query)]
+
+
 def count_pending(connection: Connection, session_id: str, *, of_workspace: bool) -> int:
     """Count a session's waiting requests, either of changed files or of everything else. A long
     request counts as several, because all of it is shown; pushes and installs, which are always

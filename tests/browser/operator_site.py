@@ -166,6 +166,7 @@ class Site:
         reason: str = "",
         hazards: tuple[str, ...] = (),
         is_stale: bool = False,
+        session_id: str = "one",
         **more: Any,
     ) -> Request:
         """The agent asks for a change of a file."""
@@ -178,7 +179,7 @@ class Site:
             **more,
         )
         self.workspace.sides[fingerprint(action)] = (_side(old), _side(new), is_stale)
-        return self.ask(action, reason=reason)
+        return self.ask(action, reason=reason, session_id=session_id)
 
     async def _apply(self, request: Request) -> None:
         grant = self.parts.gate.claim(request.id, request.session_id)

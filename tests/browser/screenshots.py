@@ -152,11 +152,9 @@ async def _inbox(browser: Browser, site: Site, target: Path) -> None:
     page = await context.new_page()
     await page.goto(site.auth.login_url())
     await page.wait_for_selector('#live[data-state="on"]')
-    last = await page.locator(".card.network").bounding_box()
-    assert last is not None
-    height = round(last["y"] + last["height"] + 16)
-    await page.set_viewport_size({"width": 1200, "height": height})
-    # Cards that have just come answer nothing yet, and look so.
+    await page.locator(".row", has_text="tokens.py").locator("[data-open]").click()
+    await page.locator("#pane .diff").wait_for()
+    # A card that has just come answers nothing yet, and looks so.
     await page.wait_for_selector("[data-settling]", state="detached")
     await page.screenshot(path=target)
     await context.close()
@@ -205,11 +203,10 @@ async def _push(browser: Browser, folder: Path, target: Path) -> None:
         running.approve(await running.asked("exec"))
         push = await running.asked("git")
         async with page_of(browser, running, session) as page:
-            await page.goto(f"http://127.0.0.1:{running.supervisor.port}/")
-            card = page.locator(f"#request-{push.id}")
-            await card.locator(".commits").wait_for()
+            await page.goto(f"http://127.0.0.1:{running.supervisor.port}/requests/{push.id}")
+            await page.locator("#pane .commits").wait_for()
             await page.wait_for_selector("[data-settling]", state="detached")
-            await card.screenshot(path=target)
+            await page.locator("#pane").screenshot(path=target)
         running.deny(push)
 
 
@@ -311,11 +308,10 @@ async def _install(browser: Browser, folder: Path, target: Path) -> None:
             session = await running.start(workspace, *agent_command(call))
             install = await running.asked("packages")
             async with page_of(browser, running, session) as page:
-                await page.goto(f"http://127.0.0.1:{running.supervisor.port}/")
-                card = page.locator(f"#request-{install.id}")
-                await card.locator("table").wait_for()
+                await page.goto(f"http://127.0.0.1:{running.supervisor.port}/requests/{install.id}")
+                await page.locator("#pane table").wait_for()
                 await page.wait_for_selector("[data-settling]", state="detached")
-                await card.screenshot(path=target)
+                await page.locator("#pane").screenshot(path=target)
             running.deny(install)
 
 
@@ -340,10 +336,15 @@ async def _all(browser: Browser, site: Site, folder: Path, name: str, look: dict
         await page.screenshot(path=folder / f"{title}-end-{name}.png")
     await page.goto(site.url)
     await page.wait_for_selector('#live[data-state="on"]')
-    await page.locator(".card.exec", has_text="pytest").locator('[data-key="A"]').click()
-    await page.wait_for_selector(".rule-form")
+    await page.locator(".row", has_text="pytest").locator("[data-open]").first.click()
+    await page.locator('#pane [data-key="A"]').click()
+    await page.wait_for_selector(".always-form")
     await page.screenshot(path=folder / f"always-{name}.png")
-    await page.locator('section[data-category="filesystem"] [data-bulk]').first.click()
+    await page.keyboard.press("Escape")
+    await page.keyboard.press("X")
+    await page.wait_for_selector("#pane[data-batch]")
+    await page.screenshot(path=folder / f"several-{name}.png")
+    await page.locator("#stop-all").click()
     await page.wait_for_selector("dialog[open]")
     await page.screenshot(path=folder / f"confirm-{name}.png")
     await context.close()

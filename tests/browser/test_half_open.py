@@ -9,6 +9,7 @@ from playwright.async_api import BrowserContext, Page, Route, expect
 
 from supervisor.core.actions import Exec
 from tests.browser.conftest import PATIENCE_S, Watch, opened
+from tests.browser.inbox import row_of, rows, shown_card
 from tests.browser.operator_site import Site
 from tests.browser.test_change_sets import ask, change
 from tests.browser.test_live_parts import calm
@@ -46,24 +47,34 @@ async def hurried(context: BrowserContext, watch: Watch) -> AsyncIterator[Browse
         await page.unroute_all(behavior="ignoreErrors")
 
 
-async def test_new_cards_come_though_the_answer_with_the_first_never_did(
+async def test_new_requests_come_though_the_answer_with_the_first_never_did(
     site: Site, hurried: BrowserContext
 ) -> None:
     page = await opened(hurried, site)
-    unanswered = await Unanswered.on(page, "**/parts/cards**")
+    unanswered = await Unanswered.on(page, "**/parts/inbox**")
     first = site.ask(Exec(command="make one"))
     await asyncio.wait_for(unanswered.came.wait(), PATIENCE_S)
     second = site.ask(Exec(command="make two"))
     for request in (first, second):
-        await expect(page.locator(f"#request-{request.id}")).to_be_visible()
+        await expect(row_of(page, request)).to_be_visible()
 
 
-async def test_many_files_come_as_one_card(site: Site, hurried: BrowserContext) -> None:
+async def test_the_card_comes_though_its_first_answer_never_did(
+    site: Site, hurried: BrowserContext
+) -> None:
     page = await opened(hurried, site)
-    unanswered = await Unanswered.on(page, "**/parts/changes/one")
+    unanswered = await Unanswered.on(page, "**/parts/card/**")
+    request = site.ask(Exec(command="make one"))
+    await asyncio.wait_for(unanswered.came.wait(), PATIENCE_S)
+    await expect(shown_card(page, request)).to_be_visible()
+
+
+async def test_many_files_come_as_one_row(site: Site, hurried: BrowserContext) -> None:
+    page = await opened(hurried, site)
+    unanswered = await Unanswered.on(page, "**/parts/inbox**")
     ask(site, [change(site, f"src/{number}.py") for number in range(30)])
     await asyncio.wait_for(unanswered.came.wait(), PATIENCE_S)
-    await expect(page.locator("#changes-one [data-role=sum]")).to_have_text("30 files changed")
+    await expect(rows(page)).to_contain_text("30 changed files")
 
 
 async def test_a_part_that_news_came_of_is_fetched_again(

@@ -10,6 +10,7 @@ from playwright.async_api import BrowserContext, Page, expect
 from supervisor.core.actions import Exec, Git, Network, Packages, Proposal
 from supervisor.core.approvals import status
 from tests.browser.conftest import Watch, opened
+from tests.browser.inbox import always_form, card_of, rows
 from tests.browser.operator_site import Site
 
 PAYLOADS = [
@@ -29,8 +30,8 @@ PAYLOADS = [
         " href=https://evil.example.org/x.css><base href=https://evil.example.org>"
     ),
     (
-        "<article class=card id=request-x hx-swap-oob=true><template><meta http-equiv=refresh"
-        " content=0;url=//evil.example.org>"
+        "<article class=card id=pane data-request=x hx-swap-oob=true><template><meta"
+        " http-equiv=refresh content=0;url=//evil.example.org>"
     ),
 ]
 DECEPTIVE = "a\u202egpj.exe\u202c b\u200bc \x1b[2J\x1b]0;owned\x07 d\u2066e\ufeff"
@@ -43,7 +44,7 @@ async def harmless(page: Page, site: Site) -> None:
     """Nothing of what an agent wrote became part of the page."""
     found: dict[str, Any] = await page.evaluate("""() => ({
             owned: window.owned ?? null,
-            made: document.querySelectorAll('img[src="x"], body script, svg:not(.icon, .sprite, .ring, .meter), style, base, template, #request-x, [onload], [onfocus],'
+            made: document.querySelectorAll('img[src="x"], body script, svg:not([class]), style, base, template, [data-request="x"], [onload], [onfocus],'
                 + ' [onerror], a[href^="javascript:"], form[action]:not(.find), [hx-get="/stop-all"], [hx-trigger="load"], meta[http-equiv]').length,
             scripts: [...document.scripts].map((one) => one.src.replace(location.origin, "")),
             raw: /[\\u202a-\\u202e\\u2066-\\u2069\\u200b\\ufeff\\u001b]/.test(document.documentElement.outerHTML),
@@ -77,30 +78,29 @@ async def test_requests(site: Site, page: Page, payload: str) -> None:
     assert status(asked[-1]) == "pending"
     waiting = [request for request in asked if status(request) == "pending"]
     assert waiting
-    await expect(page.locator('.card[data-status="pending"]')).to_have_count(len(waiting))
+    await expect(rows(page)).to_have_count(len(waiting))
     await harmless(page, site)
     shown = SPELLED if payload == DECEPTIVE else payload
-    said = page.locator("[data-role=reason]").first
-    assert (await said.text_content()) == shown
     for request in waiting:
-        if await page.locator(f"#request-{request.id} [data-key=A]").count():
-            await page.locator(f"#request-{request.id} [data-key=A]").click()
-            await expect(page.locator(f"#request-{request.id} form")).to_be_visible()
-    await harmless(page, site)
+        card = await card_of(page, request)
+        if request.reason and not request.held_up:
+            assert (await card.locator("[data-role=reason]").text_content()) == shown
+        if await card.locator("[data-key=A]").count():
+            await always_form(card)
+        await harmless(page, site)
     for request in waiting:
         site.parts.gate.resolve(request.id, "denied", by="operator (cli)", reason=payload)
-    await expect(page.locator('.card[data-status="pending"]')).to_have_count(0)
+    await expect(rows(page)).to_have_count(0)
     await harmless(page, site)
 
 
-async def test_the_question_before_answering_all(site: Site, page: Page) -> None:
+async def test_the_card_of_several(site: Site, page: Page) -> None:
     asked = [site.ask(Exec(command=payload)) for payload in PAYLOADS]
     waiting = [request for request in asked if status(request) == "pending"]
     assert len(waiting) > 2
-    section = page.locator('section[data-category="exec"]')
-    await expect(section.locator(".card")).to_have_count(len(waiting))
-    await section.get_by_role("button", name="Deny all").click()
-    await expect(page.locator("#confirm-list li")).to_have_count(len(waiting))
+    await expect(rows(page)).to_have_count(len(waiting))
+    await page.keyboard.press("X")
+    await expect(page.locator("#pane[data-batch] .lines li")).to_have_count(len(waiting))
     await harmless(page, site)
 
 
@@ -136,7 +136,8 @@ async def test_pages(site: Site, context: BrowserContext) -> None:
         command=everything,
         verdict=everything,
     )
-    for path in ("/", "/sessions", "/sessions/evil", "/rules", "/history"):
+    address = f"/requests/{request.id}"
+    for path in ("/", address, "/sessions", "/sessions/evil", "/rules", "/history"):
         page = await opened(context, site, path)
         if path == "/sessions/evil":
             await expect(page.locator("#output")).to_contain_text("<svg onload=window.owned=1>")

@@ -5,6 +5,7 @@ from pathlib import Path
 
 from playwright.async_api import Browser, expect
 
+from tests.browser.inbox import approve_button, shown_card, steady
 from tests.browser.session_page import page_of
 from tests.fakes import registry
 from tests.fakes.sandboxed_agent import agent_command, answers
@@ -28,8 +29,8 @@ async def test_an_install_is_shown_and_approved_with_its_scripts(
             session = await running.start(workspace, *agent_command(call))
             install = await running.asked("packages")
             async with page_of(browser, running, session) as page:
-                await page.goto(f"http://127.0.0.1:{running.supervisor.port}/")
-                card = page.locator(f"#request-{install.id}")
+                await page.goto(f"http://127.0.0.1:{running.supervisor.port}/requests/{install.id}")
+                card = shown_card(page, install)
                 shown = card.locator("[data-role=install]")
                 await expect(shown.get_by_text("1 added")).to_be_visible()
                 row = shown.locator("tbody tr")
@@ -40,8 +41,8 @@ async def test_an_install_is_shown_and_approved_with_its_scripts(
                 await expect(flags.nth(1)).to_have_text("one edit from the popular `lodash`")
                 await expect(flags.last).to_have_text("has install scripts")
                 await shown.get_by_role("checkbox").check()
-                await expect(card.locator("[data-settling]")).to_have_count(0)
-                await card.get_by_role("button", name="Approve", exact=True).click()
+                await steady(card)
+                await approve_button(card).click()
                 await running.until(lambda: running.parts.queue.get(install.id).settled_at)
             await running.ended(session)
             assert answers(running.output(session))[-1]["outcome"]["ok"]

@@ -5,7 +5,7 @@ import asyncio
 import re
 
 import pytest
-from playwright.async_api import BrowserContext, Page, expect
+from playwright.async_api import BrowserContext, Locator, Page, expect
 
 from supervisor.core.actions import Exec, Network
 from supervisor.core.approvals import Request, status
@@ -14,16 +14,27 @@ from supervisor.core.verdicts import Rule
 from supervisor.gate.gate import Refused
 from supervisor.gate.repeats import MOST_CONNECTIONS
 from tests.browser.conftest import PATIENCE_S, opened
+from tests.browser.inbox import (
+    always_form,
+    approve_button,
+    card_of,
+    deny,
+    row_of,
+    rows,
+    shown_card,
+    steady,
+)
 from tests.browser.operator_site import Site
 from tests.tables import share
 
+# How it is called -> the effect, and what is chosen in the menu.
 LASTING = {
-    "15 minutes": ("t", "Allow for 15 min…", "allow"),
-    "this session": ("s", "Allow for this session…", "allow"),
-    "always": ("Shift+A", "Always allow…", "allow"),
-    "no for 15 minutes": ("Shift+T", "Deny for 15 min…", "deny"),
-    "no for this session": ("Shift+S", "Deny for this session…", "deny"),
-    "never": ("Shift+D", "Always deny…", "deny"),
+    "15 minutes": ("allow", "for 15 minutes"),
+    "this session": ("allow", "until this session ends"),
+    "always": ("allow", "until you remove it"),
+    "no for 15 minutes": ("deny", "for 15 minutes"),
+    "no for this session": ("deny", "until this session ends"),
+    "never": ("deny", "until you remove it"),
 }
 
 
@@ -52,52 +63,74 @@ async def answered(site: Site, request: Request) -> str:
 async def test_an_answer_lasts_as_long_as_was_said(
     site: Site, page: Page, how_long: str, key: bool
 ) -> None:
-    pressed, name, effect = LASTING[how_long]
-    request = site.ask(connect("api.example.org"), origin="egress", hold_s=60)
-    shown = page.locator(f"#request-{request.id}")
-    button = shown.get_by_role("button", name=name, exact=True)
+    effect, lasting = LASTING[how_long]
+    request = site.ask(connect("api.example.org"), origin="egress", hold_s=600)
+    shown = await card_of(page, request)
+    save = f"Save rule and {'approve' if effect == 'allow' else 'deny'}"
     if key:
-        await shown.focus()
-        await expect(page.locator(".card[data-settling]")).to_have_count(0)
-        await page.keyboard.press(pressed)
+        await steady(shown)
+        await by_keyboard(page, shown, effect, lasting)
     else:
-        await button.click()
-    form = shown.locator("form")
-    await expect(form.locator("input[type=radio]:checked")).to_be_focused()
+        form = await always_form(shown)
+        if effect == "deny":
+            await form.get_by_text("Deny", exact=True).click()
+        await expect(form.get_by_role("button", name=save)).to_be_visible()
+        await form.get_by_text(lasting).click()
+    form = shown.locator("form.always-form")
     await expect(form).to_contain_text("no earlier network request to compare with")
+    await expect(form.get_by_label(lasting)).to_be_checked()
+    await expect(form.get_by_role("button", name=save)).to_be_visible()
+    await steady(shown)
     if key:
-        # Escape changes nothing, and gives the focus back to where it was.
-        await page.keyboard.press("Escape")
-        await expect(button).to_be_focused()
         await page.keyboard.press("Enter")
-        await expect(form.locator("input[type=radio]:checked")).to_be_focused()
-    await expect(page.locator(".card[data-settling]")).to_have_count(0)
-    await page.keyboard.press("Enter")
+    else:
+        await form.get_by_role("button", name=save).click()
     assert await answered(site, request) == ("approved" if effect == "allow" else "denied")
     rule = saved(site)
     assert (rule.effect, rule.text) == (effect, "network(*.example.org)")
-    expected = "15 minutes" if "15" in name else "this session" if "session" in name else "always"
+    expected = "always" if how_long == "never" else how_long.removeprefix("no for ")
     assert lasts(site, rule) == expected
+
+
+async def by_keyboard(page: Page, card: Locator, effect: str, lasting: str) -> None:
+    """Choose in the menu, with nothing but keys."""
+    keys = page.keyboard
+    await keys.press("Shift+A")
+    form = card.locator("form.always-form")
+    await expect(form.locator("input[name=rule]:checked")).to_be_focused()
+    # Escape changes nothing, and gives the focus back to where it was.
+    await keys.press("Escape")
+    await expect(card.locator("summary")).to_be_focused()
+    await keys.press("Enter")
+    await expect(form.locator("input[name=rule]:checked")).to_be_focused()
+    if effect == "deny":
+        await keys.press("Shift+Tab")
+        await keys.press("ArrowRight")
+        await expect(form.get_by_role("button", name="Save rule and deny")).to_be_visible()
+        await expect(form.locator("input[name=effect]:checked")).to_be_focused()
+    while await page.evaluate("document.activeElement.name") != "lasts":
+        await keys.press("Tab")
+    while not await form.get_by_label(lasting).is_checked():
+        await keys.press("ArrowRight")
 
 
 async def test_how_long_can_be_changed_before_it_is_saved(site: Site, page: Page) -> None:
     request = site.ask(Exec(command="make docs"))
-    shown = page.locator(f"#request-{request.id}")
-    await shown.get_by_role("button", name="Allow for this session…").click()
-    await shown.get_by_label("It holds").select_option("for 15 minutes")
-    await shown.get_by_role("button", name="Save the rule and approve").click()
+    form = await always_form(await card_of(page, request))
+    await form.get_by_label("until this session ends").check()
+    await form.get_by_label("for 15 minutes").check()
+    await form.get_by_role("button", name="Save rule and approve").click()
     assert await answered(site, request) in ("approved", "used")
     (rule,) = [one for one in site.parts.policies.current().rules if one.text == "exec(make docs)"]
     assert lasts(site, rule) == "15 minutes"
 
 
 async def test_the_rules_page_counts_down(site: Site, page: Page, context: BrowserContext) -> None:
-    site.ask(connect("api.example.org"), origin="egress")
-    await page.locator(".card.network").focus()
-    await expect(page.locator(".card[data-settling]")).to_have_count(0)
-    await page.keyboard.press("t")
-    await page.get_by_role("button", name="Save the rule and approve").click()
-    await expect(page.locator(".card.network [data-role=status]")).to_have_text("approved")
+    request = site.ask(connect("api.example.org"), origin="egress")
+    form = await always_form(await card_of(page, request))
+    await form.get_by_label("for 15 minutes").check()
+    await form.get_by_role("button", name="Save rule and approve").click()
+    await expect(shown_card(page, request)).to_have_attribute("data-status", "approved")
     rules = await opened(context, site, "/rules")
     row = rules.locator("tr", has_text="network(*.example.org)")
     await expect(row).to_contain_text(re.compile(r"for another 1?\dm \d\ds"))
@@ -108,12 +141,14 @@ async def test_the_rules_page_counts_down(site: Site, page: Page, context: Brows
 async def test_a_held_request_says_how_long_without_a_script_too(site: Site, page: Page) -> None:
     for host in ("a.example.org", "b.example.org"):
         site.ask(connect(host), origin="egress", hold_s=900)
-    first = page.locator(".card.network .countdown").first
-    await expect(first).to_have_text(re.compile(r"1?\dm \d\ds left to answer"))
+    await expect(rows(page)).to_have_count(2)
+    first = rows(page).first.locator(".countdown")
+    await expect(first).to_have_text(re.compile(r"^1?\dm \d\ds left$"))
     before = await first.text_content()
     await expect(first).not_to_have_text(before or "")
     answer = await page.context.request.get(f"{site.url}/")
-    assert len(re.findall(r">1?\dm \d\ds left to answer<", await answer.text())) == 2
+    # Both rows, and the card of the first.
+    assert len(re.findall(r">1?\dm \d\ds left<", await answer.text())) == 3
 
 
 async def test_repeats_of_a_denial_are_listed_and_can_be_let_through(
@@ -134,9 +169,7 @@ async def test_repeats_of_a_denial_are_listed_and_can_be_let_through(
         )
 
     first = site.ask(search("<b>1</b>"), origin="egress")
-    await (
-        page.locator(f"#request-{first.id}").get_by_role("button", name="Deny", exact=True).click()
-    )
+    await deny(page, first)
     assert await answered(site, first) == "denied"
     for number in range(3):
         assert status(site.ask(search(str(number)), origin="egress")) == "denied"
@@ -147,11 +180,11 @@ async def test_repeats_of_a_denial_are_listed_and_can_be_let_through(
     await quiet.get_by_role("button", name="Let the agent ask again").click()
     await expect(quiet).not_to_contain_text("Denied again")
     again = site.ask(search("4"), origin="egress")
-    await expect(page.locator(f"#request-{again.id}")).to_have_attribute("data-status", "pending")
+    await expect(row_of(page, again)).to_have_attribute("data-state", "waiting")
 
 
 @pytest.mark.many
-async def test_a_loop_over_hosts_is_one_line_below_the_cards(site: Site, page: Page) -> None:
+async def test_a_loop_over_hosts_is_one_line_below_the_list(site: Site, page: Page) -> None:
     gate = site.parts.gate
     held = [
         asyncio.ensure_future(
@@ -160,28 +193,22 @@ async def test_a_loop_over_hosts_is_one_line_below_the_cards(site: Site, page: P
         for n in range(MOST_CONNECTIONS + 7)
     ]
     try:
-        await expect(page.locator('.card.network[data-status="pending"]')).to_have_count(
-            MOST_CONNECTIONS
-        )
+        await expect(rows(page)).to_have_count(MOST_CONNECTIONS)
         quiet = page.locator("#quiet")
         await expect(quiet).to_contain_text("This agent asks for 7 more")
         await quiet.locator("summary").click()
         await expect(quiet.locator("li")).to_have_count(7)
-        await (
-            page.locator(".card.network")
-            .first.get_by_role("button", name="Approve", exact=True)
-            .click()
-        )
+        card = page.locator("#pane[data-request]")
+        await steady(card)
+        await approve_button(card).click()
         await expect(quiet).to_contain_text("This agent asks for 6 more")
         await expect(quiet.locator("details")).to_have_attribute("open", "")
-        await expect(page.locator('.card.network[data-status="pending"]')).to_have_count(
-            MOST_CONNECTIONS
-        )
+        await expect(rows(page)).to_have_count(MOST_CONNECTIONS)
         await quiet.get_by_role("button", name="Deny all 26 that are held").focus()
         await page.keyboard.press("Enter")
         await expect(page.locator("#confirm-title")).to_have_text("Deny all 26 that are held?")
         await page.get_by_role("button", name="Deny all 26", exact=True).press("Enter")
-        await expect(page.locator('.card.network[data-status="pending"]')).to_have_count(0)
+        await expect(rows(page)).to_have_count(0)
         await expect(quiet).not_to_contain_text("This agent asks for")
         assert [isinstance(one, Refused) for one in await asyncio.gather(*held)].count(
             True

@@ -4,6 +4,7 @@ from pathlib import Path
 
 from playwright.async_api import Browser, expect
 
+from tests.browser.inbox import approve
 from tests.browser.session_page import page_of
 from tests.fakes.sandboxed_agent import agent_command
 from tests.fakes.supervised import make_repository, settings_in, supervised
@@ -23,7 +24,7 @@ async def test_what_a_session_left_is_listed_answered_and_dropped(
         change = await running.asked("filesystem", where=lambda one: one.action.path == "one.txt")  # type: ignore[union-attr]
         await running.until(lambda: len(running.parts.queue.pending(session.id)) == 3 or None)
         async with page_of(browser, running, session) as page:
-            await page.goto(f"http://127.0.0.1:{running.supervisor.port}/")
+            await page.goto(f"http://127.0.0.1:{running.supervisor.port}/requests/{change.id}")
             await expect(page.locator("[data-left]")).to_have_count(0)
             await running.parts.sessions.stop(session.id, reason="by <b>me</b>", by="the test")
             await running.ended(session)
@@ -31,9 +32,7 @@ async def test_what_a_session_left_is_listed_answered_and_dropped(
             await expect(row).to_contain_text("3 changes")
             await expect(row).to_contain_text("by <b>me</b>")
             await expect(row.locator("[data-until]")).to_contain_text("kept for")
-            card = page.locator(f"#request-{change.id}")
-            await expect(card.locator("[data-settling]")).to_have_count(0)
-            await card.get_by_role("button", name="Approve", exact=True).click()
+            await approve(page, change)
             await running.until(lambda: running.parts.queue.get(change.id).settled_at)
             assert (workspace / "one.txt").read_text() == "<b>one</b>\n"
             await row.get_by_role("button", name="Drop all").click()

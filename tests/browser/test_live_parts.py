@@ -9,6 +9,7 @@ from playwright.async_api import BrowserContext, Page, Route, expect
 from supervisor.core.actions import Exec
 from supervisor.core.approvals import status
 from tests.browser.conftest import PATIENCE_S, SHOWN, opened
+from tests.browser.inbox import approve_button, card_of, row_of, shown_card, steady
 from tests.browser.operator_site import Site
 from tests.browser.test_change_sets import ask, change
 
@@ -149,19 +150,33 @@ async def test_a_press_ends_on_what_it_began_on_though_news_came_in_between(
 
 async def test_a_card_stays_under_a_pressed_button(site: Site, page: Page) -> None:
     first, second = site.ask(Exec(command="make one")), site.ask(Exec(command="make two"))
-    button = f"#request-{second.id} [data-key=a]"
-    await expect(page.locator(button)).to_be_visible()
+    await expect(row_of(page, second)).to_be_visible()
+    card = await card_of(page, second)
+    await steady(card)
     await calm(page)
-    await page.locator(button).hover()
+    await approve_button(card).hover()
     await page.mouse.down()
-    site.parts.gate.resolve(
-        first.id, "denied", by="operator (cli)"
-    )  # its card shrinks: all below it moves up
+    site.parts.gate.resolve(first.id, "denied", by="operator (cli)")
+    assert site.ask(Exec(command="make two")).id == second.id  # the card itself has news, too
     await page.evaluate("fetch('/api/status')")  # which is behind the news
     await page.evaluate(SHOWN)
+    await expect(card.locator("[data-role=times]")).to_be_hidden()
     await page.mouse.up()
     assert status(await site.parts.gate.wait(second.id, PATIENCE_S)) in ("approved", "used")
-    await expect(page.locator(f"#request-{first.id}")).to_have_attribute("data-status", "denied")
+    await expect(row_of(page, first)).to_have_attribute("data-state", "denied")
+
+
+async def test_a_row_stays_under_a_pressed_button(site: Site, page: Page) -> None:
+    first, second = site.ask(Exec(command="make one")), site.ask(Exec(command="make two"))
+    await card_of(page, first)
+    await row_of(page, second).locator("[data-open]").hover()
+    await page.mouse.down()
+    site.parts.gate.resolve(first.id, "denied", by="operator (cli)")
+    await page.evaluate("fetch('/api/status')")
+    await page.evaluate(SHOWN)
+    await page.mouse.up()
+    await expect(shown_card(page, second)).to_be_focused()
+    assert status(site.parts.queue.get(second.id)) == "pending"
 
 
 async def test_the_focus_stays_on_a_control_of_a_list_that_is_fetched_anew(

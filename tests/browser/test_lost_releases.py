@@ -6,9 +6,9 @@ from playwright.async_api import BrowserContext, Page, Request, Route, expect
 from supervisor.core.actions import Exec
 from supervisor.core.approvals import status
 from tests.browser.conftest import PATIENCE_S, SHOWN, Watch, opened
+from tests.browser.inbox import approve_button, card_of, row_of, steady
 from tests.browser.operator_site import Site
 from tests.browser.test_live_parts import calm, news
-from tests.browser.test_nothing_hides import steady
 
 KEYS = """(keys) => {
     for (const [type, key] of keys) document.body.dispatchEvent(new KeyboardEvent(type, { key, code: "Space", bubbles: true }));
@@ -29,7 +29,7 @@ async def test_space_whose_release_is_that_of_another_character(site: Site, page
     """With another key beside it, some keyboards make the release that of a no-break space."""
     await page.evaluate(KEYS, [["keydown", " "], ["keyup", "\u00a0"]])
     request = site.ask(Exec(command="make one"))
-    await expect(page.locator(f"#request-{request.id}")).to_be_visible()
+    await expect(row_of(page, request)).to_be_visible()
 
 
 async def test_a_list_that_the_space_bar_drops_down(site: Site, context: BrowserContext) -> None:
@@ -66,7 +66,7 @@ async def test_a_tap_ends_on_what_it_began_on_though_news_came_in_between(
 async def test_an_answer_that_was_given_and_lost(site: Site, page: Page, watch: Watch) -> None:
     watch.expected = ("Failed to load resource", "htmx:")
     request = site.ask(Exec(command="make one"))
-    card = page.locator(f"#request-{request.id}")
+    card = await card_of(page, request)
 
     async def lose(route: Route) -> None:
         await route.fetch()
@@ -75,7 +75,7 @@ async def test_an_answer_that_was_given_and_lost(site: Site, page: Page, watch: 
 
     await page.route(f"**/requests/{request.id}/approved", lose, times=1)
     await steady(card)
-    await card.locator("[data-key=a]").press("Enter")
+    await approve_button(card).press("Enter")
     await expect(page.locator("#toast")).to_be_visible()
     assert status(await site.parts.gate.wait(request.id, PATIENCE_S)) in ("approved", "used")
     await expect(card).not_to_have_attribute("data-status", "pending")

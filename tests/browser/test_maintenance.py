@@ -10,6 +10,7 @@ from playwright.async_api import Browser, Page, expect
 from supervisor.core.approvals import status
 from supervisor.core.sessions import Session
 from supervisor.sessions.scheduled_jobs import JobSchedule
+from tests.browser.inbox import approve_button, shown_card, steady
 from tests.browser.session_page import page_of
 from tests.fakes.clock import FakeClock
 from tests.fakes.supervised import Supervised, git, make_repository, settings_in, supervised
@@ -67,8 +68,10 @@ async def test_the_form_starts_a_job_and_its_change_is_reviewed(
             result = facts.locator("[data-role=job-result]")
             await expect(result).to_contain_text("1 file, all within docs/**")
             await expect(result).to_contain_text("tests passed; $0.00")
-            card = page.locator(f"#request-{change.id}")
-            await card.get_by_role("button", name="Approve", exact=True).click()
+            await page.goto(f"http://127.0.0.1:{running.supervisor.port}/requests/{change.id}")
+            card = shown_card(page, change)
+            await steady(card)
+            await approve_button(card).click()
             await running.ended(session)
         assert (workspace / NOTE).is_file()
 

@@ -6,11 +6,12 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from playwright.async_api import BrowserContext, Locator, Page, expect
+from playwright.async_api import BrowserContext, Page, expect
 
 from supervisor.core.actions import Action, Exec, FileChange, Git, Network, Packages, Proposal
 from supervisor.core.approvals import Request, status
 from tests.browser.conftest import PATIENCE_S, SHOWN, opened
+from tests.browser.inbox import approve_button, card_of, rows, shown_card, steady
 from tests.browser.operator_site import Site
 from tests.browser.test_change_sets import ask as ask_many
 from tests.browser.test_change_sets import change
@@ -58,7 +59,7 @@ FIELDS: dict[str, Callable[[str], Action]] = {
     "reason": lambda text: Exec(command="make all"),
 }  # fmt: skip
 # Where an end is on the page, and whether a person sees it: no box cuts it off but one that says
-# so, and no edge of the window.
+# so, the list of rows, which goes on below, and no edge of the window.
 SEES = """(ends) => {
     const isCutOff = (node, range) => {
         const places = [...range.getClientRects()];
@@ -66,7 +67,7 @@ SEES = """(ends) => {
         for (let box = node.parentElement; box; box = box.parentElement) {
             const style = getComputedStyle(box);
             if (style.visibility !== "visible" || Number(style.opacity) === 0) return true;
-            if (style.overflow === "visible" || box === document.body || box === document.documentElement || "more" in box.dataset) continue;
+            if (style.overflow === "visible" || box === document.body || box === document.documentElement || "more" in box.dataset || box.id === "inbox") continue;
             const edge = box.getBoundingClientRect();
             if (places.some((one) => one.bottom > edge.bottom + 1 || one.right > edge.right + 1 || one.left < edge.left - 1)) return true;
         }
@@ -89,12 +90,13 @@ SEES = """(ends) => {
     return ends.filter((end) => !found.has(end));
 }"""  # noqa: E501
 # What reaches over an edge: the page over the window, or text over a box that neither grows nor
-# says that there is more.
+# says that there is more. A row of the list ends in an ellipsis: it leads to the card.
 OVERFLOWS = """() => [...document.querySelectorAll("body, body *")].filter((one) => {
     if (one.matches(".unseen, .skip, input, select, textarea, option, svg *, svg") || one.closest(".unseen") || !one.checkVisibility()) return false;
     const page = document.documentElement;
     if (page.scrollWidth > page.clientWidth && one.getBoundingClientRect().right > page.clientWidth + 1) return true;
-    if (getComputedStyle(one).overflow === "visible" || "more" in one.dataset) return false;
+    if (getComputedStyle(one).overflow === "visible" || "more" in one.dataset || one.id === "inbox") return false;
+    if (getComputedStyle(one).textOverflow === "ellipsis" && one.closest(".row, .group-head, .who, #done")) return false;
     const isAtItsEnd = one.scrollHeight - one.clientHeight - one.scrollTop <= 2; // as a terminal is
     return !isAtItsEnd || one.scrollWidth > one.clientWidth + 2;
 }).map((one) => one.outerHTML.slice(0, 160))"""  # noqa: E501
@@ -128,20 +130,15 @@ async def nothing_is_cut_off(page: Page, ends: list[str]) -> None:
     assert await page.evaluate(OVERFLOWS) == []
 
 
-async def steady(card: Locator) -> None:
-    await expect(card).not_to_have_attribute("data-settling", "all")
-    await expect(card).not_to_have_attribute("data-settling", "keys")
-
-
 async def press_approve(site: Site, page: Page, request: Request) -> bool:
     """Press Approve of a card; whether that unfolded its text, with nothing answered, instead of
     approving it."""
-    card = page.locator(f"#request-{request.id}")
+    card = await card_of(page, request)
     folds = await card.locator("[data-unfold]").all()
     for button in folds:
         assert "more" in await button.inner_text()
     await steady(card)
-    await card.locator("footer [data-key=a]:visible").click()
+    await approve_button(card).click()
     if not folds:
         assert status(await site.parts.gate.wait(request.id, PATIENCE_S)) in ("approved", "used")
         return False
@@ -160,17 +157,21 @@ async def test_each_end_is_in_view_and_what_is_folded_is_unfolded_first(
     asked = ask(site, HOSTILE[how])
     assert len(asked) >= 10
     page = await opened(context, site)
-    for window in WINDOWS.values():
-        await page.set_viewport_size(window)  # type: ignore[arg-type]
-        await expect(page.locator('.card[data-status="pending"]')).to_have_count(len(asked))
-        await nothing_is_cut_off(page, list(asked))
+    await expect(rows(page)).to_have_count(len(asked))
+    await nothing_is_cut_off(page, [])
+    for end, request in asked.items():
+        await page.goto(f"{site.url}/requests/{request.id}")
+        for window in WINDOWS.values():
+            await page.set_viewport_size(window)  # type: ignore[arg-type]
+            await nothing_is_cut_off(page, [end])
+    await page.set_viewport_size(WINDOWS["wide"])  # type: ignore[arg-type]
     await press_approve(site, page, next(iter(asked.values())))
     await nothing_is_cut_off(page, [])
 
 
 async def test_whichever_field_is_folded_the_first_press_shows_it(site: Site, page: Page) -> None:
     asked = ask(site, HOSTILE["short lines"])
-    await expect(page.locator('.card[data-status="pending"]')).to_have_count(len(asked))
+    await expect(rows(page)).to_have_count(len(asked))
     for request in asked.values():
         assert await press_approve(site, page, request), request.action
         assert not await press_approve(site, page, request)
@@ -179,19 +180,17 @@ async def test_whichever_field_is_folded_the_first_press_shows_it(site: Site, pa
 
 async def test_keys_unfold_before_they_approve(site: Site, page: Page) -> None:
     request = site.ask(Exec(command="make" + " x" * 1500 + " the-end"))
-    card = page.locator(f"#request-{request.id}")
-    await expect(card).to_be_visible()
-    await page.keyboard.press("j")
-    for key in ("A", "t", "a"):
+    card = shown_card(page, request)
+    for key in ("A", "a"):
         await steady(card)
         await page.keyboard.press(key)
         if key != "a":  # a rule is looked at first; nothing was answered
-            await expect(card.locator("form.rule-form")).to_be_visible()
+            await expect(card.locator("form.always-form input:focus")).to_be_visible()
             await steady(card)
             await page.keyboard.press("Enter")
             await expect(page.locator("#quietly")).to_contain_text("All of its text is shown now")
             await page.reload()
-            await page.keyboard.press("j")
+            await card.focus()
     await expect(card.locator("[data-folded]")).to_have_count(0)
     await expect(card.locator("[data-role=action]")).to_contain_text(" x" * 1500)
     assert status(site.parts.queue.get(request.id)) == "pending"
@@ -200,29 +199,23 @@ async def test_keys_unfold_before_they_approve(site: Site, page: Page) -> None:
     assert status(await site.parts.gate.wait(request.id, PATIENCE_S)) in ("approved", "used")
 
 
-async def test_a_folded_text_is_not_approved_with_all_of_its_kind(site: Site, page: Page) -> None:
-    plain, other, long = (
+async def test_several_are_approved_once_all_of_each_was_shown(site: Site, page: Page) -> None:
+    requests = [
         site.ask(Exec(command=one)) for one in ("make", "make all", "ls " + "x" * 5000 + " the-end")
-    )
-    section = page.locator('section[data-category="exec"]')
-    await expect(section.locator(".card")).to_have_count(3)
-    await section.get_by_role("button", name="Approve all").click()
-    await expect(page.locator("#confirm-list li")).to_have_count(3)
-    await expect(page.locator("#confirm-list")).to_contain_text("1 is left out: the text is folded")
-    await page.locator("#confirm-yes").click()
-    for request in (plain, other):
-        assert status(await site.parts.gate.wait(request.id, PATIENCE_S)) in ("approved", "used")
-    assert status(site.parts.queue.get(long.id)) == "pending"
-
-
-async def test_all_of_a_kind_are_left_out_where_each_is_folded(site: Site, page: Page) -> None:
-    requests = [site.ask(Exec(command=f"make {one} " + "x" * 5000)) for one in ("a", "b")]
-    section = page.locator('section[data-category="exec"]')
-    await expect(section.locator(".card")).to_have_count(2)
-    await section.get_by_role("button", name="Approve all").click()
-    await expect(page.locator("#quietly")).to_contain_text("The text of each is folded")
-    await expect(page.locator("dialog")).not_to_be_visible()
+    ]
+    await expect(rows(page)).to_have_count(3)
+    await page.keyboard.press("X")
+    card = page.locator("#pane[data-batch]")
+    await expect(card.locator("[data-role=action]")).to_have_count(3)
+    await steady(card)
+    await approve_button(card).click()
+    await expect(page.locator("#quietly")).to_contain_text("All of its text is shown now")
+    await expect(card.locator("[data-folded]")).to_have_count(0)
     assert {status(site.parts.queue.get(one.id)) for one in requests} == {"pending"}
+    await steady(card)
+    await approve_button(card).click()
+    for request in requests:
+        assert status(await site.parts.gate.wait(request.id, PATIENCE_S)) in ("approved", "used")
 
 
 @pytest.mark.parametrize("window", share(WINDOWS, "phone"))
@@ -234,27 +227,31 @@ async def test_long_names_among_many_files_are_answered_on_their_own(
     folder = "漢" * 80 + " " * 40
     long = [f"{folder}/{'x' * 200}{number}/{'y' * 100}end-{number}-of-it.py" for number in range(2)]
     hidden = ask_many(site, [change(site, path) for path in long])
-    page = await opened(context, site)
+    page = await opened(context, site, "/changes/one")
     await page.set_viewport_size(WINDOWS[window])  # type: ignore[arg-type]
     card = page.locator("#changes-one")
-    await expect(card.locator("[data-role=sum]")).to_have_text("22 files changed")
+    await expect(card.locator("[data-role=sum]")).to_have_text("Change 22 files in project")
     await expect(card.locator(".careful")).to_contain_text("too long to be shown whole in a list")
-    await nothing_is_cut_off(page, ["end-0-of-it", "end-1-of-it"])
+    await nothing_is_cut_off(page, [])
+    for end, request in zip(("end-0-of-it", "end-1-of-it"), hidden, strict=True):
+        await page.locator(f"#file-{request.id}").scroll_into_view_if_needed()
+        await expect(page.locator(f"#file-{request.id} [data-loading]")).to_have_count(0)
+        await nothing_is_cut_off(page, [end])
     # A tick needs the whole name.
     await steady(card)
     tick = card.locator(f'[data-tick^="{hidden[0].id}"]')
     await tick.click()
     await expect(page.locator("#quietly")).to_contain_text("All of its text is shown now")
     await expect(tick).not_to_be_checked()
-    await card.get_by_role("button", name="Approve all").click()
-    await page.locator("#confirm-yes").click()
-    await expect(card.locator("[data-role=sum]")).to_have_text("2 files changed")
+    await steady(card)
+    await card.get_by_role("button", name="Approve 20 of 22").click()
+    await expect(card.locator("[data-role=sum]")).to_have_text("Change 2 files in project")
     assert {status(site.parts.queue.get(one.id)) for one in ordinary} == {"used"}
-    row = card.locator(f'.careful details[data-file="{hidden[1].id}"]')
-    await row.locator("summary").click(position={"x": 5, "y": 5})
+    row = card.locator(f"#file-{hidden[1].id}")
+    await expect(row.locator("[data-loading]")).to_have_count(0)
     await steady(card)
     await row.get_by_role("button", name="Approve this").click()
-    await expect(row.locator("summary [data-folded]")).to_have_count(0)
+    await expect(row.locator("[data-folded]")).to_have_count(0)
     assert {status(site.parts.queue.get(one.id)) for one in hidden} == {"pending"}
     await nothing_is_cut_off(page, [])
     await steady(card)
@@ -317,18 +314,18 @@ async def test_a_diff_says_its_size_and_what_is_odd(
         "d": "\n" * 60 + "evil()",
     }
     request = site.ask_change("a.py", b"x = 0\n", "\n".join(lines.values()).encode() + b"\n")
-    page = await opened(context, site)
+    page = await opened(context, site, f"/requests/{request.id}")
     await page.set_viewport_size(WINDOWS[window])  # type: ignore[arg-type]
-    card = page.locator(f"#request-{request.id}")
+    card = shown_card(page, request)
     await expect(card.locator("[data-role=size]")).to_contain_text("lines, 1,")
     await expect(card).to_contain_text("very long lines: line 3")
     await expect(card).to_contain_text("runs of blanks: from lines 2, 4 on")
     # A box that scrolls says so until its end is in view.
-    diff = card.locator(".diff")
-    await expect(diff).to_have_attribute("data-more", "")
+    box = card.locator(".pane-scroll")
+    await expect(box).to_have_attribute("data-more", "")
     await nothing_is_cut_off(page, [])
-    await diff.evaluate("(one) => one.scrollTo(0, one.scrollHeight)")
-    await expect(diff).not_to_have_attribute("data-more", "")
+    await box.evaluate("(one) => one.scrollTo(0, one.scrollHeight)")
+    await expect(box).not_to_have_attribute("data-more", "")
 
 
 async def test_a_long_change_is_shown_part_by_part_before_it_is_approved(
@@ -336,7 +333,7 @@ async def test_a_long_change_is_shown_part_by_part_before_it_is_approved(
 ) -> None:
     text = "".join(f"row {n} of it\n" for n in range(1500)).encode()
     request = site.ask_change("long.txt", None, text)
-    card = page.locator(f"#request-{request.id}")
+    card = await card_of(page, request)
     await expect(card.locator(".line")).to_have_count(60)
     await steady(card)
     await card.focus()

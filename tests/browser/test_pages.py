@@ -10,9 +10,18 @@ from supervisor.core.actions import Exec, Network
 from supervisor.core.approvals import status
 from supervisor.core.network.egress_wire import Answer, Decision, Question, Settled
 from tests.browser.conftest import PATIENCE_S, Watch, opened
+from tests.browser.inbox import (
+    approve,
+    approve_button,
+    card_of,
+    nothing_waits,
+    row_of,
+    shown_card,
+    steady,
+)
 from tests.browser.operator_site import Site, fill
 
-SHEET = Path(__file__).resolve().parents[2] / "web" / "static" / "gatehouse.css"
+STATIC = Path(__file__).resolve().parents[2] / "web" / "static"
 
 
 async def test_output_arrives_as_it_is_printed(site: Site, context: BrowserContext) -> None:
@@ -60,12 +69,11 @@ async def test_a_session_from_start_to_end(
     )
     request = site.ask(Exec(command="make"))
     site.ask(Exec(command="make elsewhere"), session_id="two")
-    await expect(page.locator(".card")).to_have_count(1)
-    await (
-        page.locator(f"#request-{request.id}")
-        .get_by_role("button", name="Approve", exact=True)
-        .click()
-    )
+    await page.reload()
+    await expect(page.get_by_text("1 waits for your answer.")).to_be_visible()
+    inbox = await opened(context, site)
+    await approve(inbox, request)
+    await inbox.close()
     await expect(page.locator("#session-requests")).to_contain_text("done, exit code 0")
     sessions.record_review("one", {
         "model": "recorded", "verdict": "comment", "summary": "Sound.",
@@ -311,29 +319,22 @@ async def test_what_was_missed_is_there_after_a_restart(
 ) -> None:
     watch.expected = ("WebSocket connection", "net::ERR_", "htmx:")
     before = site.ask(Exec(command="make before"))
-    await expect(page.locator(f"#request-{before.id}")).to_be_visible()
+    card = await card_of(page, before)
+    await steady(card)
     await site.close()
     await expect(page.locator("#live-text")).to_have_text("not connected")
     await expect(page.locator("#lost")).to_contain_text("What you see here may be old")
-    await (
-        page.locator(f"#request-{before.id}")
-        .get_by_role("button", name="Approve", exact=True)
-        .click()
-    )
+    await approve_button(card).click()
     await expect(page.locator("#toast")).to_contain_text(
         "Whether what you asked for was done is shown here"
     )
     site.parts.gate.resolve(before.id, "denied", by="operator (cli)")
     missed = site.ask(Exec(command="make missed"))
     await site.open()
-    await expect(page.locator(f"#request-{missed.id}")).to_be_visible()
-    await expect(page.locator(f"#request-{before.id}")).to_have_attribute("data-status", "denied")
+    await expect(row_of(page, missed)).to_be_visible()
+    await expect(shown_card(page, before)).to_have_attribute("data-status", "denied")
     await expect(page.locator("#lost")).to_be_hidden()
-    await (
-        page.locator(f"#request-{missed.id}")
-        .get_by_role("button", name="Approve", exact=True)
-        .click()
-    )
+    await approve(page, missed)
     assert status(await site.parts.gate.wait(missed.id, PATIENCE_S)) in ("approved", "used")
 
 
@@ -346,11 +347,7 @@ async def test_what_carries_something_out_is_not_given_up_by_the_page(
         """() => document.addEventListener("htmx:beforeSend", (event) => {
         if (event.detail.requestConfig.verb === "post") document.body.dataset.limit = event.detail.xhr.timeout; })"""  # noqa: E501
     )
-    await (
-        page.locator(f"#request-{asked.id}")
-        .get_by_role("button", name="Approve", exact=True)
-        .click()
-    )
+    await approve(page, asked)
     await expect(page.locator("body")).to_have_attribute("data-limit", "0")
     assert status(await site.parts.gate.wait(asked.id, PATIENCE_S)) in ("approved", "used")
 
@@ -371,7 +368,7 @@ async def test_a_page_of_an_earlier_gatehouse_says_that_it_is_signed_out(
 
 async def test_a_card_says_that_its_session_has_ended(site: Site, page: Page) -> None:
     asked = site.ask_change("a.txt", b"old\n", b"new\n")
-    card = page.locator(f"#request-{asked.id}")
+    card = await card_of(page, asked)
     await expect(card).to_contain_text("session ends in")
     site.parts.sessions.change("one", ended_at=site.parts.clock.now())
     await expect(card).to_contain_text("session has ended")
@@ -381,8 +378,8 @@ async def test_nothing_yet(site: Site, context: BrowserContext) -> None:
     for name in ("one", "two"):
         site.parts.sessions.change(name, ended_at=site.parts.clock.now())
     page = await opened(context, site)
-    await expect(page.locator("#nothing")).to_be_visible()
-    await expect(page.get_by_text("No session runs.")).to_be_visible()
+    await nothing_waits(page)
+    await expect(page.locator("#pane")).to_contain_text("Nothing waits for you.")
 
 
 async def test_no_page_is_wider_than_a_phone(
@@ -393,7 +390,8 @@ async def test_no_page_is_wider_than_a_phone(
     site.parts.gate.resolve(requests[0].id, "denied", by="operator (cli)", reason="z" * 300)
     site.parts.policies.add_rule("deny", f"filesystem({'a' * 300})", why="b" * 300, by="c")
     site.parts.sessions.say("one", b"w" * 4000 + b"\n")
-    for path in ("/", "/sessions", "/sessions/one", "/rules", "/network", "/history"):
+    card = f"/requests/{requests[1].id}"
+    for path in ("/", card, "/sessions", "/sessions/one", "/rules", "/network", "/history"):
         page = await context.new_page()
         await page.set_viewport_size({"width": 390, "height": 800})
         await page.goto(site.url + path)
@@ -405,7 +403,7 @@ async def test_no_page_is_wider_than_a_phone(
 @pytest.mark.parametrize("look", ["light", "dark"])
 def test_text_has_contrast(look: str) -> None:
     """WCAG 2.2, 1.4.3: 4.5 to 1 for text."""
-    blocks = re.findall(r":root \{(.*?)\}", SHEET.read_text(), re.DOTALL)
+    blocks = re.findall(r":root \{(.*?)\}", (STATIC / "gatehouse.css").read_text(), re.DOTALL)
     colours = dict(re.findall(r"--([\w-]+): (#[0-9a-f]{6})", blocks[0]))
     if look == "dark":
         colours |= dict(re.findall(r"--([\w-]+): (#[0-9a-f]{6})", blocks[1]))

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from playwright.async_api import Browser, expect
 
+from tests.browser.inbox import approve_button, shown_card, steady
 from tests.browser.session_page import page_of
 from tests.fakes.sandboxed_agent import agent_command, answers
 from tests.fakes.supervised import git, make_repository, settings_in, supervised
@@ -35,8 +36,8 @@ async def test_a_push_is_shown_and_approved(browser: Browser, tmp_path: Path) ->
         running.approve(await running.asked("exec"))
         push = await running.asked("git")
         async with page_of(browser, running, session) as page:
-            await page.goto(f"http://127.0.0.1:{running.supervisor.port}/")
-            card = page.locator(f"#request-{push.id}")
+            await page.goto(f"http://127.0.0.1:{running.supervisor.port}/requests/{push.id}")
+            card = shown_card(page, push)
             shown = card.locator("[data-role=push]")
             await expect(shown.get_by_text("fix", exact=True)).to_be_visible()
             flags = shown.locator("[data-role=flag]")
@@ -45,8 +46,8 @@ async def test_a_push_is_shown_and_approved(browser: Browser, tmp_path: Path) ->
             await expect(shown.locator(".commits li")).to_contain_text("Fix <i>it</i>")
             await expect(shown.locator(".commits li")).to_contain_text("Bot <bot@example.org>")
             await expect(shown.get_by_text("<b>bold</b>")).to_be_visible()
-            await expect(card.locator("[data-settling]")).to_have_count(0)
-            await card.get_by_role("button", name="Approve", exact=True).click()
+            await steady(card)
+            await approve_button(card).click()
             await running.until(lambda: running.parts.queue.get(push.id).settled_at)
         with running.answering(lambda one: "denied"):
             await running.ended(session)

@@ -8,6 +8,7 @@ from playwright.async_api import Browser, Page, expect
 
 from supervisor.core.forge_acts import Act
 from tests.browser.conftest import PATIENCE_S
+from tests.browser.inbox import approve_button, card_of, steady
 from tests.fakes.reviewed import NAME, Reviewed, forge_with_people, reviewing_at
 
 
@@ -25,7 +26,7 @@ async def test_from_the_webhook_to_approve(browser: Browser, tmp_path: Path) -> 
             page = await signed_in(browser, on)
             pull = stage.open_pull(on.forge.hook[0] if on.forge.hook else "")
             (request,) = await on.posts()
-            card = page.locator(f"#request-{request.id}")
+            card = await card_of(page, request)
             findings = card.locator(".finding")
             await expect(findings).to_have_count(2)
             await expect(findings.first).to_contain_text("select * from orders where number")
@@ -34,8 +35,8 @@ async def test_from_the_webhook_to_approve(browser: Browser, tmp_path: Path) -> 
             assert words.endswith('("select * from orders where number = ?", (number,))\n```')
             await findings.last.locator("input[type=checkbox]").uncheck()
             await findings.first.locator("textarea").fill("Please use a parameter here.")
-            await expect(card.locator("[data-settling]")).to_have_count(0)
-            await card.get_by_role("button", name="Approve", exact=True).click()
+            await steady(card)
+            await approve_button(card).click()
             await on.running.until_soon(lambda: pull.reviews or None, "the review is posted")
             (comment,) = pull.comments
             assert comment["body"] == "Please use a parameter here."
@@ -66,7 +67,7 @@ async def test_hostile_names_and_texts_are_shown_as_they_are(
             )
             stage.forge.open_pull(NAME, "x", title=title)
             (request,) = await on.posts()
-            card = page.locator(f"#request-{request.id}")
+            card = await card_of(page, request)
             await expect(card.locator(".finding")).to_contain_text("<script>alert(1)</script>")
             await page.goto(f"http://127.0.0.1:{on.running.supervisor.port}/reviews")
             await expect(page.get_by_text("<img src=x onerror=alert(1)> {{ 7*7 }}")).to_be_visible()
@@ -105,19 +106,19 @@ async def test_an_answer_is_posted_in_the_words_that_stand_on_its_card(
                 session_id=repository.session_id,
                 origin="reviews",
             )
-            card = page.locator(f"#request-{resolve.id}")
+            card = await card_of(page, resolve)
             await expect(card).to_contain_text(f"resolve 2 threads on {NAME}#1")
-            await expect(card.locator(".meta")).to_contain_text("threads PRRT_1, PRRT_2")
+            await expect(card.locator(".facts")).to_contain_text("threads PRRT_1, PRRT_2")
             await expect(card.locator("textarea")).to_have_count(0)
-            other = page.locator(f"#request-{wrong.id}")
-            await expect(other.locator(".meta")).to_contain_text("1234 (beside the code)")
-            card = page.locator(f"#request-{reply.id}")
-            await expect(card).to_contain_text("wants to reply to a comment")
+            other = await card_of(page, wrong)
+            await expect(other.locator(".facts")).to_contain_text("1234 (beside the code)")
+            card = await card_of(page, reply)
+            await expect(card).to_contain_text("Reply to a comment")
             words = card.get_by_label("the comment's text, as markdown")
             assert await words.input_value() == "Because."
             await words.fill("Because of *this*.")
-            await expect(card.locator("[data-settling]")).to_have_count(0)
-            await card.get_by_role("button", name="Approve", exact=True).click()
+            await steady(card)
+            await approve_button(card).click()
             await on.running.until_soon(lambda: pull.comments[1:] or None, "the answer")
             assert pull.comments[1]["body"].startswith("Because of *this*.\n\n<!-- gatehouse:act:")
             await page.context.close()

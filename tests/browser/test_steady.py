@@ -9,8 +9,8 @@ from playwright.async_api import Page, expect
 from supervisor.core.actions import Exec
 from supervisor.core.approvals import Request, status
 from tests.browser.conftest import PATIENCE_S
+from tests.browser.inbox import card_of, row_of, settled_on, shown_card, steady
 from tests.browser.operator_site import Site
-from tests.browser.test_page_keyboard import settled_on
 from tests.tables import share
 
 # Presses as soon as a card is there that wasn't, or has the focus that hadn't: in the turn of its
@@ -19,8 +19,8 @@ AT_ONCE = """([selector, how]) => new Promise((done) => {
     const press = {
         key: (card) => { card.focus(); card.dispatchEvent(new KeyboardEvent("keydown", { key: "a", bubbles: true })); },
         deny: (card) => { card.focus(); card.dispatchEvent(new KeyboardEvent("keydown", { key: "d", bubbles: true })); },
-        enter: (card) => card.querySelector('footer [data-key="a"]').click(),
-        click: (card) => card.querySelector('footer [data-key="a"]').dispatchEvent(new MouseEvent("click", { bubbles: true, cancelable: true, detail: 1 })),
+        enter: (card) => card.querySelector('[data-key="a"]:not([hidden])').click(),
+        click: (card) => card.querySelector('[data-key="a"]:not([hidden])').dispatchEvent(new MouseEvent("click", { bubbles: true, cancelable: true, detail: 1 })),
         tick: (card) => { card.focus(); card.dispatchEvent(new KeyboardEvent("keydown", { key: "1", bubbles: true })); },
     }[how];
     const look = () => {
@@ -54,15 +54,41 @@ def is_pending(site: Site, request: Request) -> bool:
 
 @pytest.mark.parametrize("how", share(("key", "deny", "enter", "click"), "key", "click"))
 async def test_a_card_that_just_arrived(site: Site, page: Page, how: str) -> None:
-    await pressed_at_once(page, '.card[data-status="pending"]', how)
+    await pressed_at_once(page, '#pane.card[data-status="pending"]', how)
     request = site.ask(Exec(command="make"))
     assert (await said(page)).startswith(SAYS)
     await expect(page.locator("#quietly")).to_be_visible()
-    await page.locator(f"#request-{request.id}").focus()
+    await shown_card(page, request).focus()
     await settled_on(page, request)
     assert is_pending(site, request)
     await page.keyboard.press("a")
     assert status(await site.parts.gate.wait(request.id, PATIENCE_S)) in ("approved", "used")
+
+
+@pytest.mark.parametrize("how", share(("key", "deny", "enter", "click"), "key", "click"))
+async def test_a_card_that_was_just_chosen(site: Site, page: Page, how: str) -> None:
+    first, second = site.ask(Exec(command="make")), site.ask(Exec(command="make all"))
+    await card_of(page, first)
+    await expect(row_of(page, second)).to_be_visible()
+    await pressed_at_once(page, f"#pane[data-request='{second.id}']", how)
+    await page.keyboard.press("j")
+    assert (await said(page)).startswith(SAYS)
+    assert is_pending(site, first)
+    assert is_pending(site, second)
+
+
+async def test_several_that_were_just_selected(site: Site, page: Page) -> None:
+    requests = [site.ask(Exec(command=f"make {name}")) for name in ("one", "two")]
+    for one in requests:
+        await expect(row_of(page, one)).to_be_visible()
+    await pressed_at_once(page, "#pane[data-batch]", "key")
+    await page.keyboard.press("X")
+    assert (await said(page)).startswith(SAYS)
+    await steady(page.locator("#pane[data-batch]"))
+    assert all(is_pending(site, one) for one in requests)
+    await page.keyboard.press("a")
+    for one in requests:
+        assert status(await site.parts.gate.wait(one.id, PATIENCE_S)) in ("approved", "used")
 
 
 @pytest.mark.parametrize("how", share(("key", "deny", "enter", "click", "tick"), "deny", "tick"))
@@ -72,24 +98,26 @@ async def test_a_newer_version_in_the_place_of_the_selected_card(
     text = [f"line {number}\n" for number in range(40)]
     old = "".join(text).encode()
     older = site.ask_change("a.txt", old, "".join(["a\n", *text[1:-1], "b\n"]).encode())
-    card = page.locator(f"#request-{older.id}")
+    card = await card_of(page, older)
     await expect(card.locator(".diff")).to_be_visible()
-    await page.keyboard.press("j")
+    await card.focus()
     await settled_on(page, older)
-    await pressed_at_once(page, f'.card[data-status="pending"]:not(#request-{older.id})', how)
+    await pressed_at_once(
+        page, f'#pane.card[data-status="pending"]:not([data-request="{older.id}"])', how
+    )
     newer = site.ask_change("a.txt", old, "".join(["evil\n", *text[1:-1], "b\n"]).encode())
     assert (await said(page)).startswith(SAYS)
-    shown = page.locator(f"#request-{newer.id}")
+    shown = shown_card(page, newer)
     await expect(shown.locator("input[data-hunk]:checked")).to_have_count(0)
+    await expect(shown.locator('[data-role="newer"]')).to_be_visible()
     assert is_pending(site, newer)
 
 
-async def test_the_card_that_the_focus_went_on_to_by_itself(site: Site, page: Page) -> None:
+async def test_the_card_that_followed_by_itself(site: Site, page: Page) -> None:
     first, second = site.ask(Exec(command="make")), site.ask(Exec(command="make all"))
-    await expect(page.locator(".card")).to_have_count(2)
-    await page.keyboard.press("j")
-    await settled_on(page, first)
-    await pressed_at_once(page, f"#request-{second.id}:focus", "key")
+    await expect(row_of(page, second)).to_be_visible()
+    await steady(await card_of(page, first))
+    await pressed_at_once(page, f"#pane[data-request='{second.id}']:focus", "key")
     await page.keyboard.press("a")
     assert (await said(page)).startswith(SAYS)
     await settled_on(page, second)
@@ -100,11 +128,10 @@ async def test_the_card_that_the_focus_went_on_to_by_itself(site: Site, page: Pa
 
 async def test_a_text_that_was_just_unfolded(site: Site, page: Page) -> None:
     request = site.ask(Exec(command="make" + " x" * 2000))
-    card = page.locator(f"#request-{request.id}")
-    await expect(card).to_be_visible()
-    await page.keyboard.press("j")
-    await settled_on(page, request)
-    await pressed_at_once(page, f"#request-{request.id}:not(:has([data-folded]))", "key")
+    await steady(await card_of(page, request))
+    await pressed_at_once(
+        page, f"#pane[data-request='{request.id}']:not(:has([data-folded]))", "key"
+    )
     await page.keyboard.press("a")
     assert (await said(page)).startswith(SAYS)
     assert is_pending(site, request)
@@ -112,10 +139,10 @@ async def test_a_text_that_was_just_unfolded(site: Site, page: Page) -> None:
 
 async def test_a_page_that_was_just_opened(site: Site, page: Page) -> None:
     request = site.ask(Exec(command="make"))
-    await expect(page.locator(".card")).to_have_count(1)
+    card = shown_card(page, request)
+    await expect(card).to_be_visible()
     await page.reload()
-    await expect(page.locator(f"#request-{request.id}")).to_be_visible()
-    card = page.locator(f"#request-{request.id}")
+    await expect(card).to_be_visible()
     # Whatever comes first: the card is steady, or it says that it isn't. It never answers unseen.
     assert (
         await card.get_attribute("data-settling") == "all"

@@ -10,6 +10,7 @@ from playwright.async_api import Page, expect
 
 from supervisor.workspace.channel import WorkspaceChannel
 from supervisor.workspace.copy.snapshot import make_copy
+from tests.browser.inbox import approve_button, deny_button
 from tests.browser.operator_site import Site
 from tests.browser.test_diff_cards import Desk, cards, until
 
@@ -48,7 +49,7 @@ async def test_a_file_in_a_folders_place(desk: Desk, page: Page) -> None:
     card = cards(page)
     await expect(card).to_have_count(1)
     await expect(card.locator("[data-role=action]")).to_have_text(
-        "swap parser: the folder with 4 paths in it for a file"
+        "The exact action: swap parser: the folder with 4 paths in it for a file"
     )
     swap = card.locator("[data-role=swap]")
     await expect(swap.get_by_text("4 paths in the folder disappear")).to_be_visible()
@@ -59,7 +60,7 @@ async def test_a_file_in_a_folders_place(desk: Desk, page: Page) -> None:
     gone = swap.locator("details", has_text="parser/lexer.py")
     await gone.locator("summary").click()
     await expect(gone.locator(".line.removed").first).to_contain_text("parser/lexer.py")
-    await card.get_by_role("button", name="Approve", exact=True).click()
+    await approve_button(card).click()
     await until(page, lambda: (desk.host / "parser").is_file())
 
 
@@ -72,9 +73,9 @@ async def test_a_folder_in_a_files_place(desk: Desk, page: Page) -> None:
     await compared(desk)
     card = cards(page)
     await expect(card.locator("[data-role=action]")).to_have_text(
-        "swap tool.py: the file for a folder with 3 paths in it"
+        "The exact action: swap tool.py: the file for a folder with 3 paths in it"
     )
-    await expect(card.get_by_text("wants to put a folder where a file is")).to_be_visible()
+    await expect(card.locator("#card-title")).to_have_text("Put a folder where a file is")
     swap = card.locator("[data-role=swap]")
     await expect(swap.get_by_text("3 paths appear in the folder")).to_be_visible()
     await expect(
@@ -83,6 +84,6 @@ async def test_a_folder_in_a_files_place(desk: Desk, page: Page) -> None:
     await expect(swap.locator("[data-role=warning]")).to_have_text(
         "new-executable: the file becomes executable"
     )
-    await card.get_by_role("button", name="Deny", exact=True).click()
-    await expect(page.locator(".card [data-role=status]")).to_have_text("denied")
+    await deny_button(card).click()
+    await expect(page.locator("#pane .answer.settled .state")).to_have_text("denied by you")
     assert (desk.host / "tool.py").is_file()

@@ -98,10 +98,11 @@ def lived(house: House, session: str) -> set[str]:
     (house.workspace / "README.md").write_text("# Shop of mine\n")
     network = f"/api/sessions/{session}/network"
     until(lambda: house.page.get(network).json()["exchanges"], "the connection")
-    ids = ",".join(one["id"] for one in waiting)
     return walked(
         house,
-        f"/parts/cards?ids={ids}",
+        *(f"/parts/card/{one['id']}" for one in waiting),
+        f"/parts/card/changes:{session}",
+        *(f"/parts/inbox?show={one}&find=a" for one in ("network", "flagged")),
         f"/parts/network?session={session}&opened=169.254.169.254",
         f"/parts/network/{session}/1",
         "/parts/history?before=9",

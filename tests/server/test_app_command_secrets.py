@@ -17,7 +17,7 @@ from supervisor.core.approvals import Request
 from supervisor.core.packages import package_commands
 from supervisor.core.policy import git_refs
 from supervisor.errors import GatehouseError, RefusedError
-from supervisor.server.common.views import operator_request
+from supervisor.server.common.request_views import request_view
 from tests.core.command_lines import HARMLESS, NEEDLES, WITH_SECRETS
 from tests.fakes.parts import FakeParts
 
@@ -27,7 +27,7 @@ PAGES = (
     "/sessions/one",
     "/history",
     "/rules",
-    "/parts/cards",
+    "/parts/inbox",
     "/parts/requests/one",
     "/parts/history",
 )
@@ -82,6 +82,7 @@ async def test_a_credential_of_a_command_is_nowhere(
         for one in listed:
             shown = await cli.get(f"/api/requests/{one['id']}")
             seen[one["id"]] = shown.text + request_text(shown.json())
+            seen[one["id"]] += (await browser.get(f"/requests/{one['id']}")).text
             seen[one["id"]] += (
                 await cli.get(f"/api/requests/{one['id']}/suggestions", params={"effect": "allow"})
             ).text
@@ -91,9 +92,7 @@ async def test_a_credential_of_a_command_is_nowhere(
             )
     seen["audit"] = (await cli.get("/api/audit", params={"limit": 1000})).text
     seen["agent's requests"] = (await agent.get("/v1/requests")).text
-    seen["live"] = "".join(
-        msgspec.json.encode(operator_request(one, parts)).decode() for one in live
-    )
+    seen["live"] = "".join(msgspec.json.encode(request_view(one, parts)).decode() for one in live)
     assert len(live) > len(WITH_SECRETS)
     parts.audit.flush()
     for path in sorted(path for path in parts.settings.data_dir.rglob("*") if path.is_file()):

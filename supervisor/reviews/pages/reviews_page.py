@@ -17,11 +17,12 @@ from supervisor.reviews.holds import HoldScope
 from supervisor.reviews.pages import review_views
 from supervisor.reviews.pages.review_views import ReviewView, service_of, usage
 from supervisor.reviews.store.holds import Hold
+from supervisor.server.common.request_views import request_view
 from supervisor.server.common.views import clock_text
 from supervisor.server.operator.decisions import shown_by
 from supervisor.server.operator.operator_api import AnyRequest, caller, parts_of
 from supervisor.server.operator.pages import page_frame
-from supervisor.server.operator.pages.request_cards import card, card_with
+from supervisor.server.operator.pages.request_cards import card_part
 
 # The period whose cost the page of all reviews shows.
 USAGE_S = 30 * 86_400.0
@@ -55,7 +56,7 @@ def review(request: AnyRequest, run_id: FromPath[str]) -> Response[str]:
     view = review_views.review(service, run_id)
     repository = service.repository_named(view.repository)
     acts = [
-        card_with(parts, one)
+        request_view(one, parts)
         for one in parts.queue.of_session(repository.session_id)
         if isinstance(one.action, Act) and one.action.head == view.head
     ]
@@ -168,10 +169,8 @@ async def answer_act(
             fingerprint=shown_by(data.get("fingerprint", "")),
         )
     except GatehouseError as error:
-        shown = await card(parts, parts.queue.get(request_id)) | {"error": str(error)}
-        return page_frame.html("parts/some_cards.html", error, cards=[shown])
-    shown = await card(parts, part) | {"takes_place_of": request_id}
-    return page_frame.html("parts/some_cards.html", cards=[shown])
+        return await card_part(parts, request_id, error)
+    return await card_part(parts, part.id)
 
 
 @post("/requests/{request_id:str}/open-pull", include_in_schema=False, status_code=200)
@@ -182,11 +181,8 @@ async def open_pull(request: AnyRequest, request_id: FromPath[str]) -> Response[
     try:
         opened = service_of(request).open_pull(asked, by=caller(request).name)
     except GatehouseError as error:
-        shown = await card(parts, asked) | {"error": str(error)}
-        return page_frame.html("parts/some_cards.html", error, cards=[shown])
-    return page_frame.html(
-        "parts/some_cards.html", cards=[await card(parts, asked), await card(parts, opened)]
-    )
+        return await card_part(parts, request_id, error)
+    return await card_part(parts, opened.id)
 
 
 def handlers() -> list[ControllerRouterHandler]:

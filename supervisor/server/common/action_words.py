@@ -35,6 +35,37 @@ LABELS: dict[Category, str] = {
     "sandbox": "Policy",
     "budget": "Budget",
 }
+# What a card's icon is called, and what one thing of the category is called.
+ICONS: dict[Category, str] = {
+    "exec": "exec",
+    "filesystem": "files",
+    "network": "network",
+    "git": "git",
+    "packages": "packages",
+    "review": "review",
+    "sandbox": "shield",
+    "budget": "coin",
+}
+KINDS: dict[Category, str] = {
+    "exec": "Command",
+    "filesystem": "File",
+    "network": "Request",
+    "git": "Git",
+    "packages": "Install",
+    "review": "Review",
+    "sandbox": "Rule",
+    "budget": "Budget",
+}
+# Warnings that say that something leaves the machine or leaks: shown in red. Others are amber.
+_RED = frozenset({"secret", "forces", "deletes", "uploads"})
+# The icons of warnings that have one of their own.
+_FLAG_ICONS = {
+    "secret": "key",
+    "forces": "force",
+    "conflict": "conflict",
+    "uploads": "out",
+    "new-executable": "exec",
+}
 _FILE_VERBS = {
     "write": "write a file",
     "edit": "edit a file",
@@ -103,6 +134,99 @@ def _file_verb(action: FileChange) -> str:
         case FileChange(operation="swap"):
             return "put a folder where a file is" if action.after == "dir" else "replace a folder"
     return _FILE_VERBS[action.operation]
+
+
+class Flag(msgspec.Struct, frozen=True):
+    """A reason to look twice: `name` in a word or two, `note` what it means. `is_red`: it leaves
+    the machine or leaks."""
+
+    name: str
+    note: str
+    icon: str
+    is_red: bool
+
+
+def flags(action: Action) -> tuple[Flag, ...]:
+    """Return what a person must not overlook, what leaves the machine first."""
+    found = [
+        Flag(name, note, _FLAG_ICONS.get(name, "alert"), name in _RED)
+        for name, note in warnings(action)
+    ]
+    return tuple(sorted(found, key=lambda one: not one.is_red))
+
+
+def heading(action: Action) -> str:
+    """Return what would happen, as a card's heading."""
+    words = asks(action).removeprefix("wants to ")
+    where = ""
+    match action:
+        case Git(operation="push"):
+            where = f" to {action.remote or action.url}" if action.remote or action.url else ""
+        case Git():
+            words = f"run git {action.operation}"
+        case FileChange(operation="write" | "edit" | "delete" | "mkdir" | "rename" | "symlink"):
+            words = f"{_file_verb(action).partition(' ')[0]} {action.path.rpartition('/')[2]}"
+        case Packages():
+            words = f"{action.operation} {' '.join(action.names) or 'packages'}"
+            where = f" with {action.manager}"
+        case Network(operation="connect"):
+            where = f" to {action.host}:{action.port}"
+        case Network():
+            where = f" to {action.host}"
+        case Act(number=int(number)) if number:
+            where = f" on {action.repository}#{number}"
+        case Proposal():
+            words = f"{'add' if action.effect == 'allow' else 'save'} a rule"
+        case BudgetRaise():
+            words = "raise a limit"
+    return words[:1].upper() + words[1:] + where
+
+
+def question(action: Action) -> str:
+    """Return the question that an answer answers: it names the consequence."""
+    match action:
+        case Exec(by_agent=True):
+            return "Let the agent run this in its sandbox?"
+        case Exec():
+            return "Run this on the private copy?"
+        case FileChange():
+            verb = "Delete" if action.operation == "delete" else "Change"
+            return f"{verb} this in your folder?"
+        case Network():
+            return f"Let this {answer_object(action)} through to {action.host}?"
+        case Git(operation="push"):
+            return "Send this to the remote?"
+        case Git():
+            return "Run this git command with your access?"
+        case Packages():
+            return "Install this in the private copy?"
+        case Act():
+            return "Send this to the forge?"
+        case Proposal():
+            return "Add this rule to the policy?"
+        case BudgetRaise():
+            return "Let it spend more?"
+
+
+def answer_object(action: Action) -> str:
+    """Return what an answer is about, to follow "Approve"."""
+    match action:
+        case Exec():
+            return "command"
+        case FileChange():
+            return "change"
+        case Network():
+            return "connection" if action.operation == "connect" else "request"
+        case Git():
+            return action.operation
+        case Packages():
+            return "install"
+        case Act():
+            return action.operation
+        case Proposal():
+            return "rule"
+        case BudgetRaise():
+            return "raise"
 
 
 def details(action: Action) -> list[tuple[str, str]]:
@@ -189,6 +313,8 @@ def warnings(action: Action) -> list[tuple[str, str]]:
                 if action.delete
                 else found
             )
+        case Network(method="PUT"):
+            return [("uploads", "what the agent sends leaves this machine, and is stored there")]
         case Act(fork=True):
             return [("from a fork", "its author may be anybody")]
         case Proposal(effect="allow"):

@@ -11,20 +11,15 @@ from typing import Any
 
 import msgspec
 
-from supervisor.core.actions import Action, Category, Effect, Proposal, category_of, title
+from supervisor.core.actions import Category, category_of, title
 from supervisor.core.approvals import (
-    Answer,
-    Origin,
     Request,
     Status,
     explanation,
-    failure,
     is_settled,
-    last_printed,
     status,
 )
 from supervisor.core.jobs import Job, JobResult
-from supervisor.core.policy.policy_text import parse_rule
 from supervisor.core.secrets.redact import Redactor
 from supervisor.core.session_names import SessionIdentity, shown_workspace
 from supervisor.core.sessions import (
@@ -39,9 +34,7 @@ from supervisor.core.sessions import (
 )
 from supervisor.core.text.display import visible
 from supervisor.core.text.duration import format_duration
-from supervisor.errors import PolicyError
 from supervisor.parts import Parts
-from supervisor.server.common.action_words import delivery
 from supervisor.server.common.spend_views import SpendView, spend_view
 
 # A list of requests ends with the one that has passed this.
@@ -70,45 +63,6 @@ class AgentRequest(msgspec.Struct, frozen=True, kw_only=True):
     answered_at: float | None
     outcome: dict[str, Any] | None
     superseded_by: str | None
-
-
-class OperatorRequest(msgspec.Struct, frozen=True, kw_only=True):
-    """A request as the operator sees it. `fingerprint` is sent back with the answer, so that the
-    answer is for what was shown.
-
-    `may_always`: whether a rule may be made of the answer (law 9). `delivery`: in words what
-    came of a yes, `failure`: why that failed, `printed`: what it printed last then. `width`: how
-    wide a proposed rule is, in words; else empty. Times are seconds since the epoch.
-    """
-
-    id: str
-    session_id: str
-    origin: Origin
-    status: Status
-    category: Category
-    title: str
-    action: dict[str, Any]
-    fingerprint: str
-    decision: Effect
-    why: str
-    rule: str | None
-    remedy: str
-    reason: str
-    may_always: bool
-    width: str
-    asked_at: float
-    asked_times: int
-    hold_until: float | None
-    answer: Answer | None
-    answered_at: float | None
-    answered_by: str | None
-    answer_reason: str
-    superseded_by: str | None
-    settled: bool
-    outcome: dict[str, Any] | None
-    delivery: str
-    failure: str
-    printed: str
 
 
 class SessionView(msgspec.Struct, frozen=True, kw_only=True):
@@ -151,31 +105,6 @@ class SessionView(msgspec.Struct, frozen=True, kw_only=True):
     spend: SpendView
 
 
-def may_always(request: Request) -> bool:
-    """Return whether "always" may be offered: not for requests of a written ask rule, nor for a
-    change of the policy itself (law 9).
-    """
-    return (
-        status(request) == "pending"
-        and not request.sticky
-        and category_of(request.action) != "sandbox"
-    )
-
-
-def width_of(action: Action) -> str:
-    """Return how wide a proposed rule is, in words; empty for other requests and for an invalid
-    rule.
-    """
-    if not isinstance(action, Proposal):
-        return ""
-    from supervisor.core.policy.categories import width
-
-    try:
-        return width(parse_rule(action.rule, action.effect))
-    except PolicyError:
-        return ""
-
-
 def agent_request(request: Request, redactor: Redactor) -> AgentRequest:
     """For the agent's door."""
     current = status(request)
@@ -210,41 +139,6 @@ def listed(requests: Iterable[Request]) -> list[Request]:
         if chars >= MOST_LISTED_CHARS:
             break
     return found
-
-
-def operator_request(request: Request, parts: Parts) -> OperatorRequest:
-    """For the operator's door."""
-    redactor = parts.redactor
-    return OperatorRequest(
-        id=request.id,
-        session_id=request.session_id,
-        origin=request.origin,
-        status=status(request),
-        category=category_of(request.action),
-        title=shown(title(request.action), redactor),
-        action=shown_data(msgspec.to_builtins(request.action), redactor),
-        fingerprint=request.fingerprint,
-        decision=request.decision,
-        why=shown(explanation(request), redactor),
-        rule=request.rule and shown(request.rule, redactor),
-        remedy=shown(request.remedy, redactor),
-        reason=shown(request.reason, redactor),
-        may_always=may_always(request),
-        width=shown(width_of(request.action), redactor),
-        asked_at=request.asked_at,
-        asked_times=request.asked_times,
-        hold_until=request.hold_until,
-        answer=request.answer,
-        answered_at=request.answered_at,
-        answered_by=request.answered_by,
-        answer_reason=shown(request.answer_reason, redactor),
-        superseded_by=request.superseded_by,
-        settled=is_settled(request),
-        outcome=shown_data(request.outcome, redactor),
-        delivery=shown(delivery(request), redactor),
-        failure=shown(failure(request), redactor),
-        printed=shown(last_printed(request.outcome), redactor) if failure(request) else "",
-    )
 
 
 def identity_of(parts: Parts, session: Session) -> SessionIdentity:

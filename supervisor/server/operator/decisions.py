@@ -11,7 +11,7 @@ nothing happens.
 """
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Literal
 
 import msgspec
@@ -35,6 +35,7 @@ from supervisor.errors import (
 from supervisor.gate import audit_lines
 from supervisor.parts import Parts
 from supervisor.records.policy_files import ALWAYS, PolicyFiles, Until
+from supervisor.server.common.request_views import flags_of
 from supervisor.server.operator.change_sets import ChangeSets
 from supervisor.server.operator.shown_changes import must_be_seen
 
@@ -140,18 +141,18 @@ class BulkAnswer(msgspec.Struct, frozen=True, kw_only=True):
     left_out: dict[str, str]
 
 
-async def answer_category(
+async def answer_shown(
     parts: Parts,
     sets: ChangeSets,
-    category: Category,
     given: Answer,
     *,
     by: str,
     shown: Mapping[str, str],
+    category: Category | None = None,
     reason: str = "",
 ) -> BulkAnswer:
-    """Answer the `shown` requests of a category, fingerprints by id: exactly these, except changed
-    files that a bulk approval never covers.
+    """Answer the `shown` requests, fingerprints by id, of one category if it is given: exactly
+    these. An approval leaves out what is only approved alone.
 
     Raise `ChangedError` where one of them isn't what was shown or no longer waits: then nothing was
     answered. Raise `UserError` where each needs a separate answer.
@@ -160,8 +161,8 @@ async def answer_category(
         raise ChangedError.unsaid(_WHERE_ALL)
     _must_wait(parts, category, shown)
     left_out: dict[str, str] = {}
-    if given == "approved" and category == "filesystem":
-        left_out = await sets.left_out(parts.queue.get_all(shown))
+    if given == "approved":
+        left_out = await only_alone(sets, parts.queue.get_all(shown))
         _must_wait(parts, category, shown)
     ids = [one for one in shown if one not in left_out]
     if not ids:
@@ -170,16 +171,25 @@ async def answer_category(
     return BulkAnswer(answered=answered, left_out=left_out)
 
 
-def _must_wait(parts: Parts, category: Category, shown: Mapping[str, str]) -> None:
+async def only_alone(sets: ChangeSets, requests: Iterable[Request]) -> dict[str, str]:
+    """Return, by id with the reason, which requests are only approved one by one: what is flagged,
+    in conflict or protected, and what an earlier attempt failed at."""
+    asked = list(requests)
+    found = await sets.left_out(asked)
+    for one in asked:
+        if why := ", ".join(flag.name for flag in flags_of(one)):
+            found.setdefault(one.id, why)
+    return found
+
+
+def _must_wait(parts: Parts, category: Category | None, shown: Mapping[str, str]) -> None:
     waiting = {
-        one.id: one.fingerprint for one in parts.queue.get_all(shown) if _waits_in(one, category)
+        one.id: one.fingerprint
+        for one in parts.queue.get_all(shown)
+        if status(one) == "pending" and category in (None, category_of(one.action))
     }
     if waiting != dict(shown):
         raise ChangedError.several()
-
-
-def _waits_in(request: Request, category: Category) -> bool:
-    return status(request) == "pending" and category_of(request.action) == category
 
 
 async def deny_held(parts: Parts, session_id: str, *, by: str) -> int:

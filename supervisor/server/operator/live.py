@@ -21,11 +21,10 @@ from supervisor.core.files.change_tree import FEW_CHANGES
 from supervisor.core.sessions import Session
 from supervisor.parts import Parts
 from supervisor.server.common.auth import Operator, OperatorAuth
+from supervisor.server.common.request_views import RequestView, request_view
 from supervisor.server.common.views import (
-    OperatorRequest,
     SessionView,
     listed,
-    operator_request,
     session_view,
 )
 
@@ -66,14 +65,14 @@ class Hello(msgspec.Struct, frozen=True, kw_only=True, tag="hello", tag_field="t
     status: Status
     pending_ids: list[str]
     changes: list[ChangesWaiting]
-    requests: list[OperatorRequest]
+    requests: list[RequestView]
     sessions: list[SessionView]
 
 
 class RequestChanged(msgspec.Struct, frozen=True, kw_only=True, tag="request", tag_field="type"):
     """A request is new, or one of its facts changed."""
 
-    request: OperatorRequest
+    request: RequestView
 
 
 class SessionChanged(msgspec.Struct, frozen=True, kw_only=True, tag="session", tag_field="type"):
@@ -206,7 +205,7 @@ class Live:
             changes=[
                 ChangesWaiting(session_id=one, waiting=number) for one, number in changes.items()
             ],
-            requests=[operator_request(request, self._parts) for request in listed(pending)],
+            requests=[request_view(request, self._parts) for request in listed(pending)],
             sessions=[
                 session_view(self._parts, session)
                 for session in self._parts.sessions.recent(HELLO_SESSIONS)
@@ -328,7 +327,7 @@ class Live:
 
     def _tell_request(self, request: Request) -> None:
         if self._clients:
-            self.publish(RequestChanged(request=operator_request(request, self._parts)))
+            self.publish(RequestChanged(request=request_view(request, self._parts)))
             self.status_changed()
 
     def _session_changed(self, session: Session) -> None:

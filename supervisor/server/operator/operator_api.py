@@ -29,11 +29,10 @@ from supervisor.errors import RefusedError, StorageError
 from supervisor.parts import Parts
 from supervisor.records import audit_chain
 from supervisor.server.common.auth import COOKIE_S, Operator, OperatorAuth
+from supervisor.server.common.request_views import RequestView, request_view
 from supervisor.server.common.views import (
-    OperatorRequest,
     SessionView,
     listed,
-    operator_request,
     session_view,
     shown,
     shown_data,
@@ -123,10 +122,10 @@ class AnsweredView(msgspec.Struct, frozen=True, kw_only=True):
     """`also` are the first of the other waiting requests that the saved rule answered; `saved_in`
     is the rule's file."""
 
-    request: OperatorRequest
+    request: RequestView
     rule_id: str | None
     saved_in: str | None
-    also: list[OperatorRequest]
+    also: list[RequestView]
     also_count: int
 
 
@@ -135,7 +134,7 @@ class RequestDetail(msgspec.Struct, frozen=True, kw_only=True):
     applies. `preview` is for a proposed rule. `seen` is sent back with the approval of a change
     that pages fold (`is_folded`): this answer has the whole change."""
 
-    request: OperatorRequest
+    request: RequestView
     card: Any
     preview: RulePreview | None
     seen: str
@@ -152,7 +151,7 @@ class RuleSaved(msgspec.Struct, frozen=True, kw_only=True):
     """`also` are the first of the waiting requests that it answered."""
 
     id: str
-    also: list[OperatorRequest]
+    also: list[RequestView]
     also_count: int
 
 
@@ -274,7 +273,7 @@ def list_requests(
     session_id: FromQuery[str | None] = None,
     limit: _Limit = 200,
     without_large_sets: FromQuery[bool] = False,
-) -> list[OperatorRequest]:
+) -> list[RequestView]:
     """Return requests that wait for an answer: first those whose agent still waits, each group
     oldest first. `ready`: those that may be carried out; `all`: any, newest first.
 
@@ -292,7 +291,7 @@ def list_requests(
             if session_id is None
             else parts.queue.of_session(session_id, limit)
         )
-    return [operator_request(one, parts) for one in listed(found[:limit])]
+    return [request_view(one, parts) for one in listed(found[:limit])]
 
 
 @get("/api/requests/{request_id:str}")
@@ -302,7 +301,7 @@ async def get_request(request: AnyRequest, request_id: FromPath[str]) -> Request
     found = parts.queue.get(request_id)
     card = await card_of(parts, found)
     return RequestDetail(
-        request=operator_request(found, parts),
+        request=request_view(found, parts),
         card=None if card is None else await asyncio.to_thread(_as_shown, card, parts),
         preview=rules_view.preview_of_proposal(parts, found),
         seen=seen_word(found),
@@ -351,7 +350,7 @@ async def _answer(
     if done.rule_id is not None:
         live_of(request).policy_changed()
     return AnsweredView(
-        request=operator_request(done.request, parts),
+        request=request_view(done.request, parts),
         rule_id=done.rule_id,
         saved_in=done.saved_in and shown(done.saved_in, parts.redactor),
         also=await _views(parts, done.also[:MOST_ALSO]),
@@ -359,11 +358,9 @@ async def _answer(
     )
 
 
-async def _views(parts: Parts, requests: Sequence[Asked]) -> list[OperatorRequest]:
+async def _views(parts: Parts, requests: Sequence[Asked]) -> list[RequestView]:
     """Return views, made in portions: one takes a third of a millisecond."""
-    return [
-        operator_request(one, parts) async for part in slices(requests, IN_TURN) for one in part
-    ]
+    return [request_view(one, parts) async for part in slices(requests, IN_TURN) for one in part]
 
 
 @get("/api/requests/{request_id:str}/suggestions", sync_to_thread=False)
@@ -376,17 +373,17 @@ def suggestions(
 
 
 @post("/api/requests/bulk", status_code=200)
-async def bulk(request: AnyRequest, data: JSONBody[BulkBody]) -> list[OperatorRequest]:
+async def bulk(request: AnyRequest, data: JSONBody[BulkBody]) -> list[RequestView]:
     """Answer requests of a category: exactly those that were shown, or none. An approval leaves out
     changed files that need a separate look. Return the answered requests."""
     parts = parts_of(request)
-    done = await decisions.answer_category(
+    done = await decisions.answer_shown(
         parts,
         request.app.state["change_sets"],
-        data.category,
         data.answer,
         by=caller(request).name,
         shown=data.shown,
+        category=data.category,
         reason=data.reason,
     )
     return await _views(parts, done.answered)

@@ -114,8 +114,8 @@ def test_requests_and_what_a_person_answered(parts: FakeParts) -> None:
 async def test_answers_in_bulk_are_a_persons(parts: FakeParts) -> None:
     ids = [ask(parts, run(f"make {number}")) for number in range(3)]
     shown = {one: parts.queue.get(one).fingerprint for one in ids}
-    await decisions.answer_category(
-        parts, ChangeSets(parts), "exec", "approved", by=BY, shown=shown
+    await decisions.answer_shown(
+        parts, ChangeSets(parts), "approved", by=BY, shown=shown, category="exec"
     )
     assert [past.persons_answer for past in history(parts)] == ["approved"] * 3
 

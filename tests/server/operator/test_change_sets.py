@@ -339,7 +339,7 @@ async def test_the_body_must_say_what_was_shown(world: World, browser: httpx.Asy
     assert len(world.parts.queue.pending("one")) == 30
 
 
-async def test_few_changes_are_cards_and_others_stay_cards(
+async def test_changes_that_come_together_are_one_row_and_others_stay_rows(
     world: World, browser: httpx.AsyncClient
 ) -> None:
     world.parts.gate.ask(Exec(command="pytest"), session_id="one")
@@ -347,14 +347,17 @@ async def test_few_changes_are_cards_and_others_stay_cards(
         (world.copy / f"src/{number}.py").write_text("new\n")
     await world.look()
     assert (await browser.get("/api/changes")).json() == []
-    assert (await browser.get("/")).text.count('class="card filesystem"') == FEW_CHANGES
+    page = (await browser.get("/")).text
+    assert f">{FEW_CHANGES} changed files</a>" in page
+    assert re.findall(r'data-row="([^"]+)"', page)[1:] == ["changes:one"]
     (world.copy / "tests/1.py").write_text("new\n")
     await world.look()
     assert len((await browser.get("/api/changes")).json()) == 1
     page = (await browser.get("/")).text
-    assert page.count('class="card filesystem"') == 0
-    assert page.count('id="changes-one"') == 1
-    assert page.count('class="card exec"') == 1
+    assert f">{FEW_CHANGES + 1} changed files</a>" in page
+    rows = re.findall(r'data-row="([^"]+)"', page)
+    assert len(rows) == 2
+    assert "changes:one" in rows
     listed = (await browser.get("/api/requests", params={"without_large_sets": "true"})).json()
     assert [one["category"] for one in listed] == ["exec"]
     assert len((await browser.get("/api/requests")).json()) == FEW_CHANGES + 2

@@ -4,6 +4,7 @@ commands that failed read so."""
 import argparse
 import asyncio
 import json
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -223,8 +224,8 @@ async def test_a_command_that_failed_reads_as_failed_everywhere(
     seen = (await cli.get(f"/api/requests/{request.id}")).json()["request"]
     assert (seen["failure"], seen["delivery"]) == ("exit code 3", "failed: exit code 3")
     assert terminal.outcome_line(seen) == "approved; failed: exit code 3"
-    card = (await browser.get("/parts/cards", params={"ids": request.id})).text
-    assert '<span class="badge bad" data-role="status">approved, failed</span>' in card
+    card = (await browser.get(f"/parts/card/{request.id}")).text
+    assert re.search(r'<span class="state failed">.*?failed</span>', card)
     assert '<span data-role="delivery">failed: exit code 3</span>' in card
     history = (await browser.get("/history")).text
     row = history[history.index("effect settled") :]

@@ -89,8 +89,8 @@ FORMS: list[tuple[str, dict[str, str], str]] = [
     ("/requests/{id}/denied", {"reason": "no"}, "fingerprint"),
     ("/requests/{id}/always/allow", {"rule": "exec(make all)"}, "fingerprint"),
     ("/requests/{id}/always/deny", {"rule": "exec(make all)"}, "fingerprint"),
-    ("/bulk/exec/approved", {}, "shown"),
-    ("/bulk/exec/denied", {}, "shown"),
+    ("/batch/approved", {}, "shown"),
+    ("/batch/denied", {}, "shown"),
     ("/changes/one/approved", {"one": "{id}"}, "fingerprint"),
 ]
 
@@ -176,7 +176,7 @@ async def test_every_route_that_answers_is_in_this_test(door: Door) -> None:
     answers = {
         one
         for one in posts
-        if "request" in one or "change" in one or "bulk" in one or "undo" in one
+        if any(word in one for word in ("request", "change", "bulk", "batch", "undo"))
     }
     elsewhere = {
         "/api/requests/{request_id}/approve-part", "/requests/{request_id}/hunks",
@@ -186,7 +186,8 @@ async def test_every_route_that_answers_is_in_this_test(door: Door) -> None:
         "/sessions/{session_id}/undo", "/api/undo/preview",
         # takes back what stands on a forge: nothing that waits
         "/api/reviews/undo",
-        # says nothing of what waits
+        # say nothing of what waits
+        "/parts/batch",
         "/api/requests/{request_id}/lift", "/requests/{request_id}/lift",
     }  # fmt: skip
     here = {path.replace("{id}", "{request_id}") for path, _, _ in [*API, *FORMS]} | {
@@ -196,7 +197,7 @@ async def test_every_route_that_answers_is_in_this_test(door: Door) -> None:
     concrete = {
         "/requests/{request_id}/{answer}": "/requests/{request_id}/approved",
         "/requests/{request_id}/always/{effect}": "/requests/{request_id}/always/allow",
-        "/bulk/{category}/{answer}": "/bulk/exec/approved",
+        "/batch/{answer}": "/batch/approved",
         "/changes/{session_id}/{answer}": "/changes/one/approved",
     }
     assert {concrete.get(one, one) for one in answers - elsewhere} <= here

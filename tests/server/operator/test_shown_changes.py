@@ -191,9 +191,10 @@ async def test_approving_several_takes_nothing_along_that_needs_a_look_of_its_ow
     left = {".envrc", "CLAUDE.md", "a.txt", "run.sh", "link", "long.txt"}
     assert waiting.keys() == left | {"b.txt"}
     page = {"shown": ",".join(f"{one.id}:{one.fingerprint}" for one in waiting.values())}
-    shown = (await cli.post("/bulk/filesystem/approved", data=page)).text
+    shown = (await cli.post("/batch/approved", data=page)).text
     for reason in ("protected name .envrc", "conflict", "new-executable", "symlink", "folded"):
-        assert re.search(f"left out, answer it alone: [^<]*{reason}", shown), reason
+        assert re.search(f'<span class="muted small end">[^<]*{reason}', shown), reason
+    assert f"{len(left)} left out" in shown
     assert {one for one in left if not world.answered(waiting[one])} == left
     assert world.answered(waiting["b.txt"])
     again = await cli.post("/api/requests/bulk", json=bulk(*(waiting[one] for one in left)))

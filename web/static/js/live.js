@@ -1,7 +1,6 @@
 // The WebSocket: tells the page what changed, and says so when it is lost. Every connection begins with the present state.
-import { changed, presentState, requestChanged, want } from "./cards.js";
-import { isInSet, presentSets, setChanged } from "./changes.js";
 import { get } from "./get.js";
+import { cardChanged } from "./inbox.js";
 import { whenReleased } from "./press_guard.js";
 import { readOutput } from "./output.js";
 import { $, say } from "./say.js";
@@ -25,6 +24,15 @@ let greeted = false;
 let farewell = "";
 const ended = new Set();
 
+// What waits: requests that have a row of their own, and how many changed files of each session that has more than a few.
+let waitingIds = new Set();
+let waitingChanges = new Map();
+function count() {
+  const number = waitingIds.size + [...waitingChanges.values()].reduce((sum, one) => sum + one, 0);
+  $("pending-count").textContent = number || "";
+  document.title = (number ? `(${number}) ` : "") + document.title.replace(/^\(\d+\) /, "");
+}
+
 export function connect() {
   clearTimeout(retryTimer);
   socket = new WebSocket(`ws://${location.host}/ws`);
@@ -43,23 +51,34 @@ const handlers = {
     lostTimer = 0;
     $("lost").hidden = true;
     show("on", "live");
-    presentSets(event.changes);
-    presentState(event.pending_ids, event.requests);
+    waitingIds = new Set(event.pending_ids);
+    waitingChanges = new Map(event.changes.map((one) => [one.session_id, one.waiting]));
+    count();
+    const shown = $("pane")?.dataset.request;
+    if (shown) cardChanged(shown);
     // What was missed since the page was made is in its parts; also before its first hello, when nothing told it of news yet.
-    for (const name of ["session", "requests", "rules", "network", "spend", "changes", "quiet", "banner"]) fire(name);
+    for (const name of ["inbox", "session", "requests", "rules", "network", "spend", "changes", "quiet", "banner"]) fire(name);
     if (greeted) fire("history");
     greeted = true;
     readOutput();
   },
-  request(event) {
-    requestChanged(event.request);
-    if (isInSet(event.request)) soon("changes");
-    if (!$("output") || event.request.session_id === $("output").dataset.session) soon("requests");
+  request({ request }) {
+    const isNew = request.status === "pending" && !waitingIds.has(request.id);
+    if (request.status === "pending" && !waitingChanges.has(request.session_id)) waitingIds.add(request.id);
+    else waitingIds.delete(request.id);
+    count();
+    if (isNew) say(`A ${request.category} request waits`);
+    cardChanged(request.id);
+    soon("inbox");
+    if (request.origin === "workspace") soon("changes");
+    if (!$("output") || request.session_id === $("output").dataset.session) soon("requests");
     soon("history");
   },
   changes(event) {
-    setChanged(event.session_id, event.waiting);
-    changed();
+    if (event.waiting) waitingChanges.set(event.session_id, event.waiting);
+    else waitingChanges.delete(event.session_id);
+    count();
+    soon("inbox");
     soon("changes");
     soon("history");
     if (!$("output") || event.session_id === $("output").dataset.session) soon("requests");
@@ -68,7 +87,9 @@ const handlers = {
     // What its cards say of the time to answer is another from its end on.
     if (session.state === "ended" && !ended.has(session.id)) {
       ended.add(session.id);
-      for (const card of document.querySelectorAll(`.card[data-status="pending"][data-session="${session.id}"]`)) want(card.dataset.request);
+      const pane = $("pane");
+      if (pane?.dataset.session === session.id) cardChanged(pane.dataset.request);
+      soon("inbox");
     }
     soon("session"); soon("spend", SPEND_PAUSE_MS); soon("history"); readOutput(); },
   rules() { soon("rules"); soon("history"); },

@@ -1,5 +1,5 @@
 // Boxes that scroll say so at their lower edge while there is more below: a bar that only shows while it is used is overlooked.
-const BOXES = ".diff, .output, details.record pre, #confirm-list";
+const BOXES = ".diff, .output, details.record pre, #confirm-list, .pane-scroll";
 const NEARLY_PX = 2;
 
 function show(box) {

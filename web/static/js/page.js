@@ -1,11 +1,12 @@
 // The one script of every page: wires the parts together. What an agent wrote is only ever set as text; markup comes from our own
 // templates, where the server escaped it.
-import { watchCards } from "./cards.js";
 import { watchChanges } from "./changes.js";
 import { watchConfirmations } from "./confirm.js";
 import { watchFolds } from "./folds.js";
+import { watchForms } from "./forms.js";
 import { guardPresses } from "./press_guard.js";
 import { watchHosts } from "./hosts.js";
+import { watchInbox } from "./inbox.js";
 import { watchKeys } from "./keys.js";
 import { watchHunks } from "./hunks.js";
 import { connect } from "./live.js";
@@ -25,8 +26,9 @@ watchErrors();
 watchSteadiness();
 watchFolds();
 watchConfirmations();
-watchCards();
+watchInbox();
 watchChanges();
+watchForms();
 watchKeys();
 watchHunks();
 watchOpened();

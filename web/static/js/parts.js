@@ -76,10 +76,11 @@ function follow(part, xhr) {
 }
 
 // Finds what has the focus again in what takes the place of `element`. What has an id htmx finds itself.
-function likeFocused(element) {
+export function likeFocused(element) {
   const one = document.activeElement;
   if (!element.contains(one) || one.id) return "";
   if (one.matches("details[data-keep] > summary")) return `details[data-keep="${CSS.escape(one.parentElement.dataset.keep)}"] > summary`;
+  if (one.matches("[type=radio], [type=checkbox]")) return `[name="${CSS.escape(one.name)}"][value="${CSS.escape(one.value)}"]`;
   const does = DOES.find((name) => one.hasAttribute(name));
   return does ? `${one.localName}[${does}="${CSS.escape(one.getAttribute(does))}"]` : "";
 }

@@ -11,6 +11,12 @@ function duration(seconds) {
   return h ? `${h}h ${two(m)}m` : m ? `${m}m ${two(s % 60)}s` : `${s}s`;
 }
 
+function ago(seconds) {
+  const minutes = Math.floor(Math.max(0, seconds) / 60), hours = Math.floor(minutes / 60);
+  if (minutes < 1) return "now";
+  return hours >= 48 ? `${Math.floor(hours / 24)} days` : hours ? `${hours} h` : `${minutes} min`;
+}
+
 function write(item, text) {
   if (item.textContent !== text) item.textContent = text;
 }
@@ -20,10 +26,12 @@ export function tick() {
   for (const item of document.querySelectorAll("[data-until]")) {
     const left = Number(item.dataset.until) - at;
     const over = left <= 0 && item.dataset.over;
+    if (over && item.textContent !== over) document.body.dispatchEvent(new CustomEvent("gatehouse:over"));
     write(item, over || `${item.dataset.prefix || ""}${duration(left)}${item.dataset.suffix || ""}`);
     item.classList.toggle("urgent", !over && left < Number(item.dataset.urgent || 0));
   }
   for (const item of document.querySelectorAll("[data-since]")) write(item, duration(at - Number(item.dataset.since)));
+  for (const item of document.querySelectorAll("[data-ago]")) write(item, ago(at - Number(item.dataset.ago)));
   for (const item of document.querySelectorAll("time[data-at]:not([datetime])")) {
     const when = new Date(Number(item.dataset.at) * 1000);
     item.dateTime = when.toISOString();

@@ -19,12 +19,13 @@ from supervisor.core.files.conflict_card import ConflictCard
 from supervisor.core.files.text_diff import TextDiff
 from supervisor.errors import GatehouseError, NotFoundError, UserError
 from supervisor.parts import Parts
-from supervisor.server.common.views import OperatorRequest, operator_request, shown_data
+from supervisor.server.common.request_views import RequestView, request_view
+from supervisor.server.common.views import shown_data
 from supervisor.server.operator.change_views import shown_hunks
 from supervisor.server.operator.decisions import shown_by
 from supervisor.server.operator.operator_api import AnyRequest, Seen, caller, parts_of
 from supervisor.server.operator.pages import page_frame
-from supervisor.server.operator.pages.request_cards import card
+from supervisor.server.operator.pages.request_cards import card_part
 from supervisor.server.operator.shown_changes import must_be_seen, part_from
 from supervisor.workspace.apply.partial import Rest
 from supervisor.workspace.channel import WorkspaceChannel
@@ -66,8 +67,8 @@ class PartView(msgspec.Struct, frozen=True, kw_only=True):
     already: differences in the agent's copy are asked about again a moment later. `taken` of
     `hunks` were chosen."""
 
-    request: OperatorRequest
-    rest: OperatorRequest | None
+    request: RequestView
+    rest: RequestView | None
     taken: int
     hunks: int
 
@@ -101,8 +102,8 @@ async def approve_part(
         request_id, data.hunks, data.rest, by=caller(request).name, fingerprint=fingerprint
     )
     return PartView(
-        request=operator_request(done.part, parts),
-        rest=None if done.rest is None else operator_request(done.rest, parts),
+        request=request_view(done.part, parts),
+        rest=None if done.rest is None else request_view(done.rest, parts),
         taken=done.taken,
         hunks=done.hunks,
     )
@@ -142,11 +143,9 @@ async def answer_hunks(
     except NotFoundError:
         raise
     except GatehouseError as error:
-        shown = await card(parts, parts.queue.get(request_id)) | {"error": str(error)}
-        return page_frame.html("parts/some_cards.html", error, cards=[shown])
-    # The part's own card, as every page shows it: it supersedes the request that was shown.
-    shown = await card(parts, done.part) | {"takes_place_of": request_id}
-    return page_frame.html("parts/some_cards.html", cards=[shown])
+        return await card_part(parts, request_id, error)
+    # The part's own card: it supersedes the request that was shown.
+    return await card_part(parts, done.part.id)
 
 
 def _workspace(parts: Parts, asked: Request) -> WorkspaceChannel:
@@ -171,7 +170,7 @@ async def get_conflict(request: AnyRequest, request_id: FromPath[str]) -> dict[s
 @post("/api/requests/{request_id:str}/merge", status_code=200)
 async def merge(
     request: AnyRequest, request_id: FromPath[str], data: JSONBody[MergeBody]
-) -> OperatorRequest:
+) -> RequestView:
     """Apply the merge that was shown, on the host and in the agent's copy. Return its request."""
     parts = parts_of(request)
     workspace = _workspace_in_conflict(parts, parts.queue.get(request_id))
@@ -179,20 +178,20 @@ async def merge(
     made = await workspace.apply_merge(
         request_id, data.merged, by=caller(request).name, fingerprint=mark
     )
-    return operator_request(made, parts)
+    return request_view(made, parts)
 
 
 @post("/api/requests/{request_id:str}/give-host", status_code=200)
 async def give_host(
     request: AnyRequest, request_id: FromPath[str], data: JSONBody[GiveHostBody]
-) -> OperatorRequest:
+) -> RequestView:
     """Deny the request, and give the host's version to the agent's copy."""
     parts = parts_of(request)
     workspace = _workspace_in_conflict(parts, parts.queue.get(request_id))
     denied = await workspace.give_host(
         request_id, by=caller(request).name, fingerprint=shown_by(data.fingerprint)
     )
-    return operator_request(denied, parts)
+    return request_view(denied, parts)
 
 
 @get("/parts/conflict/{request_id:str}", include_in_schema=False)
@@ -267,11 +266,8 @@ async def answer_conflict(
     except NotFoundError:
         raise
     except GatehouseError as error:
-        shown = await card(parts, parts.queue.get(request_id)) | {"error": str(error)}
-        return page_frame.html("parts/some_cards.html", error, cards=[shown])
-    return page_frame.html(
-        "parts/some_cards.html", cards=[await card(parts, parts.queue.get(request_id))]
-    )
+        return await card_part(parts, request_id, error)
+    return await card_part(parts, request_id)
 
 
 async def _card(parts: Parts, request_id: str) -> ConflictCard:

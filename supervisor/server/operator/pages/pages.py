@@ -1,4 +1,4 @@
-"""The operator's pages: the inbox, the banner with the kill switch, and all pages' routes.
+"""The operator's pages: the banner with the kill switch, and all pages' routes.
 
 `error_bodies` shows errors: a page for a visit, and for htmx the one JSON body, whose text the
 page's script shows.
@@ -11,6 +11,7 @@ from supervisor.server.operator import decisions
 from supervisor.server.operator.operator_api import AnyRequest, caller, live_of, parts_of
 from supervisor.server.operator.pages import (
     history_page,
+    inbox_page,
     left_page,
     network_page,
     page_frame,
@@ -21,16 +22,6 @@ from supervisor.server.operator.pages import (
     sessions_page,
     spend_page,
 )
-
-
-@get("/", include_in_schema=False)
-async def inbox(request: AnyRequest) -> Response[str]:
-    """Return the waiting requests, by category."""
-    parts = parts_of(request)
-    values = await request_cards.cards(parts) | quiet_page.values(parts) | left_page.values(parts)
-    return page_frame.page(
-        request, "inbox.html", "inbox", live_sessions=sessions_page.live_sessions(parts), **values
-    )
 
 
 @get("/parts/banner", include_in_schema=False, sync_to_thread=False)
@@ -61,7 +52,8 @@ def resume(request: AnyRequest) -> Response[str]:
 def handlers() -> list[ControllerRouterHandler]:
     """Return every page, part and form, for `app.build_operator_app`."""
     return [
-        inbox, banner_part, stop_all, resume,
+        banner_part, stop_all, resume,
+        *inbox_page.handlers(),
         *request_cards.handlers(),
         *sessions_page.handlers(),
         *rules_page.handlers(),

@@ -13,13 +13,8 @@ from litestar.types import ControllerRouterHandler
 from supervisor.errors import GatehouseError
 from supervisor.gate.repeats import Denied, Quiet
 from supervisor.parts import Parts
-from supervisor.server.common.views import (
-    OperatorRequest,
-    clock_text,
-    identity_of,
-    operator_request,
-    shown,
-)
+from supervisor.server.common.request_views import RequestView, request_view
+from supervisor.server.common.views import clock_text, identity_of, shown
 from supervisor.server.operator import decisions
 from supervisor.server.operator.operator_api import AnyRequest, HeldDenied, caller, parts_of
 from supervisor.server.operator.pages import page_frame
@@ -75,12 +70,12 @@ def list_quiet(request: AnyRequest) -> list[Quiet]:
 
 
 @post("/api/requests/{request_id:str}/lift", status_code=200, sync_to_thread=False)
-def lift(request: AnyRequest, request_id: FromPath[str]) -> list[OperatorRequest]:
+def lift(request: AnyRequest, request_id: FromPath[str]) -> list[RequestView]:
     """Let a denied request be asked again at once, in any words. Return the denials that no longer
     hold; the requests themselves stay denied."""
     parts = parts_of(request)
     found = decisions.lift_denial(parts, request_id, by=caller(request).name)
-    return [operator_request(one, parts) for one in found]
+    return [request_view(one, parts) for one in found]
 
 
 def handlers() -> list[ControllerRouterHandler]:

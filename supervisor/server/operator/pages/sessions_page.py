@@ -108,7 +108,7 @@ async def session(request: AnyRequest, session_id: FromPath[str]) -> Response[st
         "session": session_data(parts, found),
         "output_start": start,
         "answered": request_cards.answered(parts, session_id),
-        **await request_cards.cards(parts, session_id),
+        "waiting": len(parts.queue.pending_ids_but([], session_id, now=parts.clock.now())),
     }
     return page_frame.page(request, "session.html", "sessions", **values)
 

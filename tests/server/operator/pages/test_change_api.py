@@ -94,9 +94,13 @@ async def test_what_was_noticed_is_not_put_into_the_agents_mouth(
     said = desk.parts.gate.ask(
         noticed.action, session_id="two", reason="tidied", origin="agent_api"
     )
-    page = (await browser.get("/")).text
-    assert '<dt>noticed</dt><dd data-role="reason">changed in the private copy</dd>' in page
-    assert '<dt>agent says</dt><dd class="says" data-role="reason">tidied</dd>' in page
+    for request, words in (
+        (noticed, '<dt>Noticed</dt><dd data-role="reason">changed in the private copy</dd>'),
+        (said, '<cite>The agent says</cite><p data-role="reason">tidied</p>'),
+    ):
+        page = (await browser.get(f"/requests/{request.id}")).text
+        assert words in page
+        assert page.count('data-role="reason"') == 1
     lines = [approval_lines((await card_of(cli, one))["request"]) for one in (noticed, said)]
     assert "    noticed: changed in the private copy" in lines[0]
     assert "    the agent says: tidied" in lines[1]
@@ -174,8 +178,8 @@ async def test_nobody_and_no_agent_reaches_these_routes(
     assert (desk.host / "a.txt").read_text() == OLD
 
 
-def row_of(html: str) -> str:
-    return html[html.index('<div class="row">') : html.index("</article>")]
+def outcome_of(html: str) -> str:
+    return html[html.index('<div class="answer settled"') : html.index("</article>")]
 
 
 async def test_the_form_of_the_page(
@@ -191,12 +195,11 @@ async def test_the_form_of_the_page(
         f"/requests/{request.id}/hunks",
         data={"hunks": first, "fingerprint": request.fingerprint, "rest": "pending"},
     )
-    assert "approved in part" in done.text
-    assert "1 of 2 changes; the other waits" in done.text
+    assert "1 of 2 changes; the other waits" in outcome_of(done.text)
     # And so it stays: the page draws it anew when it hears of it.
     part = desk.parts.queue.get(request.id).superseded_by
-    again = await browser.get("/parts/cards", params={"ids": part})
-    assert row_of(again.text) == row_of(done.text)
+    again = await browser.get(f"/parts/card/{part}")
+    assert outcome_of(again.text) == outcome_of(done.text)
     assert (desk.host / "a.txt").read_text() == "".join([*LINES[:3], "A\n", *LINES[4:]])
 
 
@@ -211,7 +214,7 @@ async def test_a_swaps_path_that_is_not_read_still_says_what_it_is(
         (desk.copy / f"a.txt/{number}").touch()
     (desk.copy / "a.txt/z-link").symlink_to("../logo.gif")
     request = await desk.asked("a.txt/z-run", b"#!/bin/sh\n", path_of_request="a.txt", mode=0o755)
-    page = (await browser.get("/parts/cards", params={"ids": request.id})).text
+    page = (await browser.get(f"/parts/card/{request.id}")).text
     rest = page[page.index("2 more paths") :]
     assert "link -&gt; ../logo.gif" in rest
     assert "symlink:" in rest
@@ -267,7 +270,7 @@ async def test_secrets_are_flagged_and_stay_redacted(
     request = await desk.asked("a.txt", "".join(lines).encode())
     answer = await cli.get(f"/api/requests/{request.id}")
     assert answer.json()["card"]["flags"]["secret"] == [4, 31]
-    page = await browser.get(f"/parts/cards?ids={request.id}")
+    page = await browser.get(f"/parts/card/{request.id}")
     assert "looks like a secret (lines 4, 31)" in page.text
     for text in (answer.text, page.text):
         assert SECRET not in text

@@ -201,7 +201,7 @@ async def test_what_a_call_would_pass_is_not_put_into_the_agents_mouth(
     parts.gate.ask(action, session_id="one", reason="this call may cost $2.00", origin="egress")
     page = (await browser.get("/")).text
     assert "raise the budget of this session by $1.00 to $6.00" in page
-    assert '<dt>noticed</dt><dd data-role="reason">this call may cost $2.00</dd>' in page
+    assert '<dt>Noticed</dt><dd data-role="reason">this call may cost $2.00</dd>' in page
     assert "agent says" not in page
 
 

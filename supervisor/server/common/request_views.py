@@ -1,0 +1,235 @@
+"""One request as the operator sees it: the value that pages render, and JSON and the CLI print.
+
+Text passes `shown` here: secrets are redacted once more than before storage, and deceptive
+characters are made visible (law 6). Nothing is shortened: a person approves what is shown.
+"""
+
+import unicodedata
+from typing import Any
+
+import msgspec
+
+from supervisor.core.actions import Action, Category, Effect, Proposal, category_of, title
+from supervisor.core.approvals import (
+    Answer,
+    Origin,
+    Request,
+    Status,
+    explanation,
+    failure,
+    is_settled,
+    last_printed,
+    status,
+)
+from supervisor.core.policy.policy_text import parse_rule
+from supervisor.errors import PolicyError
+from supervisor.parts import Parts
+from supervisor.server.common import action_words
+from supervisor.server.common.action_words import Flag
+from supervisor.server.common.views import shown, shown_data
+
+MOST_ODD_LETTERS = 4
+# Scripts that nobody mistakes for Latin, however many of their letters a text has.
+_PLAIN_SCRIPTS = (
+    "LATIN",
+    "CJK",
+    "HIRAGANA",
+    "KATAKANA",
+    "HANGUL",
+    "ARABIC",
+    "HEBREW",
+    "DEVANAGARI",
+    "THAI",
+)
+
+
+class RequestView(msgspec.Struct, frozen=True, kw_only=True):
+    """A request with all that is said about it. `fingerprint` is sent back with the answer, so that
+    the answer is for what was shown. Times are seconds since the epoch.
+
+    `title` is the exact action, `heading` what would happen, `question` what an answer answers.
+    `flags` are reasons to look twice while it waits, `details` labels and values that the title
+    lacks. `asked_because` is why it was asked, `why` the reason for its present status. `state` is
+    the status as pages name it: waiting, held, doing, done, failed, denied, expired or superseded.
+    `may_always`: whether a rule may be made of the answer (law 9); `sticky_why`: else why not.
+    `delivery`: in words what came of a yes, `failure`: why that failed, `printed`: what it printed
+    last then. `width`: how wide a proposed rule is, in words; else empty.
+    """
+
+    id: str
+    session_id: str
+    origin: Origin
+    status: Status
+    state: str
+    state_words: str
+    category: Category
+    kind: str
+    icon: str
+    title: str
+    heading: str
+    question: str
+    answer_object: str
+    action: dict[str, Any]
+    fingerprint: str
+    decision: Effect
+    asked_because: str
+    why: str
+    rule: str | None
+    remedy: str
+    reason: str
+    flags: tuple[Flag, ...]
+    details: tuple[tuple[str, str], ...]
+    may_always: bool
+    sticky_why: str
+    width: str
+    asked_at: float
+    asked_times: int
+    hold_until: float | None
+    answer: Answer | None
+    answered_at: float | None
+    answered_by: str | None
+    answer_reason: str
+    superseded_by: str | None
+    settled: bool
+    outcome: dict[str, Any] | None
+    delivery: str
+    failure: str
+    printed: str
+
+
+def request_view(request: Request, parts: Parts) -> RequestView:
+    """Return a request as the operator sees it."""
+    redactor, action, current = parts.redactor, request.action, status(request)
+    category = category_of(action)
+    state, state_words = state_of(request, parts.clock.now())
+    return RequestView(
+        id=request.id,
+        session_id=request.session_id,
+        origin=request.origin,
+        status=current,
+        state=state,
+        state_words=shown(state_words, redactor),
+        category=category,
+        kind=action_words.KINDS[category],
+        icon=action_words.ICONS[category],
+        title=shown(title(action), redactor),
+        heading=shown(action_words.heading(action), redactor),
+        question=shown(action_words.question(action), redactor),
+        answer_object=action_words.answer_object(action),
+        action=shown_data(msgspec.to_builtins(action), redactor),
+        fingerprint=request.fingerprint,
+        decision=request.decision,
+        asked_because=shown(request.why, redactor),
+        why=shown(explanation(request), redactor),
+        rule=request.rule and shown(request.rule, redactor),
+        remedy=shown(request.remedy, redactor),
+        reason=shown(request.reason, redactor),
+        flags=tuple(_shown_flag(one, parts) for one in flags_of(request))
+        if current == "pending"
+        else (),
+        details=tuple(
+            (label, shown(value, redactor)) for label, value in action_words.details(action)
+        ),
+        may_always=may_always(request),
+        sticky_why=shown(_sticky_why(request), redactor),
+        width=shown(width_of(action), redactor),
+        asked_at=request.asked_at,
+        asked_times=request.asked_times,
+        hold_until=request.hold_until,
+        answer=request.answer,
+        answered_at=request.answered_at,
+        answered_by=request.answered_by,
+        answer_reason=shown(request.answer_reason, redactor),
+        superseded_by=request.superseded_by,
+        settled=is_settled(request),
+        outcome=shown_data(request.outcome, redactor),
+        delivery=shown(action_words.delivery(request), redactor),
+        failure=shown(failure(request), redactor),
+        printed=shown(last_printed(request.outcome), redactor) if failure(request) else "",
+    )
+
+
+def flags_of(request: Request) -> tuple[Flag, ...]:
+    """Return what a person must not overlook, what leaves the machine first."""
+    found = list(action_words.flags(request.action))
+    noted = (
+        ("how wide", width_of(request.action)),
+        ("letters that can pass for others", odd_letters(title(request.action))),
+        ("not possible", request.reason if request.held_up else ""),
+    )
+    found += [Flag(name, note, "alert", is_red=False) for name, note in noted if note]
+    return tuple(found)
+
+
+def _shown_flag(flag: Flag, parts: Parts) -> Flag:
+    return msgspec.structs.replace(flag, note=shown(flag.note, parts.redactor))
+
+
+def may_always(request: Request) -> bool:
+    """Return whether "always" may be offered: not for requests of a written ask rule, nor for a
+    change of the policy itself (law 9).
+    """
+    return (
+        status(request) == "pending"
+        and not request.sticky
+        and category_of(request.action) != "sandbox"
+    )
+
+
+def _sticky_why(request: Request) -> str:
+    match category_of(request.action):
+        case "sandbox":
+            return "a change of the policy is always yours to decide"
+        case "budget":
+            return "money is always yours to decide"
+    if not request.sticky:
+        return ""
+    if request.rule:
+        return f"the rule {request.rule} says so"
+    return "no rule can allow this; approving it holds once"
+
+
+def width_of(action: Action) -> str:
+    """Return how wide a proposed rule is, in words; empty for other requests and for an invalid
+    rule.
+    """
+    if not isinstance(action, Proposal):
+        return ""
+    from supervisor.core.policy.categories import width
+
+    try:
+        return width(parse_rule(action.rule, action.effect))
+    except PolicyError:
+        return ""
+
+
+def state_of(request: Request, now: float) -> tuple[str, str]:
+    """Return a request's state as pages name it, and in words."""
+    current = status(request)
+    match current:
+        case "pending":
+            is_held = request.hold_until is not None and request.hold_until > now
+            return ("held", "held") if is_held else ("waiting", "waits for you")
+        case "denied":
+            return "denied", "denied by you" if request.answer else "denied by a rule"
+        case "expired" | "superseded":
+            return current, current
+    if failure(request):
+        return "failed", "failed"
+    words = action_words.delivery(request)
+    is_done = current == "used" and (request.settled_at is not None or words == "let through")
+    return ("done", words or "done") if is_done else ("doing", words or "approved")
+
+
+def odd_letters(text: str) -> str:
+    """Return a text's letters that look like others, spelled out, such as a Cyrillic one in a host
+    name. Empty where there are none."""
+    found = []
+    for char in dict.fromkeys(text):
+        if char.isascii() or unicodedata.category(char)[0] in "CZ":
+            continue  # controls, marks and odd spaces are spelled out where they stand
+        name = unicodedata.name(char, "unnamed character")
+        if name.startswith("FULLWIDTH") or not name.startswith(_PLAIN_SCRIPTS):
+            found.append(f"{char} is {name.lower()} (U+{ord(char):04X})")
+    more = len(found) - MOST_ODD_LETTERS
+    return ", ".join(found[:MOST_ODD_LETTERS]) + (f" and {more} more" if more > 0 else "")

@@ -1,0 +1,389 @@
+"""The inbox: a list of what waits at the left, and one of it as a card at the right.
+
+Rows are grouped by session. What somebody waits for comes first, in its group and among the groups.
+Several changed files that came at once are one row. The list is bounded: what isn't in it follows
+as the first are answered, and the filters and the search look through all.
+"""
+
+import asyncio
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import pairwise
+from typing import Any, get_args
+
+import msgspec
+from litestar import Response, get, post
+from litestar.params import FromPath, FromQuery
+from litestar.types import ControllerRouterHandler
+
+from supervisor.core.actions import CATEGORIES, Category, FileChange, category_of, title
+from supervisor.core.approvals import Answer, Request, failure, status
+from supervisor.core.session_names import SessionIdentity
+from supervisor.core.sessions import Session, remaining_s
+from supervisor.core.text.duration import format_duration
+from supervisor.errors import GatehouseError, UserError
+from supervisor.parts import Parts
+from supervisor.server.common import action_words
+from supervisor.server.common.action_words import Flag
+from supervisor.server.common.request_views import flags_of, state_of
+from supervisor.server.common.views import identity_of
+from supervisor.server.operator import decisions, rules_view
+from supervisor.server.operator.change_sets import ChangeSets
+from supervisor.server.operator.operator_api import AnyRequest, caller, parts_of
+from supervisor.server.operator.pages import left_page, page_frame, quiet_page, request_cards
+from supervisor.server.operator.pages.page_frame import Form
+from supervisor.server.operator.pages.request_cards import MOST_REASON_CHARS
+
+# Rows that a list holds, and requests that a search or a filter looks through.
+MOST_ROWS = 200
+MOST_LOOKED_THROUGH = 5000
+MOST_ANSWERED = 8
+# Much more of an action than a row shows; the card has all of it.
+MOST_LINE_CHARS = 4096
+# Changed files of a session that came less than this apart are one row, in seconds.
+TOGETHER_S = 3.0
+# What the id of a row of several changed files begins with, before the session's.
+_SET = "changes:"
+
+
+class InboxRow(msgspec.Struct, frozen=True, kw_only=True):
+    """What can be answered, in a line. Times are seconds since the epoch. `urgency` sorts: what
+    somebody waits for until then, what waits, what nobody waits for any more. `is_alone`: it is
+    never answered together with others."""
+
+    id: str
+    href: str
+    category: Category
+    line: str
+    more: str = ""
+    flags: tuple[Flag, ...] = ()
+    asked_at: float
+    urgency: tuple[int, float]
+    hold_until: float | None = None
+    held_left: str = ""
+    is_alone: bool = False
+    fingerprint: str = ""
+    state: str = "waiting"
+    state_words: str = ""
+
+
+class InboxGroup(msgspec.Struct, frozen=True, kw_only=True):
+    """The rows of one session. `ends` are the values of `parts/session_end.html`."""
+
+    session_id: str
+    who: SessionIdentity
+    ends: dict[str, Any]
+    left: str
+    rows: tuple[InboxRow, ...]
+
+
+@get("/", include_in_schema=False)
+async def inbox(request: AnyRequest) -> Response[str]:
+    """Return the inbox, with what comes first in it as the card."""
+    listed = await _listed(request)
+    first = next((one.id for group in listed["groups"] for one in group.rows), "")
+    return await _page(request, listed, await _pane(request, first) if first else {})
+
+
+@get("/requests/{request_id:str}", include_in_schema=False)
+async def request_page(request: AnyRequest, request_id: FromPath[str]) -> Response[str]:
+    """Return the inbox with this request as the card, whether it still waits or not."""
+    card = await _pane(request, request_id)
+    return await _page(request, await _listed(request), card, is_on_card=True)
+
+
+@get("/parts/inbox", include_in_schema=False)
+async def list_part(
+    request: AnyRequest, show: FromQuery[str] = "all", find: FromQuery[str] = ""
+) -> Response[str]:
+    """Return the list as it is now: `show` is a category, `flagged` or `all`."""
+    listed = await _listed(request, show, find)
+    return await asyncio.to_thread(page_frame.html, "parts/inbox_list.html", **listed)
+
+
+@get("/parts/card/{request_id:str}", include_in_schema=False)
+async def card_part(request: AnyRequest, request_id: FromPath[str]) -> Response[str]:
+    """Return a request's card as it is now."""
+    pane = await _pane(request, request_id)
+    return page_frame.html("parts/set_card.html" if "set" in pane else "parts/card.html", **pane)
+
+
+@post("/parts/batch", include_in_schema=False, status_code=200)
+async def batch_part(request: AnyRequest, data: Form) -> Response[str]:
+    """Return the card of several selected requests, `ids` comma-separated."""
+    ids = data.get("ids", "").split(",")[:MOST_ROWS]
+    return await _batch(request, [one for one in ids if one])
+
+
+@post("/batch/{answer:str}", include_in_schema=False, status_code=200)
+async def answer_batch(request: AnyRequest, answer: FromPath[Answer], data: Form) -> Response[str]:
+    """Answer the requests that the card showed, `id:fingerprint` each: all of them or none."""
+    parts = parts_of(request)
+    shown = dict(one.split(":", 1) for one in data.get("shown", "").split(",") if ":" in one)
+    try:
+        done = await decisions.answer_shown(
+            parts,
+            request.app.state["change_sets"],
+            answer,
+            by=caller(request).name,
+            shown=shown,
+            reason=data.get("reason", "").strip()[:MOST_REASON_CHARS] if answer == "denied" else "",
+        )
+    except UserError as error:
+        return await _batch(request, list(shown), error)
+    return await _batch(request, list(shown), answered=len(done.answered))
+
+
+def handlers() -> list[ControllerRouterHandler]:
+    """Return every route of this module."""
+    return [inbox, request_page, list_part, card_part, batch_part, answer_batch]
+
+
+async def _batch(
+    request: AnyRequest,
+    ids: Sequence[str],
+    error: UserError | None = None,
+    answered: int | None = None,
+) -> Response[str]:
+    """Return the card of several requests. What needs a look of its own is shown, and left out."""
+    parts = parts_of(request)
+    now = parts.clock.now()
+    sets: ChangeSets = request.app.state["change_sets"]
+    waiting = [one for one in parts.queue.get_all(ids) if status(one) == "pending"]
+    waiting.sort(key=lambda one: one.asked_at)
+    left_out = await decisions.only_alone(sets, waiting)
+    rows: dict[str, InboxRow] = {one.id: _redacted(parts, _row(one, now)) for one in waiting}
+    return page_frame.html(
+        "parts/batch.html",
+        error,
+        rows=[row for one, row in rows.items() if one not in left_out],
+        left_out=[(rows[one], why) for one, why in left_out.items()],
+        selected=len(ids),
+        answered=answered,
+        error=str(error) if error else "",
+        one_rule=_one_rule(parts, waiting, left_out) if len(rows) - len(left_out) > 1 else None,
+    )
+
+
+def _one_rule(
+    parts: Parts, waiting: Sequence[Request], left_out: Mapping[str, str]
+) -> dict[str, Any] | None:
+    """Return a rule that would answer all of these, and what it would have answered; None where
+    there is none."""
+    first, *others = [one for one in waiting if one.id not in left_out]
+    for offered in decisions.suggestions(parts, first.id, "allow"):
+        try:
+            for one in others:
+                decisions.check_candidate(parts, one, "allow", offered.rule)
+        except GatehouseError:
+            continue  # it would not answer all of them
+        seen = rules_view.preview_of_rule(parts, "allow", offered.rule, leaving_out=first.id)
+        return {"offered": offered, "seen": seen, "id": first.id}
+    return None
+
+
+async def _page(
+    request: AnyRequest,
+    listed: dict[str, Any],
+    pane: dict[str, Any],
+    *,
+    is_on_card: bool = False,
+) -> Response[str]:
+    parts = parts_of(request)
+    values = quiet_page.values(parts) | left_page.values(parts) | listed
+    return page_frame.page(request, "inbox.html", "inbox", is_on_card=is_on_card, **values, **pane)
+
+
+async def _pane(request: AnyRequest, row_id: str) -> dict[str, Any]:
+    """Return the values of the card of a row: a request, or `changes:SESSION`. Raise
+    `NotFoundError` where there is none."""
+    parts = parts_of(request)
+    if not row_id.startswith(_SET):
+        return await request_cards.card(parts, parts.queue.get(row_id))
+    session = parts.sessions.get(row_id.removeprefix(_SET))
+    sets: ChangeSets = request.app.state["change_sets"]
+    await sets.learn(session.id)
+    return {
+        "set": await sets.view(session.id),
+        "set_who": identity_of(parts, session),
+    }
+
+
+async def _listed(request: AnyRequest, show: str = "all", find: str = "") -> dict[str, Any]:
+    parts = parts_of(request)
+    sets: ChangeSets = request.app.state["change_sets"]
+    return await asyncio.to_thread(_read, parts, sets.large(), show, find.strip()[:200])
+
+
+def _read(parts: Parts, large: dict[str, int], show: str, find: str) -> dict[str, Any]:
+    """Return the values of `parts/inbox_list.html`."""
+    now = parts.clock.now()
+    waiting = parts.queue.pending_but(list(large), limit=MOST_LOOKED_THROUGH, now=now)
+    rows: dict[str, list[InboxRow]] = {}
+    for session_id, number in large.items():
+        rows.setdefault(session_id, []).append(_set_row(session_id, number, now))
+    for session_id, requests in _by_session(waiting).items():
+        rows.setdefault(session_id, []).extend(_rows(session_id, requests, now))
+    sessions = {one: parts.sessions.get(one) for one in rows}
+    names = {one: identity_of(parts, session) for one, session in sessions.items()}
+    every = [row for found in rows.values() for row in found]
+    groups = [
+        _group(parts, sessions[session_id], names[session_id], kept, now)
+        for session_id, found in rows.items()
+        if (kept := [row for row in found if _is_shown(row, names[session_id].name, show, find)])
+    ]
+    groups.sort(key=lambda group: group.rows[0].urgency)
+    shown, more = _first(parts, groups)
+    return {
+        "groups": shown,
+        "more": more,
+        "waiting": parts.queue.count_waiting(),
+        "held": sum(row.state == "held" for row in every),
+        "chips": _chips(every, show),
+        "show": show if show in (*CATEGORIES, "flagged") else "all",
+        "find": find,
+        "answered": _answered(parts),
+    }
+
+
+def _redacted(parts: Parts, row: InboxRow) -> InboxRow:
+    redact = parts.redactor.text
+    return msgspec.structs.replace(
+        row, line=redact(row.line[:MOST_LINE_CHARS]), more=redact(row.more[:MOST_LINE_CHARS])
+    )
+
+
+def _by_session(requests: Iterable[Request]) -> dict[str, list[Request]]:
+    found: dict[str, list[Request]] = {}
+    for one in requests:
+        found.setdefault(one.session_id, []).append(one)
+    return found
+
+
+def _rows(session_id: str, requests: Sequence[Request], now: float) -> list[InboxRow]:
+    """Return a session's rows: changed files that came together are one of them."""
+    changes = [one for one in requests if isinstance(one.action, FileChange)]
+    times = sorted(one.asked_at for one in changes)
+    if not any(later - earlier < TOGETHER_S for earlier, later in pairwise(times)):
+        return [_row(one, now) for one in requests]
+    rest = [one for one in requests if not isinstance(one.action, FileChange)]
+    return [
+        *(_row(one, now) for one in rest),
+        _row_of_set(session_id, [title(one.action) for one in changes], times[0], changes),
+    ]
+
+
+def _set_row(session_id: str, number: int, now: float) -> InboxRow:
+    """Return the row of more changed files than are asked about singly."""
+    return InboxRow(
+        id=_SET + session_id,
+        href=f"/requests/{_SET}{session_id}",
+        category="filesystem",
+        line=f"{number:,} changed files",
+        asked_at=now,
+        urgency=(1, now),
+        is_alone=True,
+    )
+
+
+def _row_of_set(
+    session_id: str, titles: Sequence[str], asked_at: float, changes: Sequence[Request]
+) -> InboxRow:
+    flags = {flag.name: flag for one in changes for flag in action_words.flags(one.action)}
+    return InboxRow(
+        id=_SET + session_id,
+        href=f"/requests/{_SET}{session_id}",
+        category="filesystem",
+        line=f"{len(changes)} changed files",
+        more=", ".join(titles[:3]) + (f" and {len(titles) - 3} more" if len(titles) > 3 else ""),
+        flags=tuple(flags.values()),
+        asked_at=asked_at,
+        urgency=(1, asked_at),
+        is_alone=True,
+    )
+
+
+def _row(request: Request, now: float) -> InboxRow:
+    """Return a request's row, not yet redacted."""
+    state, words = state_of(request, now)
+    is_open = state in ("waiting", "held")
+    flags = flags_of(request)
+    return InboxRow(
+        id=request.id,
+        href=f"/requests/{request.id}",
+        category=category_of(request.action),
+        line=title(request.action),
+        more=_asked(request) if is_open else failure(request) or request.answer_reason,
+        flags=flags if is_open else (),
+        asked_at=request.asked_at,
+        urgency=_urgency(request, now),
+        hold_until=request.hold_until if state == "held" else None,
+        held_left=format_duration((request.hold_until or now) - now),
+        is_alone=bool(flags) or request.held_up,
+        fingerprint=request.fingerprint,
+        state=state,
+        state_words=words,
+    )
+
+
+def _asked(request: Request) -> str:
+    if request.origin in ("agent_api", "agent_tool") and request.reason:
+        return f"“{request.reason}”"
+    return f"asked {request.asked_times} times" if request.asked_times > 1 else ""
+
+
+def _group(
+    parts: Parts, session: Session, who: SessionIdentity, rows: list[InboxRow], now: float
+) -> InboxGroup:
+    rows.sort(key=lambda row: row.urgency)
+    return InboxGroup(
+        session_id=session.id,
+        who=who,
+        ends=request_cards.session_end(parts, session),
+        left=format_duration(remaining_s(session, now)),
+        rows=tuple(rows),
+    )
+
+
+def _urgency(request: Request, now: float) -> tuple[int, float]:
+    """What is held comes first, by what runs out first; what nobody waits for any more last."""
+    if request.hold_until is None:
+        return (1, request.asked_at)
+    return (0, request.hold_until) if request.hold_until > now else (2, request.asked_at)
+
+
+def _first(parts: Parts, groups: list[InboxGroup]) -> tuple[list[InboxGroup], int]:
+    """Return as many as the list holds, and how many rows that leaves out."""
+    shown: list[InboxGroup] = []
+    room = MOST_ROWS
+    for one in groups:
+        if room > 0:
+            rows = tuple(_redacted(parts, row) for row in one.rows[:room])
+            shown.append(msgspec.structs.replace(one, rows=rows))
+        room -= len(one.rows)
+    return shown, max(0, -room)
+
+
+def _is_shown(row: InboxRow, name: str, show: str, find: str) -> bool:
+    kept = show not in CATEGORIES or row.category == show
+    if show == "flagged":
+        kept = bool(row.flags)
+    if not (kept and find):
+        return kept
+    words = f"{row.line}\n{row.more}\n{name}".lower()
+    return all(word in words for word in find.lower().split())
+
+
+def _chips(rows: Sequence[InboxRow], show: str) -> list[tuple[str, str, str, int]]:
+    """Return the filters: their value, name and icon, and how many rows each keeps."""
+    found = [("all", "All", "", len(rows))]
+    found.append(("flagged", "Flagged", "alert", sum(bool(row.flags) for row in rows)))
+    for one in get_args(Category):
+        number = sum(row.category == one for row in rows)
+        found.append((one, action_words.LABELS[one], action_words.ICONS[one], number))
+    return [one for one in found if one[3] or one[0] in ("all", show)]
+
+
+def _answered(parts: Parts) -> list[InboxRow]:
+    """Return what was answered last, newest first."""
+    now = parts.clock.now()
+    return [_redacted(parts, _row(one, now)) for one in parts.queue.last_answered(MOST_ANSWERED)]
