@@ -93,6 +93,7 @@ async def nothing_waits(page: Page) -> None:
 
 async def select_alike(page: Page, number: int) -> Locator:
     """Select all that are like the open one; the card of so many."""
+    await expect(page.locator("#pane[data-request]")).to_be_visible()
     await page.keyboard.press("X")
     batch = page.locator("#pane[data-batch]")
     await expect(batch.locator("#card-title")).to_have_text(f"{number} requests")

@@ -29,12 +29,12 @@ from tests.tables import share
 
 # How it is called -> the effect, and what is chosen in the menu.
 LASTING = {
-    "15 minutes": ("allow", "for 15 minutes"),
-    "this session": ("allow", "until this session ends"),
-    "always": ("allow", "until you remove it"),
-    "no for 15 minutes": ("deny", "for 15 minutes"),
-    "no for this session": ("deny", "until this session ends"),
-    "never": ("deny", "until you remove it"),
+    "15 minutes": ("allow", "15 min"),
+    "this session": ("allow", "this session"),
+    "always": ("allow", "always"),
+    "no for 15 minutes": ("deny", "15 min"),
+    "no for this session": ("deny", "this session"),
+    "never": ("deny", "always"),
 }
 
 
@@ -75,10 +75,10 @@ async def test_an_answer_lasts_as_long_as_was_said(
         if effect == "deny":
             await form.get_by_text("Deny", exact=True).click()
         await expect(form.get_by_role("button", name=save)).to_be_visible()
-        await form.get_by_text(lasting).click()
+        await form.get_by_text(lasting, exact=True).click()
     form = shown.locator("form.always-form")
     await expect(form).to_contain_text("no earlier network request to compare with")
-    await expect(form.get_by_label(lasting)).to_be_checked()
+    await expect(form.get_by_label(lasting, exact=True)).to_be_checked()
     await expect(form.get_by_role("button", name=save)).to_be_visible()
     await steady(shown)
     if key:
@@ -110,15 +110,15 @@ async def by_keyboard(page: Page, card: Locator, effect: str, lasting: str) -> N
         await expect(form.locator("input[name=effect]:checked")).to_be_focused()
     while await page.evaluate("document.activeElement.name") != "lasts":
         await keys.press("Tab")
-    while not await form.get_by_label(lasting).is_checked():
+    while not await form.get_by_label(lasting, exact=True).is_checked():
         await keys.press("ArrowRight")
 
 
 async def test_how_long_can_be_changed_before_it_is_saved(site: Site, page: Page) -> None:
     request = site.ask(Exec(command="make docs"))
     form = await always_form(await card_of(page, request))
-    await form.get_by_label("until this session ends").check()
-    await form.get_by_label("for 15 minutes").check()
+    await form.get_by_label("this session", exact=True).check()
+    await form.get_by_label("15 min", exact=True).check()
     await form.get_by_role("button", name="Save rule and approve").click()
     assert await answered(site, request) in ("approved", "used")
     (rule,) = [one for one in site.parts.policies.current().rules if one.text == "exec(make docs)"]
@@ -128,7 +128,7 @@ async def test_how_long_can_be_changed_before_it_is_saved(site: Site, page: Page
 async def test_the_rules_page_counts_down(site: Site, page: Page, context: BrowserContext) -> None:
     request = site.ask(connect("api.example.org"), origin="egress")
     form = await always_form(await card_of(page, request))
-    await form.get_by_label("for 15 minutes").check()
+    await form.get_by_label("15 min", exact=True).check()
     await form.get_by_role("button", name="Save rule and approve").click()
     await expect(shown_card(page, request)).to_have_attribute("data-status", "approved")
     rules = await opened(context, site, "/rules")

@@ -75,6 +75,8 @@ async def test_news_that_comes_before_the_answer_returns_is_shown(
 ) -> None:
     asked = [site.ask(Exec(command=f"make {one}")) for one in range(number)]
 
+    returned = asyncio.Event()
+
     async def slow(route: Route) -> None:
         back = await route.fetch()
         while status(site.parts.queue.get(asked[0].id)) != "used":
@@ -83,6 +85,7 @@ async def test_news_that_comes_before_the_answer_returns_is_shown(
             last = site.ask(Git(operation="push", remote="origin", refspecs=("main",)))
             await came(page, last)
         await route.fulfill(response=back)
+        returned.set()
 
     await page.route("**/approved", slow)
     await expect(rows(page)).to_have_count(number)
@@ -90,6 +93,7 @@ async def test_news_that_comes_before_the_answer_returns_is_shown(
         await approve_button(await select_alike(page, 3)).click()
     else:
         await approve(page, asked[0])
+    await asyncio.wait_for(returned.wait(), PATIENCE_S)
     done = page.locator("#answered .state").get_by_text("done, exit code 0")
     await expect(done).to_have_count(3 if number == 3 else 1)
     if number == 1:
@@ -179,7 +183,7 @@ async def test_allow_for_a_time(site: Site, page: Page) -> None:
         Network(operation="connect", host="a.example.org", port=443), origin="egress"
     )
     form = await always_form(await card_of(page, request))
-    await form.get_by_label("for 15 minutes").check()
+    await form.get_by_label("15 min", exact=True).check()
     await form.get_by_role("button", name="Save rule and approve").click()
     assert status(await answered(site, request)) == "approved"
     (rule,) = [one for one in site.parts.policies.current().rules if one.category == "network"]

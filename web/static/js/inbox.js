@@ -137,12 +137,15 @@ const addressOf = (id) => `/requests/${encodeURIComponent(id)}`;
 // keys don't count at once; or they went "back" to it. Whether it is shown.
 async function open(id, { how = "chosen", then = null } = {}) {
   const mine = ++choice;
-  const { ok, text } = await get(partOf(id));
-  await new Promise(whenReleased);
-  const pane = ok && mine === choice && parse(text).querySelector("#pane");
-  if (!pane || (how === "followed" && pane.dataset.status !== "pending")) return false;
-  const wasInHand = how !== "followed" || $("pane").contains(document.activeElement);
-  place(pane);
+  let pane = $("pane");
+  const wasInHand = how !== "followed" || pane.contains(document.activeElement);
+  if (selected() !== id) {
+    const { ok, text } = await get(partOf(id));
+    await new Promise(whenReleased);
+    pane = ok && mine === choice && parse(text).querySelector("#pane");
+    if (!pane || (how === "followed" && pane.dataset.status !== "pending")) return false;
+    place(pane);
+  }
   if (how === "chosen") $("main").classList.add("on-card");
   if (how !== "back") history[how === "chosen" ? "pushState" : "replaceState"]({ id }, "", $("main").classList.contains("on-card") ? addressOf(id) : "/");
   if (how === "followed") cameByItself(pane);
