@@ -112,10 +112,14 @@ function lost() {
 // Whoever was signed out isn't let in by trying again: each try would count as a wrong credential.
 async function reconnect() {
   try {
-    if (isSignedOut((await get("/api/status")).status)) return;
+    if (isSignedOut((await look()).status)) return;
   } catch { /* not there yet */ }
   connect();
 }
+
+// One question at a time: each that is refused counts.
+let looking = null;
+const look = () => (looking ??= get("/api/status").finally(() => { looking = null; }));
 
 function isSignedOut(status) {
   if (status !== 401 && status !== 429) return false;
@@ -132,7 +136,7 @@ async function tellLost() {
   box.textContent = `${farewell || "The connection to Gatehouse is lost"}. What you see here may be old; trying again.`;
   box.hidden = false;
   try {
-    if (isSignedOut((await get("/api/status")).status)) return;
+    if (isSignedOut((await look()).status)) return;
   } catch { /* not there: as said */ }
   if (lostTimer) lostTimer = setTimeout(tellLost, LAST_RETRY_MS);
 }
