@@ -306,6 +306,32 @@ async def test_a_narrow_page_shows_the_list_then_the_card(
     assert states(site, [second]) == {"pending"}
 
 
+async def test_many_are_answered_on_a_narrow_page(site: Site, context: BrowserContext) -> None:
+    asked = [site.ask(Exec(command=f"make {n}")) for n in range(3)]
+    page = await context.new_page()
+    await page.set_viewport_size(PHONE)  # type: ignore[arg-type]
+    await page.goto(site.url)
+    await page.wait_for_selector('#live[data-state="on"]')
+    await order(page, *asked)
+    await page.get_by_role("button", name="Select").click()
+    for request in asked[:2]:
+        await row_of(page, request).get_by_role("checkbox").check()
+    to_answer = page.get_by_role("button", name="Look at 2 and answer")
+    await to_answer.click()
+    batch = page.locator("#pane[data-batch]")
+    await expect(batch.locator("[data-role=action]")).to_have_text(["make 0", "make 1"])
+    await page.go_back()
+    await expect(batch).to_be_hidden()
+    await to_answer.click()
+    await expect(batch.get_by_role("button", name="Approve 2")).to_be_in_viewport(ratio=1)
+    await steady(batch)
+    await batch.get_by_role("button", name="Approve 2").click()
+    for request in asked[:2]:
+        assert status(await site.parts.gate.wait(request.id, PATIENCE_S)) in ("approved", "used")
+    await expect(shown_card(page, asked[2])).to_be_visible()
+    assert states(site, asked[2:]) == {"pending"}
+
+
 async def test_a_settled_card_shows_its_result(site: Site, page: Page) -> None:
     async def fail(request: Request) -> None:
         grant = site.parts.gate.claim(request.id, request.session_id)

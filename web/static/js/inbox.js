@@ -122,6 +122,8 @@ function mark() {
     if (box) box.checked = ticked.has(row.dataset.row);
   }
   for (const one of [...ticked]) if (!rowOf(one) || !isWaiting(rowOf(one))) ticked.delete(one);
+  $("to-answer").hidden = !ticked.size;
+  $("to-answer").textContent = `Look at ${ticked.size} and answer`;
   const place = $("pane").querySelector('[data-role="place"]');
   const at = all.findIndex((row) => row.dataset.row === id);
   if (place) place.textContent = at < 0 ? "" : `${at + 1} of ${all.length}`;
@@ -358,9 +360,16 @@ export function watchInbox() {
   document.body.addEventListener("gatehouse:over", () => soon("inbox", OVER_PAUSE_MS)); // who is held no longer comes last
   addEventListener("popstate", ({ state }) => {
     $("main").classList.toggle("on-card", location.pathname !== "/");
-    if (state?.id && state.id !== selected()) open(state.id, { how: "back" });
+    if (state?.id && state.id !== selected() && !ticked.size) open(state.id, { how: "back" });
   });
   $("news").addEventListener("click", () => { if (news) show(news); });
+  // Where the page is too narrow for both.
+  $("to-answer").addEventListener("click", async () => {
+    if (!("batch" in $("pane").dataset)) await showBatch();
+    $("main").classList.add("on-card");
+    history.pushState({ id: "" }, "", "/");
+    $("pane").focus({ preventScroll: true });
+  });
   $("select").addEventListener("click", () => { $("inbox").classList.toggle("selecting"); });
   document.addEventListener("click", (event) => {
     if (event.ctrlKey || event.metaKey || event.button) return;
@@ -410,9 +419,12 @@ export function watchInbox() {
     const pane = $("pane");
     answers += 1;
     watchFlags(pane);
-    mark();
     pane.focus({ preventScroll: true });
-    if ("batch" in pane.dataset && pane.dataset.status !== "pending") ticked.clear();
+    if ("batch" in pane.dataset && pane.dataset.status !== "pending") {
+      ticked.clear();
+      $("inbox").classList.remove("selecting");
+    }
+    mark();
     if (pane.dataset.status === "pending" || !ids.length) return;
     // Where somebody else was faster, that is said, and nothing follows.
     if (pane.querySelector(".error")) fresh();

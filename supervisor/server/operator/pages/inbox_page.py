@@ -65,6 +65,11 @@ class InboxRow(msgspec.Struct, frozen=True, kw_only=True):
     state: str = "waiting"
     state_words: str = ""
 
+    @property
+    def icon(self) -> str:
+        """What its kind's icon is called."""
+        return action_words.ICONS[self.category]
+
 
 class InboxGroup(msgspec.Struct, frozen=True, kw_only=True):
     """The rows of one session. `ends` are the values of `parts/session_end.html`."""
