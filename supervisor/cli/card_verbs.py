@@ -134,7 +134,7 @@ def _told(client: "Client", request: dict[str, Any]) -> int:
             return 0
     later = f" (see later: gatehouse show {request['id']})" if is_under_way(request) else ""
     print(f"{outcome_line(request)}{later}")
-    if request["printed"]:
+    if request["failure"] and request["printed"]:
         print(_printed(request))
     has_come_to_nothing = request["answer"] == "approved" and request["status"] == "expired"
     return 2 if request["failure"] or has_come_to_nothing else 0

@@ -112,7 +112,7 @@ async def test_one_of_two_changes_is_ticked_and_approved(desk: Desk, page: Page)
     await expect(whole(card)).to_be_hidden()
     await card.get_by_role("button", name="Approve 1 of 2 changes").click()
     row = last_answered(page)
-    await expect(row).to_contain_text("1 of 2 changes; the other waits · applied")
+    await expect(row).to_contain_text("in part, 1 of 2 changes; the other waits")
     assert desk.on_host() == changed(50)
     # The rest is a card of its own, which opens by itself, with nothing ticked.
     rest = cards(page)
@@ -146,7 +146,7 @@ async def test_news_that_come_after_the_answer_change_nothing_of_it(
     is_held = True
     await page.get_by_role("button", name="Approve 1 of 2 changes").click()
     row = last_answered(page)
-    await expect(row).to_contain_text("1 of 2 changes; the other waits · applied")
+    await expect(row).to_contain_text("in part, 1 of 2 changes; the other waits")
     await until(page, lambda: desk.pending())
     said = await row.inner_text()
     while held:
@@ -167,7 +167,9 @@ async def test_the_rest_is_dropped_by_keys_alone(desk: Desk, page: Page) -> None
     await expect(card.get_by_role("button", name="Approve 1 of 3 changes")).to_be_visible()
     await card.get_by_label("is dropped").check()
     await page.keyboard.press("a")
-    await expect(last_answered(page)).to_contain_text("1 of 3 changes; the other 2 were dropped")
+    await expect(page.locator("#answered")).to_contain_text(
+        "in part, 1 of 3 changes; the other 2 were dropped"
+    )
     assert desk.on_host() == changed(5)
     await nothing_waits(page)
     await until(
@@ -190,7 +192,8 @@ async def test_a_newer_version_takes_the_cards_place_with_ticks_text_focus_and_s
     await card.get_by_label("is dropped").check()
     await reason_box(card).fill("half a sentence")
     await tick(card, 1).focus()
-    await card.locator(".diff").evaluate("diff => { diff.scrollTop = 40 }")
+    await page.set_viewport_size({"width": 1200, "height": 500})
+    await card.locator(".pane-scroll").evaluate("one => { one.scrollTop = 40 }")
     desk.write(changed(5, 31, 50))  # the second change is another now
     await expect(page.locator(f'#pane[data-request="{first}"]')).to_have_count(0)
     await expect(cards(page)).to_have_count(1)
@@ -204,7 +207,7 @@ async def test_a_newer_version_takes_the_cards_place_with_ticks_text_focus_and_s
     await expect(tick(card, 1)).to_be_focused()
     await expect(reason_box(card)).to_have_value("half a sentence")
     await expect(card.get_by_label("is dropped")).to_be_checked()
-    assert await card.locator(".diff").evaluate("diff => diff.scrollTop") == 40
+    assert await card.locator(".pane-scroll").evaluate("one => one.scrollTop") == 40
     button = card.get_by_role("button", name="Approve 1 of 3 changes")
     await expect(button).to_be_visible()
     await button.click()
@@ -223,7 +226,7 @@ async def test_another_tab_sees_what_was_taken(
     await page.get_by_role("button", name="Approve 1 of 2 changes").click()
     # Each page says the same of it, whichever way it heard.
     row = last_answered(page)
-    await expect(row).to_contain_text("1 of 2 changes; the other waits · applied")
+    await expect(row).to_contain_text("in part, 1 of 2 changes; the other waits")
     await expect(last_answered(other)).to_have_text(await row.inner_text())
     await expect(cards(other)).to_have_count(1)
     await expect(cards(other).locator(".line.added")).to_have_text(re.compile("LINE 50$"))

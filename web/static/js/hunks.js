@@ -30,8 +30,7 @@ export function tickNumber(card, number) {
 // Puts a newer card in the place of one that still waits. How many ticks that had, and how many the newer one keeps.
 export function takePlace(old, card) {
   const focused = old.contains(document.activeElement) ? document.activeElement : null;
-  const diff = old.querySelector(".diff");
-  const top = diff ? diff.scrollTop : 0;
+  const top = old.querySelector(".pane-scroll").scrollTop;
   const chosen = ticked(old).map((box) => box.dataset.hunk);
   for (const [name, field] of [["value", '[data-key="r"]'], ["checked", 'input[data-rest][value="drop"]']]) {
     const [was, is] = [old, card].map((one) => one.querySelector(field));
@@ -39,11 +38,10 @@ export function takePlace(old, card) {
   }
   const kept = tickAgain(card, chosen);
   old.replaceWith(card);
-  const seen = card.querySelector(".diff");
-  if (seen) seen.scrollTop = top;
   if (focused) (twin(card, focused) || card).focus({ preventScroll: true });
+  card.querySelector(".pane-scroll").scrollTop = top;
   const more = card.querySelector("[data-show-all]");
-  if (more && diff && !old.querySelector("[data-show-all]")) {
+  if (more && old.querySelector(".diff") && !old.querySelector("[data-show-all]")) {
     toTick.set(card, chosen);
     queueMicrotask(() => more.click());
   }
