@@ -92,7 +92,7 @@ SEES = """(ends) => {
 # What reaches over an edge: the page over the window, or text over a box that neither grows nor
 # says that there is more. A row of the list ends in an ellipsis: it leads to the card.
 OVERFLOWS = """() => [...document.querySelectorAll("body, body *")].filter((one) => {
-    if (one.matches(".unseen, .skip, input, select, textarea, option, svg *, svg") || one.closest(".unseen") || !one.checkVisibility()) return false;
+    if (one.matches(".unseen, .skip, .bar nav, input, select, textarea, option, svg *, svg") || one.closest(".unseen") || !one.checkVisibility()) return false;
     const page = document.documentElement;
     if (page.scrollWidth > page.clientWidth && one.getBoundingClientRect().right > page.clientWidth + 1) return true;
     if (getComputedStyle(one).overflow === "visible" || "more" in one.dataset || one.id === "inbox") return false;

@@ -9,7 +9,7 @@ from tests.doors.conftest import House
 
 pytestmark = [pytest.mark.timeout(300)]
 
-ASKS = "curl -s -m 9 http://a.example/ & echo one > one.txt; wait"
+ASKS = "echo one > one.txt; sleep 4; echo two > two.txt"
 AS_A_BROWSER = {"Accept": "text/html"}
 
 
@@ -17,14 +17,13 @@ def test_a_request_is_found_at_its_address_until_it_is_answered_and_later(house:
     house.up()
     session = house.agent(ASKS)
     asked = house.until_told(
-        lambda: found if "write one.txt" in (found := by_title(house)) else None, "the change"
+        lambda: found if len(found := by_title(house)) == 2 else None, "both changes"
     )
-    change = asked["write one.txt"]
+    change, denied = asked["write one.txt"], asked["write two.txt"]
     assert address_of(house, change) == ("pending", "")
     assert f'href="/requests/{change}"' in house.page.get("/").text
     house.ok("approve", change)
     assert address_of(house, change) == ("used", "done")
-    denied = next(one for title, one in asked.items() if "a.example" in title)
     house.ok("deny", denied, "--reason", "not this <one>")
     assert address_of(house, denied) == ("denied", "denied")
     house.stop(session)
@@ -38,10 +37,10 @@ def test_a_request_is_found_at_its_address_until_it_is_answered_and_later(house:
 @pytest.mark.parametrize("path", ["/requests/{}", "/requests/changes:{}", "/parts/card/{}"])
 def test_where_there_is_nothing_the_page_says_what_to_do(house: House, path: str) -> None:
     house.up()
-    for unknown in ("0" * 32, "%3Cscript%3Ealert(1)%3C/script%3E", "x" * 300):
+    for unknown in ("0" * 32, "%3Cscript%3Ealert(1)", "x" * 300):
         answer = house.page.get(path.format(unknown), headers=AS_A_BROWSER)
         assert answer.status_code == 404
-        assert "What to do: see " in answer.text
+        assert "What to do: " in answer.text
         assert "<script>alert" not in answer.text
 
 

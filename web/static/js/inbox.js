@@ -66,6 +66,8 @@ function isInHand() {
   return ticked.size > 0 || (list.contains(document.activeElement) && document.activeElement.closest("[data-row]")) || list.querySelector(".row:hover") !== null;
 }
 
+// Whether the card is one that a person chose, and has not answered since: then it stays.
+let isChosen = false;
 // What the list that is shown was asked for.
 let shownQuery = new URLSearchParams(filters).toString();
 
@@ -75,13 +77,15 @@ function show(fresh, query = shownQuery) {
   $("news").hidden = true;
   const list = $("inbox-list");
   const [top, focused] = [$("inbox").scrollTop, likeFocused(list)];
+  const waited = waiting().map((row) => row.dataset.row);
   list.replaceChildren(...fresh.childNodes);
   $("inbox").scrollTop = top;
   if (focused) list.querySelector(focused)?.focus({ preventScroll: true });
   for (const row of rows()) madeOf.set(row, row.outerHTML);
   mark();
   const first = waiting()[0];
-  if (first && !$("pane").classList.contains("card") && !selected()) open(first.dataset.row, { how: "followed" });
+  const nothingWaited = !waited.some((id) => rowOf(id) && isWaiting(rowOf(id)));
+  if (first && nothingWaited && !isChosen && $("pane").dataset.status !== "pending") open(first.dataset.row, { how: "followed" });
 }
 
 // Rows change where they are; what is new waits.
@@ -148,6 +152,7 @@ async function open(id, { how = "chosen", then = null } = {}) {
     if (!pane || (how === "followed" && pane.dataset.status !== "pending")) return false;
     place(pane);
   }
+  isChosen = how !== "followed";
   if (how === "chosen") $("main").classList.add("on-card");
   if (how !== "back") history[how === "chosen" ? "pushState" : "replaceState"]({ id }, "", $("main").classList.contains("on-card") ? addressOf(id) : "/");
   if (how === "followed") cameByItself(pane);
@@ -211,6 +216,7 @@ async function takeOver(old, newer) {
   const { ok, text } = await get(partOf(newer));
   const fresh = ok && parse(text).querySelector("#pane");
   if (!fresh || $("pane") !== old || old.dataset.busy) return;
+  if (fresh.dataset.status !== "pending") return void place(fresh); // a part of it was approved elsewhere
   document.adoptNode(fresh);
   looksNew(fresh);
   const { had, kept } = takePlace(old, fresh);
@@ -253,6 +259,7 @@ function isShut(button) {
 // After an answer: on to what waits next, and what came of the answer in a line at the foot of the list. `before` waited before it, `ids`
 // were answered; a rule may have answered more.
 async function answered(pane, before, ids) {
+  isChosen = false;
   tell(pane);
   const news = refresh();
   const at = before.findIndex((id) => ids.includes(id));
@@ -354,6 +361,7 @@ export function pressed(key) {
 export function watchInbox() {
   if (!$("inbox")) return;
   history.replaceState({ id: selected() }, "");
+  isChosen = location.pathname !== "/";
   watchFlags($("pane"));
   mark();
   document.body.addEventListener("gatehouse:inbox", () => refresh().catch(() => {}));
