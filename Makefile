@@ -18,7 +18,7 @@ export HYPOTHESIS_STORAGE_DIRECTORY := $(CURDIR)/$(CACHES)/hypothesis
 export COVERAGE_FILE := $(CURDIR)/$(CACHES)/coverage
 PYTEST := $(BIN)/pytest -o cache_dir=$(CACHES)/pytest
 
-.PHONY: help up up-compose test test-many test-compose setup setup-dev check lint types pytest pytest-once coverage format lock bench fuzz chaos soak clean
+.PHONY: help up up-compose test test-many test-compose setup setup-dev check lint types pytest pytest-once coverage format lock pictures bench fuzz chaos soak clean
 .DEFAULT_GOAL := help
 
 help: ## list these commands
@@ -90,6 +90,9 @@ format: setup-dev ## format and repair what the linter can repair by itself
 
 lock: ## write the lock files anew from pyproject.toml (UPGRADE=1: newest versions)
 	@scripts/lock $(if $(UPGRADE),--upgrade)
+
+pictures: setup-dev ## make every picture of the README and of docs anew (needs Chromium)
+	$(BIN)/python -m tests.browser.screenshots
 
 bench: setup-dev ## measure; each figure as a ratio to something measured in the same run (ONLY=start,sandbox)
 	@$(BIN)/python -m bench $(ONLY)

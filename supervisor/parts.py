@@ -139,6 +139,8 @@ class Parts:
             names=names,
         )
         self.reviews: Any = None
+        # Why a person can't be told elsewhere what waits, in a sentence; `app.telling` says so.
+        self.untold: str | None = None
         self._card_extras = card_extras
         self.named_secrets = NamedSecrets()
         self.quarantines = Quarantines(self.clock, self.audit, self.redactor)

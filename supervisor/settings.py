@@ -195,6 +195,9 @@ class Settings(NamedTuple):
     owner_month_cost: str = _setting("GATEHOUSE_OWNER_MONTH_COST", "", _text)
     all_day_cost: str = _setting("GATEHOUSE_ALL_DAY_COST", "", _text)
     model_hosts: str = _setting("GATEHOUSE_MODEL_HOSTS", "", _text, is_shared=True)
+    # Compared by its hash, as keys are: it has addresses that are secrets.
+    tell: str = _setting("GATEHOUSE_TELL", "", _text)
+    tell_after_s: float = _setting("GATEHOUSE_TELL_AFTER", "20s", parse_duration, is_shared=True)
     # Where compose.yaml mounts what the containers share: their sockets, and the private copy.
     control_dir: Path = Path("/run/gatehouse/control")
     shared_copy: Path = Path("/workspace/merged")
@@ -269,7 +272,7 @@ class Settings(NamedTuple):
 
         keys = {
             name: hashlib.sha256(key.encode()).hexdigest() if key else ""
-            for name, key in self.model_keys.items()
+            for name, key in (self.model_keys | {"GATEHOUSE_TELL": self.tell}).items()
         }
         own = self._replace(
             credentials_file=self.bindings_file,
@@ -328,7 +331,7 @@ def everything() -> dict[str, str]:
 
 
 def for_own_git() -> dict[str, str]:
-    """The environment of the person's own git: no model's key, nor what points git elsewhere."""
+    """The environment of the person's own git: no secret of ours, nor what points git elsewhere."""
     kept = ("GIT_SSH", "GIT_ASKPASS", "GIT_SSL", "GIT_CONFIG", "GIT_HTTP", "GIT_PROXY")
     env = _without_keys(dict(os.environ))
     return {one: env[one] for one in env if not one.startswith("GIT_") or one.startswith(kept)}
@@ -340,7 +343,7 @@ def for_package_managers() -> dict[str, str]:
 
 
 def _without_keys(env: dict[str, str]) -> dict[str, str]:
-    keys = ("ANTHROPIC_API_KEY", "CLAUDE_CODE_OAUTH_TOKEN", "OPENAI_API_KEY")
+    keys = ("ANTHROPIC_API_KEY", "CLAUDE_CODE_OAUTH_TOKEN", "OPENAI_API_KEY", "GATEHOUSE_TELL")
     return {name: value for name, value in env.items() if name not in keys}
 
 

@@ -40,7 +40,7 @@ ONLY_IN: dict[str, set[str]] = {
     "cronsim": {"sessions", "reviews.core.config"},
     "pyseccomp": {"sandbox"},
     "gidgethub": {"reviews.forges"},
-    "httpx2": {"reviews.forges"},
+    "httpx2": {"reviews.forges", "app"},
     "httpcore": {"channels"},
     "prometheus_client": {"reviews.pages"},
 }

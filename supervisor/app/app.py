@@ -17,6 +17,7 @@ from collections.abc import Awaitable, Callable
 
 from supervisor.base import log
 from supervisor.base.clock import Clock
+from supervisor.core import waiting_lines
 from supervisor.core.actions import FileChange
 from supervisor.core.forge_acts import Act
 from supervisor.errors import SandboxError, StorageError
@@ -52,6 +53,7 @@ class Supervisor:
         sandbox: Sandbox | None = None,
         names: dict[str, tuple[str, ...]] | None = None,
     ) -> None:
+        self._told = waiting_lines.targets(settings.tell, "GATEHOUSE_TELL")
         self.parts = Parts(
             settings,
             clock=clock,
@@ -60,6 +62,8 @@ class Supervisor:
             serve_agent=self._serve_agent,
             card_extras=reviews_page.card_extras,
         )
+        for target in self._told:
+            self.parts.redactor.add(target.url)
         self.findings: list[str] = []
         self._tasks = asyncio.TaskGroup()
         self._stop = asyncio.Event()
@@ -155,6 +159,7 @@ class Supervisor:
                     name="audit-watch",
                 ),
                 self._tasks.create_task(parts.files.run(self._file_read), name="file-watch"),
+                *self._start_telling(),
             )
         except BaseException:
             parts.close()
@@ -178,6 +183,15 @@ class Supervisor:
         finally:
             data_folder.remove_contact(parts.settings.data_dir)
             parts.close()
+
+    def _start_telling(self) -> list[asyncio.Task[None]]:
+        if not self._told:
+            return []
+        from supervisor.app.telling import Telling  # a client that few need takes long to import
+
+        changed = self._app.state["live"].status_changed
+        telling = Telling(self.parts, self._told, f"http://127.0.0.1:{self.port}", changed)
+        return [self._tasks.create_task(telling.run(), name="telling")]
 
     async def _serve_agent(
         self, session_id: str, listener: socket.socket

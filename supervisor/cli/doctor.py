@@ -1,8 +1,8 @@
 """Check everything that Gatehouse needs of the machine, by trying it.
 
-That is: kernel, sandbox, the page's port, the CA, the data folder, the review service. Each finding
-is printed at once, and each check imports what it needs in its turn, so the first line appears
-immediately.
+That is: kernel, sandbox, the page's port, the CA, the data folder, the review service, the targets
+that are told what waits. Each finding is printed at once, and each check imports what it needs in
+its turn, so the first line appears immediately.
 """
 
 import os
@@ -39,6 +39,7 @@ def _findings(settings: Settings) -> Iterator[CheckResult]:
     yield _authority(settings.data_dir / "ca")
     yield _data_dir(settings.data_dir)
     yield from _reviews(settings)
+    yield from _telling(settings)
 
 
 def this_python() -> CheckResult:
@@ -98,6 +99,30 @@ def _reviews(settings: Settings) -> list[CheckResult]:
 
     async def check() -> list[CheckResult]:
         return [one async for one in review_checks.findings(settings)]
+
+    return asyncio.run(check())
+
+
+def _telling(settings: Settings) -> list[CheckResult]:
+    if not settings.tell:
+        return []
+    import asyncio
+
+    from supervisor.app import telling
+    from supervisor.core import waiting_lines
+
+    try:
+        told = waiting_lines.targets(settings.tell, "GATEHOUSE_TELL")
+    except GatehouseError as error:
+        return [bad("telling", error.message, error.remedy)]
+
+    async def check() -> list[CheckResult]:
+        return [
+            CheckResult(f"telling {name}", ok=True, detail="a test line was sent")
+            if problem is None
+            else bad(f"telling {name}", problem, "check GATEHOUSE_TELL", needed=False)
+            async for name, problem in telling.try_all(told)
+        ]
 
     return asyncio.run(check())
 

@@ -157,6 +157,7 @@ class ApprovalQueue:
     pending_but = _query(store.pending_but)
     pending_ids_but = _query(store.pending_ids_but)
     count_waiting = _query(store.count_waiting)
+    waiting_between = _query(store.waiting_between)
     waiting_changes = _query(store.waiting_changes)
     open_changes = _query(store.open_changes)
     ready = _query(store.ready)

@@ -205,6 +205,14 @@ def count_waiting(connection: Connection) -> int:
     )
 
 
+def waiting_between(connection: Connection, after: float, until: float) -> list[tuple[str, str]]:
+    """Return id and session of what waits and was asked after one time, until the other; oldest
+    first."""
+    asked = and_(_PENDING, table.c.asked_at > after, table.c.asked_at <= until)
+    query = select(table.c.id, table.c.session_id).where(asked).order_by(table.c.asked_at)
+    return [(row.id, row.session_id) for row in connection.execute(query)]
+
+
 def waiting_changes(connection: Connection) -> dict[str, int]:
     """Return how many changed files wait, by session."""
     query = (

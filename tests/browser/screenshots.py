@@ -21,7 +21,8 @@ from tests.browser.session_page import page_of
 from tests.fakes import registry
 from tests.fakes.claude_code import claude_binary
 from tests.fakes.messages_server import MessagesServer, calls, text, tool_use
-from tests.fakes.reviewed import forge_with_people, reviewing_at
+from tests.fakes.readers import SaidReader, read_by, remark, said
+from tests.fakes.reviewed import NAME, forge_with_people, reviewing_at
 from tests.fakes.sandboxed_agent import agent_command
 from tests.fakes.supervised import git, make_repository, settings_in, supervised
 
@@ -67,6 +68,7 @@ async def main() -> None:
             await _left(browser, Path(data), ROOT / "docs" / "left.png")
             await _agents(browser, Path(data), ROOT / "docs" / "agents.png")
             await _review(browser, Path(data), ROOT / "docs" / "review.png")
+            await _rounds(browser, Path(data), ROOT / "docs" / "rounds.png")
             if folder is not None:
                 _use(site, [request.id for request in requests])
                 for name, look in LOOKS.items():
@@ -285,6 +287,55 @@ async def _review(browser: Browser, folder: Path, target: Path) -> None:
             await page.goto(on.running.supervisor.login_url())
             await page.locator(".finding").last.wait_for()
             await page.wait_for_selector("[data-settling]", state="detached")
+            await page.screenshot(path=target)
+            await context.close()
+
+
+async def _rounds(browser: Browser, folder: Path, target: Path) -> None:
+    """A review's page after four pushes: what became of each finding."""
+    name, find = "def mean(items):\n", "def find(database, number):\n"
+    total = "    return sum(items) / len(items)\n"
+    sql = '    return database.execute(f"select {number}").fetchone()\n'
+    safe = '    return database.execute("select ?", [number]).fetchone()\n'
+    found = [
+        remark(severity="critical", path="shop/orders.py", line=2, quote=sql.strip(),
+               title="SQL is made of what the caller gives"),
+        remark(severity="high", path="shop/stats.py", line=2, quote=total.strip(),
+               title="An empty list divides by zero"),
+        remark(severity="low", path="shop/stats.py", line=1, quote=name.strip(),
+               title="The name says little"),
+        remark(severity="high", path="shop/orders.py", line=1, quote=find.strip(),
+               title="The connection is never closed"),
+    ]  # fmt: skip
+    rounds = [found[:3], found, found[1:], found[3:]]
+    (folder / "rounds").mkdir()
+    rules = folder / "rounds" / "acts.yaml"
+    rules.write_text("version: 1\nallow: [review(* */*)]\n")
+    with forge_with_people(folder / "rounds-stage") as stage:
+        async with reviewing_at(stage, folder / "rounds", policy_file=rules) as on:
+            left = list(rounds)
+            read_by(on, SaidReader(lambda *_: said(left.pop(0))))
+            pull = on.open_pull({"shop/stats.py": name + total, "shop/orders.py": find + sql})
+            pushes = (
+                {"README.md": "# Shop\n"},
+                {"shop/orders.py": find + safe},
+                {"shop/stats.py": name + "    return sum(items) / max(1, len(items))\n"},
+            )
+            for files in (None, *pushes):
+                if files is not None:
+                    on.forge.push(NAME, pull.number, files, "More")
+                head = pull.head_sha
+
+                def is_reviewed(head: str = head) -> bool | None:
+                    return any(one.head_sha == head for one in on.receipts(pull.number)) or None
+
+                await on.running.until_soon(is_reviewed, "the round")
+            context = await browser.new_context(viewport={"width": 1100, "height": 1100})
+            page = await context.new_page()
+            await page.goto(on.running.supervisor.login_url())
+            await page.goto(f"http://127.0.0.1:{on.running.supervisor.port}/reviews")
+            await page.locator("tbody a").first.click()
+            await page.get_by_text("Findings over the rounds").wait_for()
             await page.screenshot(path=target)
             await context.close()
 

@@ -45,7 +45,7 @@ async def harmless(page: Page, site: Site) -> None:
     found: dict[str, Any] = await page.evaluate("""() => ({
             owned: window.owned ?? null,
             made: document.querySelectorAll('img[src="x"], body script, svg:not([class]), style, base, template, [data-request="x"], [onload], [onfocus],'
-                + ' [onerror], a[href^="javascript:"], form[action]:not(.find), [hx-get="/stop-all"], [hx-trigger="load"], meta[http-equiv]').length,
+                + ' [onerror], a[href^="javascript:"], form[action]:not([action="/network"]), [hx-get="/stop-all"], [hx-trigger="load"], meta[http-equiv]').length,
             scripts: [...document.scripts].map((one) => one.src.replace(location.origin, "")),
             raw: /[\\u202a-\\u202e\\u2066-\\u2069\\u200b\\ufeff\\u001b]/.test(document.documentElement.outerHTML),
             title: document.title,

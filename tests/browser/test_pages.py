@@ -284,7 +284,7 @@ async def test_history_newest_first_and_older_on_demand(
     site.ask(Exec(command="rm -rf /"))
     await page.get_by_role("link", name="There are newer records").click()
     await expect(rows.first).to_contain_text("rm -rf /")
-    await expect(rows.first.locator(".badge")).to_have_text("deny")
+    await expect(rows.first.locator(".state")).to_have_text("deny")
 
 
 async def test_a_link_signs_in_once(site: Site, browser: Browser, watch: Watch) -> None:
@@ -395,7 +395,7 @@ async def test_no_page_is_wider_than_a_phone(
         page = await context.new_page()
         await page.set_viewport_size({"width": 390, "height": 800})
         await page.goto(site.url + path)
-        await page.wait_for_selector('#live[data-state="on"]')
+        await page.wait_for_selector('#live[data-state="on"]', state="attached")
         assert await page.evaluate("document.documentElement.scrollWidth") <= 390, path
         await page.close()
 

@@ -348,6 +348,7 @@ class FakeParts:
         self.branches = FakeBranches()
         self.containment = FakeContainment()
         self.files_banner: str | None = None
+        self.untold: str | None = None
         self.carried_out: list[str] = []
         self.gate.handlers.on_ready("exec", "agent_api", self._run)
 

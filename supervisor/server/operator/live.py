@@ -48,6 +48,7 @@ class Status(msgspec.Struct, frozen=True, kw_only=True):
     audit_failure: str | None
     audit_broken: str | None
     files_banner: str | None
+    untold: str | None
 
 
 class ChangesWaiting(msgspec.Struct, frozen=True, kw_only=True, tag="changes", tag_field="type"):
@@ -189,6 +190,7 @@ class Live:
             audit_failure=self._parts.audit.failure,
             audit_broken=self._parts.audit.broken,
             files_banner=files and self._parts.redactor.text(files),
+            untold=self._parts.untold,
         )
 
     def hello(self) -> Hello:

@@ -229,9 +229,7 @@ async def test_a_command_that_failed_reads_as_failed_everywhere(
     assert '<span data-role="delivery">failed: exit code 3</span>' in card
     history = (await browser.get("/history")).text
     row = history[history.index("effect settled") :]
-    assert '<span class="badge bad">failed</span> exit code 3' in " ".join(
-        row[: row.index("<details")].split()
-    )
+    assert "</svg>failed</span> exit code 3" in " ".join(row[: row.index("<details")].split())
 
 
 async def test_one_that_went_well_does_not(running: FakeParts, cli: httpx.AsyncClient) -> None:
@@ -249,7 +247,7 @@ async def test_an_agent_that_failed_reads_as_failed_in_history(
     running.audit.record("agent_exited", session="one", exit_code=2, why="")
     running.audit.record("agent_exited", session="two", exit_code=0, why="")
     text = (await browser.get("/history")).text
-    assert text.count('<span class="badge bad">failed</span>') == 1
+    assert text.count("</svg>failed</span>") == 1
 
 
 # -- what rules deny for good ---------------------------------------------------------------------

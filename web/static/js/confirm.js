@@ -16,7 +16,8 @@ export function watchConfirmations() {
     $("confirm-title").textContent = button.dataset.title || "Really?";
     $("confirm-text").textContent = event.detail.question;
     $("confirm-yes").textContent = button.dataset.yes || "Yes";
-    $("confirm-yes").className = `button ${"danger" in button.dataset ? "deny danger" : "approve good"}`;
+    // Green is for what lets something out, and for nothing else.
+    $("confirm-yes").className = `button ${"danger" in button.dataset ? "deny danger" : "approves" in button.dataset ? "approve good" : "strong good"}`;
     go = () => event.detail.issueRequest(true);
     dialog.returnValue = "no";
     dialog.showModal();

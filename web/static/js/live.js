@@ -1,6 +1,7 @@
 // The WebSocket: tells the page what changed, and says so when it is lost. Every connection begins with the present state.
 import { get } from "./get.js";
 import { cardChanged } from "./inbox.js";
+import { notify } from "./notify.js";
 import { whenReleased } from "./press_guard.js";
 import { readOutput } from "./output.js";
 import { $, say } from "./say.js";
@@ -38,6 +39,7 @@ export function connect() {
   socket = new WebSocket(`ws://${location.host}/ws`);
   socket.onmessage = (message) => {
     const event = JSON.parse(message.data);
+    notify(event);
     if (handlers[event.type]) whenReleased(() => handlers[event.type](event));
   };
   socket.onclose = lost;

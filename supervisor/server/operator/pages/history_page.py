@@ -27,7 +27,11 @@ from supervisor.store import requests as store
 
 HISTORY_ROWS = 100
 MOST_RECORD_CHARS = 8000
-_GOOD, _BAD = ("allow", "approved", "done"), ("deny", "denied", "failed")
+_STATES = {
+    **dict.fromkeys(("allow", "approved", "done"), "done"),
+    **dict.fromkeys(("deny", "denied"), "denied"),
+    "failed": "failed",
+}
 # Fields that say what a record is about, the most telling first.
 _ABOUT = ("command", "name", "workspace", "rule", "rule_id", "policy", "request", "session")
 _SAID = ("rule", "why", "reason", "by")
@@ -86,7 +90,7 @@ def record_data(
         "category": str(record.get("category") or ""),
         "about": redactor.text(about),
         "badge": badge,
-        "badge_class": "good" if badge in _GOOD else "bad" if badge in _BAD else "warn",
+        "state": _STATES.get(badge, "waiting"),
         "said": redactor.text(" · ".join([*said, *_outcome(record)])),
         "session": str(record.get("session") or ""),
         "whole": whole[:MOST_RECORD_CHARS],

@@ -55,7 +55,7 @@ MOST_HOSTS = 100
 MOST_SHOWN = 50
 # Tables that are filled at a time.
 MOST_OPENED = 20
-_CLASS = {"allow": "good", "deny": "bad", "ask_timeout": "warn"}
+_STATE = {"allow": "done", "deny": "denied", "ask_timeout": "expired"}
 _WORD = {"allow": "allowed", "deny": "denied", "ask_timeout": "not answered in time"}
 # The end of the archive: the end of its list of entries and of the objects around it.
 _NO_ENTRIES = b"]}}"
@@ -355,7 +355,7 @@ def exchange_data(redactor: Redactor, one: Exchange) -> dict[str, Any]:
         "took": duration_text(one.duration_s) if one.duration_s is not None else "",
         "up": size_text(one.up_bytes),
         "down": size_text(one.down_bytes),
-        "badge_class": _CLASS[one.verdict],
+        "state": _STATE[one.verdict],
         "verdict": _WORD[one.verdict],
         "call": call_words(one.call) if one.call is not None else "",
     }

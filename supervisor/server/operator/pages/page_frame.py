@@ -61,6 +61,7 @@ def banner(parts: Parts) -> dict[str, Any]:
         "audit_failure": parts.audit.failure,
         "audit_broken": parts.audit.broken,
         "files_banner": parts.files_banner and parts.redactor.text(parts.files_banner),
+        "untold": parts.untold,
         "policy_banner": parts.gate.rulings.policy_sets.banner,
     }
 

@@ -17,7 +17,7 @@ from supervisor.server.operator.pages import page_frame
 
 ROWS = 100
 # By risk; only the denial of a tool has one.
-_CLASSES = {"critical": "bad", "high": "bad", "medium": "warn", "low": ""}
+_CLASSES = {"critical": "flag", "high": "flag", "medium": "flag warn", "low": ""}
 
 
 @get("/api/security", sync_to_thread=True)
@@ -69,7 +69,7 @@ def _row(record: dict[str, Any]) -> dict[str, Any]:
     return {
         **words,
         "kind": words["kind"].replace("_", " "),
-        "class": _CLASSES.get(words["risk"], "warn"),
+        "class": _CLASSES.get(words["risk"], "flag warn"),
         "at": at,
         "at_text": clock_text(at),
     }

@@ -85,7 +85,7 @@ async def test_what_waits_for_an_answer_is_shown_too(
     page = (await browser.get("/network?session=one")).text
     assert "held.example.org:443" in page
     assert "held.sh" not in page
-    assert '<span class="badge warn">held</span>' in page
+    assert re.search(r'<span class="badge flag warn">.*?</svg>held</span>', page)
     gone = msgspec.structs.replace(action, host="gone.example.org")
     late = parts.gate.ask(gone, session_id="one", reason="", origin="egress", hold_s=0)
     page = (await browser.get("/parts/network?session=one")).text
@@ -151,7 +151,7 @@ async def test_only_hosts_that_are_open_bring_their_exchanges(
 
 
 def hosts_in(part: httpx.Response) -> list[str]:
-    return re.findall(r'<details class="host" data-keep="([^"]*)"', part.text)
+    return re.findall(r'<details class="panel host" data-keep="([^"]*)"', part.text)
 
 
 async def test_a_long_list_is_cut_and_found_by_words_but_for_what_is_open(

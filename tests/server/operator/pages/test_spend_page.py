@@ -50,7 +50,7 @@ async def test_the_sums_are_those_of_the_session_the_day_and_all(
     spend(parts, "model-b", PICOUSD, session="two")
     spend(parts, "model-a", 4 * PICOUSD, ago_s=3 * DAY_S, session="two")
     page = (await browser.get("/network?session=one")).text
-    assert re.findall(r'data-role="sum"><span class="muted">([^<]*)</span><strong>([^<]*)',
+    assert re.findall(r'data-role="sum"><dt>([^<]*)</dt><dd>([^<]*)',
     page) == [
         ("this session", "$2.00"), ("today", "$3.00"), ("in total", "$7.00"),
     ]  # fmt: skip
@@ -92,8 +92,8 @@ async def test_the_table_has_each_kind_of_tokens(
     spend(parts, "model-a", PICOUSD, tokens=Tokens(input=234, output=1, cache_write=1))
     spend(parts, "model-b", PICOUSD, tokens=Tokens(output=7))
     page = (await browser.get("/network?session=one")).text
-    table = re.search(r'<table class="models.*?</table>', page, re.DOTALL)[0]  # type: ignore[index]
-    heads = re.findall(r'<th scope="col">([^<]*)', table)
+    table = re.search(r'<table class="table stacks models.*?</table>', page, re.DOTALL)[0]  # type: ignore[index]
+    heads = re.findall(r'<th scope="col"[^>]*>([^<]*)', table)
     rows = [re.findall(r"<td[^>]*>([^<]*)", row) for row in table.split('data-role="model"')[1:]]
     assert [dict(zip(heads[1:], row, strict=True)) for row in rows] == [
         {"Cost": "$3.00", "Share": "75 %", "Calls": "2", "Input": "1,234", "Output": "21",
