@@ -92,7 +92,7 @@ lock: ## write the lock files anew from pyproject.toml (UPGRADE=1: newest versio
 	@scripts/lock $(if $(UPGRADE),--upgrade)
 
 pictures: setup-dev ## make every picture of the README and of docs anew (needs Chromium)
-	$(BIN)/python -m tests.browser.screenshots
+	$(BIN)/python -m tests.browser.pictures
 
 bench: setup-dev ## measure; each figure as a ratio to something measured in the same run (ONLY=start,sandbox)
 	@$(BIN)/python -m bench $(ONLY)

@@ -22,6 +22,18 @@ def test_every_component_of_the_page_on_design_exists() -> None:
             assert name in MACROS, f"components.html has no {name}"
 
 
+def test_every_picture_is_made_by_make_pictures() -> None:
+    source = (ROOT / "tests/browser/pictures.py").read_text()
+    made = set(re.findall(r'^    "(\w+)": _', source, re.MULTILINE))
+    documents = [ROOT / "README.md", *(ROOT / "docs").glob("*.md")]
+    named = {
+        name
+        for one in documents
+        for name in re.findall(r"\]\((?:docs/)?(\w+)\.png\)", one.read_text())
+    }
+    assert named == made == {one.stem for one in (ROOT / "docs").glob("*.png")}
+
+
 def test_every_macro_is_told() -> None:
     told = set(re.findall(r"`(\w+)`", COMPONENTS))
     assert MACROS - told <= {"icon", "sums"}, "docs/design.md says what each is for"
