@@ -191,7 +191,7 @@ const look = oneAtATime(async () => {
     return;
   }
   if (pane.dataset.status === "pending" && fresh.dataset.status === "pending") {
-    for (const part of ['[data-role="times"]', '[data-role="waits"]']) keepUp(pane, fresh, part);
+    for (const part of ['[data-role="times"]', '[data-role="waits"]', '[data-role="set"]']) keepUp(pane, fresh, part);
     return;
   }
   if (pane.dataset.status === fresh.dataset.status && said(pane) === said(fresh)) return;

@@ -70,7 +70,7 @@ const handlers = {
     else waitingIds.delete(request.id);
     count();
     if (isNew) say(`A ${request.category} request waits`);
-    cardChanged(request.id);
+    cardChanged(request.origin === "workspace" && $("pane")?.dataset.request === `changes:${request.session_id}` ? `changes:${request.session_id}` : request.id);
     soon("inbox");
     if (request.origin === "workspace") soon("changes");
     if (!$("output") || request.session_id === $("output").dataset.session) soon("requests");
@@ -80,6 +80,7 @@ const handlers = {
     if (event.waiting) waitingChanges.set(event.session_id, event.waiting);
     else waitingChanges.delete(event.session_id);
     count();
+    cardChanged(`changes:${event.session_id}`);
     soon("inbox");
     soon("changes");
     soon("history");

@@ -266,15 +266,19 @@ def _by_session(requests: Iterable[Request]) -> dict[str, list[Request]]:
 
 def _rows(session_id: str, requests: Sequence[Request], now: float) -> list[InboxRow]:
     """Return a session's rows: changed files that came together are one of them."""
-    changes = [one for one in requests if isinstance(one.action, FileChange)]
+    changes = [one for one in requests if _is_of_copy(one)]
     times = sorted(one.asked_at for one in changes)
     if not any(later - earlier < TOGETHER_S for earlier, later in pairwise(times)):
         return [_row(one, now) for one in requests]
-    rest = [one for one in requests if not isinstance(one.action, FileChange)]
+    rest = [one for one in requests if not _is_of_copy(one)]
     return [
         *(_row(one, now) for one in rest),
         _row_of_set(session_id, [title(one.action) for one in changes], times[0], changes),
     ]
+
+
+def _is_of_copy(request: Request) -> bool:
+    return request.origin == "workspace" and isinstance(request.action, FileChange)
 
 
 def _set_row(session_id: str, number: int, now: float) -> InboxRow:
