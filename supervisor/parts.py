@@ -16,6 +16,7 @@ from typing import Any
 from supervisor.base import log
 from supervisor.base.clock import Clock, RealClock
 from supervisor.base.file_watch import FileWatch, WatchedFiles
+from supervisor.base.renderer import Renderer
 from supervisor.channels.branches import Branches
 from supervisor.channels.exec import ExecBroker
 from supervisor.channels.fetches import Fetches
@@ -138,6 +139,7 @@ class Parts:
             model_hosts=model_hosts_of(settings),
             names=names,
         )
+        self.renderer = Renderer()
         self.reviews: Any = None
         # Why a person can't be told elsewhere what waits, in a sentence; `app.telling` says so.
         self.untold: str | None = None

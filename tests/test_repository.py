@@ -139,7 +139,13 @@ def test_web_holds_no_python() -> None:
 
 
 # Packages whose import has another name, and packages that are used without an import of ours.
-INSTALLS = {"pyyaml": "yaml", "dnspython": "dns", "pyopenssl": "OpenSSL", "pyjwt": "jwt"}
+INSTALLS = {
+    "pyyaml": "yaml",
+    "dnspython": "dns",
+    "markdown-it-py": "markdown_it",
+    "pyopenssl": "OpenSSL",
+    "pyjwt": "jwt",
+}
 NOT_IMPORTED = {"flit-core": "builds the project"}
 # uvicorn takes its loop and its WebSockets by name, Litestar its template engine.
 NAMED = {

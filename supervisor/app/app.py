@@ -173,6 +173,7 @@ class Supervisor:
             await self._door.stop(STOPPED)
             await parts.network.stop()
             await parts.sandbox.close()
+            await parts.renderer.stop()
             self._background.cancel()
             for watching in self._watching:
                 watching.cancel()

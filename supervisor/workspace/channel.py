@@ -33,7 +33,7 @@ from supervisor.sandbox.overlay_mount import OverlayMount, mount_overlay
 from supervisor.workspace.apply.agent_changes import AgentChanges
 from supervisor.workspace.apply.effects import Effects
 from supervisor.workspace.apply.partial import PartAnswered, PartialAnswers, Rest
-from supervisor.workspace.compare.cards import card_of, image_in
+from supervisor.workspace.compare.cards import card_of, contents_in, image_in
 from supervisor.workspace.compare.compare import Comparison
 from supervisor.workspace.compare.large_snapshots import LargeSnapshots
 from supervisor.workspace.copy import git_copy
@@ -375,6 +375,12 @@ class WorkspaceChannel:
         async with self._open_to_read() as opened:
             action = opened.effects.action_of(request)
             return await to_end(lambda: image_in(opened.sides, action, side))
+
+    async def contents(self, request: Request) -> tuple[bytes, bytes] | None:
+        """See `contents_in`."""
+        async with self._open_to_read() as opened:
+            action = opened.effects.action_of(request)
+            return await to_end(lambda: contents_in(opened.sides, action))
 
     async def read_contents[T](self, read: Callable[[ReadContent], T]) -> T:
         """Run a function over contents of requests in a thread, and return its result. The function

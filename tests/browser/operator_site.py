@@ -74,6 +74,12 @@ class SampleWorkspace:
         old, new, is_stale = self.sides.get(request.fingerprint, (None, None, False))
         return make_card(request.action, old, new, "another" if is_stale else request.action.before)
 
+    async def contents(self, request: Request) -> tuple[bytes, bytes] | None:
+        old, new, is_stale = self.sides.get(request.fingerprint, (None, None, False))
+        if is_stale or (old is None and new is None):
+            return None
+        return (old and old.data) or b"", (new and new.data) or b""
+
     async def image(self, request: Request, side: str) -> tuple[Image, bytes] | None:
         found = self.sides[request.fingerprint][0 if side == "old" else 1]
         data = found.data if found is not None else None

@@ -1,16 +1,14 @@
 """Many changed files as one card in the browser: opened folder by folder, one denied, a folder
 approved, then the rest; by keyboard, too."""
 
-import re
-
-import pytest
 import pytest_asyncio
-from playwright.async_api import Page, expect
+from playwright.async_api import BrowserContext, Page, expect
 
 from supervisor.core.actions import FileChange, content_hash, fingerprint
 from supervisor.core.approvals import Request, status
 from supervisor.core.files.change_card import Side
-from tests.browser.conftest import Watch
+from tests.browser.conftest import Watch, opened
+from tests.browser.inbox import rows, steady
 from tests.browser.operator_site import Site
 
 HOSTILE = "<script>document.title='x'</script>\u202e.py"
@@ -50,30 +48,63 @@ async def requests(site: Site) -> list[Request]:
     return ask(site, [change(site, name) for name in names])
 
 
-async def test_open_deny_one_approve_a_folder_approve_the_rest(
+async def test_look_at_and_approve_60_files_but_one(
     site: Site, page: Page, requests: list[Request]
 ) -> None:
+    """From the inbox: a link, a tick taken away, Approve."""
     card = page.locator("#changes-one")
-    await expect(card.locator("[data-role=sum]")).to_have_text("60 files changed")
-    await expect(card.locator("[data-role=changed]")).to_have_text("60 changed")
-    await expect(page.locator(".card[data-request]")).to_have_count(0)
+    await expect(rows(page)).to_have_count(1)
+    await expect(rows(page)).to_contain_text("60 changed files")
     await expect(page.locator("#pending-count")).to_have_text("60")
-    # Down to one file, whose diff comes when it is opened.
-    await card.locator("summary", has_text=re.compile("^src/")).click()
-    await card.locator("summary", has_text=re.compile("^deep/")).click()
-    third = card.locator(f'details[data-file="{requests[23].id}"]')
-    await third.locator("summary").click()
-    await expect(third.locator(".change")).to_contain_text("x = 1")
-    await third.get_by_role("button", name="Deny this").click()
-    await expect(card.locator("[data-role=sum]")).to_have_text("59 files changed")
+    await page.get_by_role("link", name="Look at the changes").click()
+    await expect(page).to_have_url(f"{site.url}/changes/one")
+    # Each file's change comes as it comes into view.
+    third = page.locator(f"#file-{requests[3].id}")
+    await third.scroll_into_view_if_needed()
+    await expect(third.locator("tr.add .code")).to_have_text("x = 1")
+    tree = page.get_by_role("navigation", name="Changed files")
+    await tree.get_by_label("Approve src/3.py").uncheck()
+    await expect(third.get_by_label("Approve src/3.py")).not_to_be_checked()
+    await expect(page.locator("[data-role=left-out]")).to_have_text(
+        "1 file waits on. Can be undone."
+    )
+    await steady(card)
+    await card.get_by_role("button", name="Approve 59 of 60").click()
+    await expect(card.locator("[data-role=last]")).to_contain_text("59 approved")
+    await expect(card.locator("[data-role=sum]")).to_have_text("Change 1 file in project")
+    await expect(page.locator("#pending-count")).to_have_text("1")
+    left = requests.pop(3)
+    assert set(states(site, requests)) == {"used"}
+    assert states(site, [left]) == ["pending"]
+    # What lost its tick has none in what is left, either.
+    await expect(third.get_by_label("Approve src/3.py")).not_to_be_checked()
+    await expect(card.get_by_role("button", name="Approve 0 of 1")).to_be_disabled()
+
+
+async def test_one_is_denied_a_folder_approved_then_the_rest(
+    site: Site, context: BrowserContext, requests: list[Request]
+) -> None:
+    page = await opened(context, site, "/changes/one")
+    card = page.locator("#changes-one")
+    tree = page.get_by_role("navigation", name="Changed files")
+    file = page.locator(f"#file-{requests[23].id}")
+    await tree.get_by_role("link", name="3.py").nth(1).click()
+    await file.scroll_into_view_if_needed()
+    await expect(file.locator("[data-loading]")).to_have_count(0)
+    await steady(card)
+    await file.get_by_role("button", name="Deny this").click()
+    await expect(card.locator("[data-role=sum]")).to_have_text("Change 59 files in project")
     assert status(site.parts.queue.get(requests[23].id)) == "denied"
-    # What was open stays open.
-    await expect(card.locator(f'details[data-file="{requests[24].id}"]')).to_be_visible()
-    await card.get_by_role("button", name="Approve deep/", exact=True).click()
-    await expect(card.locator("[data-role=sum]")).to_have_text("40 files changed")
+    await tree.locator("[data-take-all]").uncheck()
+    await expect(card.get_by_role("button", name="Approve 0 of 59")).to_be_disabled()
+    await tree.get_by_label("Approve all in src/deep/").check()
+    await steady(card)
+    await card.get_by_role("button", name="Approve 19 of 59").click()
+    await expect(card.locator("[data-role=sum]")).to_have_text("Change 40 files in project")
     assert {*states(site, requests[20:23]), *states(site, requests[24:40])} == {"used"}
-    await card.get_by_role("button", name="Approve all").click()
-    await page.locator("#confirm-yes").click()
+    await tree.locator("[data-take-all]").check()
+    await steady(card)
+    await card.get_by_role("button", name="Approve 40 of 40").click()
     await expect(card).to_have_attribute("data-status", "done")
     await expect(card.locator("[data-role=last]")).to_contain_text("40 approved")
     await expect(page.locator("#pending-count")).to_have_text("")
@@ -81,26 +112,26 @@ async def test_open_deny_one_approve_a_folder_approve_the_rest(
 
 
 async def test_what_changes_meanwhile_is_told_and_never_answered(
-    site: Site, page: Page, requests: list[Request], watch: Watch
+    site: Site, context: BrowserContext, requests: list[Request], watch: Watch
 ) -> None:
     watch.expected = ("409 (Conflict)",)
+    page = await opened(context, site, "/changes/one")
     card = page.locator("#changes-one")
-    await expect(card.locator("[data-role=sum]")).to_have_text("60 files changed")
     (newer,) = ask(site, [change(site, "src/3.py", new=b"evil\n")])
     await expect(card.locator(".news")).to_contain_text("the agent changed it again")
-    await card.get_by_role("button", name="Approve all").click()
-    await page.locator("#confirm-yes").click()
+    await steady(card)
+    await card.get_by_role("button", name="Approve 60 of 60").click()
     await expect(card.locator(".error")).to_contain_text("not what was shown")
     assert states(site, [newer, *requests[4:]]) == ["pending"] * 57
-    # The card is the present one now, and can be answered.
-    await card.get_by_role("button", name="Approve all").click()
-    await page.locator("#confirm-yes").click()
+    # The page is the present one now, and can be answered.
+    await steady(card)
+    await card.get_by_role("button", name="Approve 60 of 60").click()
     await expect(card).to_have_attribute("data-status", "done")
     assert status(site.parts.queue.get(newer.id)) == "used"
 
 
 async def test_later_ones_stay_and_hazards_must_be_ticked(
-    site: Site, page: Page, requests: list[Request]
+    site: Site, context: BrowserContext, requests: list[Request]
 ) -> None:
     link, other = ask(
         site,
@@ -109,56 +140,107 @@ async def test_later_ones_stay_and_hazards_must_be_ticked(
             change(site, "b-exec", hazards=("new-executable",)),
         ],
     )
+    page = await opened(context, site, "/changes/one")
     card = page.locator("#changes-one")
-    await page.reload()
     await expect(card.locator(".careful")).to_contain_text("a-link")
+    await expect(card.locator(f"#file-{link.id} [data-loading]")).to_have_count(0)
     await card.get_by_label("Approve a-link with the rest").check()
     (later,) = ask(site, [change(site, "later.py")])
     await expect(card.locator(".news")).to_contain_text("1 more changed since")
-    await card.get_by_role("button", name="Approve all").click()
-    await page.locator("#confirm-yes").click()
-    await expect(card.locator("[data-role=sum]")).to_have_text("2 files changed")
+    await steady(card)
+    await card.get_by_role("button", name="Approve 61 of 62").click()
+    await expect(card.locator("[data-role=sum]")).to_have_text("Change 2 files in project")
     assert states(site, [link, other, later]) == ["used", "pending", "pending"]
 
 
-@pytest.mark.many
-async def test_by_keyboard(site: Site, page: Page, requests: list[Request]) -> None:
+async def test_a_comment_goes_back_with_its_file_and_survives_a_reload(
+    site: Site, context: BrowserContext, requests: list[Request]
+) -> None:
+    page = await opened(context, site, "/changes/one")
     card = page.locator("#changes-one")
-    await expect(card.locator("[data-role=sum]")).to_have_text("60 files changed")
-    await page.keyboard.press("j")
-    await expect(card).to_be_focused()
-    await card.locator("summary", has_text=re.compile("^tests/")).focus()
-    await page.keyboard.press("Enter")
-    await expect(card.locator(f'details[data-file="{requests[40].id}"]')).to_be_visible()
-    await page.keyboard.press("Tab")
-    await expect(card.get_by_role("button", name="Approve tests/")).to_be_focused()
-    await expect(page.locator(".card[data-settling]")).to_have_count(0)
-    await page.keyboard.press("Enter")
-    await expect(card.locator("[data-role=sum]")).to_have_text("40 files changed")
-    await card.focus()
-    await expect(page.locator(".card[data-settling]")).to_have_count(0)
-    await page.keyboard.press("d")
-    await page.locator("#confirm-yes").click()
-    await expect(card).to_have_attribute("data-status", "done")
-    assert set(states(site, requests[:40])) == {"denied"}
-
-
-async def test_hostile_names_are_text(site: Site, page: Page, requests: list[Request]) -> None:
-    title = await page.title()
-    ask(site, [change(site, f"{HOSTILE}/{HOSTILE}")])
+    said = requests[0]
+    file = page.locator(f"#file-{said.id}")
+    line = file.locator("tr.add .code")
+    await expect(line).to_have_text("x = 1")
+    await line.hover()
+    await file.get_by_role("button", name="Comment on line 1").click()
+    await file.get_by_label("Your comment on line 1, for the agent").fill("rename this")
+    # The file has lost its tick by that.
+    await expect(file.get_by_label("Approve src/0.py")).not_to_be_checked()
     await page.reload()
+    await expect(file.get_by_label("Your comment on line 1, for the agent")).to_have_value(
+        "rename this"
+    )
+    await expect(page.locator("[data-role=left-out]")).to_contain_text(
+        "1 file goes back with your comments"
+    )
+    await steady(card)
+    await card.get_by_role("button", name="Approve 59 of 60").click()
+    await expect(card).to_have_attribute("data-status", "done")
+    asked = site.parts.queue.get(said.id)
+    assert (status(asked), asked.answer_reason) == ("denied", "src/0.py:1: rename this")
+    assert set(states(site, requests[1:])) == {"used"}
+
+
+async def test_by_keyboard(site: Site, context: BrowserContext, requests: list[Request]) -> None:
+    page = await opened(context, site, "/changes/one")
     card = page.locator("#changes-one")
-    await expect(card.locator("[data-role=sum]")).to_have_text("61 files changed")
-    await card.locator("summary", has_text="script").first.click()
-    await expect(card.get_by_text("\\u{202e}").first).to_be_visible()
-    assert (await page.title()).replace("(61) ", "") == title.replace("(60) ", "")
+    lines = page.locator(f"#file-{requests[0].id} [data-say]")
+    await lines.focus()
+    for _ in range(2):
+        await page.keyboard.press("ArrowDown")
+    await page.keyboard.press("c")
+    await page.keyboard.type("why?")
+    await page.keyboard.press("Escape")
+    await expect(page.get_by_label("Approve src/0.py").first).not_to_be_checked()
+    tree = page.get_by_role("navigation", name="Changed files")
+    await tree.get_by_label("Approve all in tests/").focus()
+    await page.keyboard.press("Space")
+    await card.focus()
+    await steady(card)
+    await page.keyboard.press("a")
+    await expect(card.locator("[data-role=sum]")).to_have_text("Change 20 files in project")
+    assert states(site, requests[:1]) == ["denied"]
+    assert site.parts.queue.get(requests[0].id).answer_reason == "src/0.py:1: why?"
+    await card.focus()
+    await steady(card)
+    await page.keyboard.press("d")
+    await expect(card).to_have_attribute("data-status", "done")
+    assert set(states(site, requests[40:])) == {"denied"}
 
 
-async def test_cards_become_one_when_there_are_many(site: Site, page: Page) -> None:
+async def test_hostile_names_are_text(
+    site: Site, context: BrowserContext, requests: list[Request]
+) -> None:
+    ask(site, [change(site, f"{HOSTILE}/{HOSTILE}")])
+    page = await opened(context, site, "/changes/one")
+    card = page.locator("#changes-one")
+    await expect(card.locator("[data-role=sum]")).to_have_text("Change 61 files in project")
+    tree = page.get_by_role("navigation", name="Changed files")
+    await expect(tree.get_by_text("\\u{202e}").first).to_be_visible()
+    assert (await page.title()).endswith("61 changed files · Gatehouse")
+    assert await page.locator("main script").count() == 0
+
+
+async def test_generated_files_are_folded_and_the_tree_can_be_filtered(
+    site: Site, context: BrowserContext, requests: list[Request]
+) -> None:
+    (lock,) = ask(site, [change(site, "a/uv.lock")])
+    page = await opened(context, site, "/changes/one")
+    file = page.locator(f"#file-{lock.id}")
+    await expect(file.locator("tr")).to_have_count(0)
+    await file.get_by_role("button", name="Show this lock file").click()
+    await expect(file.locator("tr.add")).to_have_count(1)
+    tree = page.get_by_role("navigation", name="Changed files")
+    await tree.get_by_label("Filter files").fill("LOCK")
+    await expect(tree.locator(".leaf[data-name]:visible")).to_have_count(1)
+
+
+async def test_rows_become_one_when_there_are_many(site: Site, page: Page) -> None:
     first = ask(site, [change(site, f"few/{number}.py") for number in range(5)])
-    await expect(page.locator(".card[data-request]")).to_have_count(5)
+    await expect(rows(page)).to_contain_text("5 changed files")
     ask(site, [change(site, f"many/{number}.py") for number in range(30)])
-    await expect(page.locator("#changes-one [data-role=sum]")).to_have_text("35 files changed")
-    await expect(page.locator(".card[data-request]")).to_have_count(0)
+    await expect(rows(page)).to_contain_text("35 changed files")
+    await expect(rows(page)).to_have_count(1)
     await expect(page.locator("#pending-count")).to_have_text("35")
     assert set(states(site, first)) == {"pending"}

@@ -64,16 +64,16 @@ def in_copy(desk: Desk) -> str:
 async def test_the_merge_is_looked_at_and_applied(desk: Desk, page: Page) -> None:
     card = await conflict(desk, page, changed("person", 40))
     merge = card.locator("details", has_text="The merge")
-    await expect(merge.locator(".line.added").first).to_have_text("6+agent")
+    await expect(merge.locator("tr.add").first).to_have_text("6+agent")
     # Nothing of the person's goes by it; the plain approval would take it away, and says so by not
     # being the green one.
     await expect(merge.locator(".diff")).not_to_contain_text("person")
     whole = card.get_by_role("button", name="Approve the agent's version")
     await expect(whole).not_to_have_class(re.compile("approve|good"))
     await card.locator("summary", has_text="Your change on the host").click()
-    await expect(
-        card.locator("details", has_text="Your change").locator(".line.added")
-    ).to_contain_text("person")
+    await expect(card.locator("details", has_text="Your change").locator("tr.add")).to_contain_text(
+        "person"
+    )
     await card.get_by_role("button", name="Apply the merge on both sides").click()
     both = changed("agent", 5, 6).replace("line 40\n", "person\n")
     await until(page, lambda: desk.on_host() == both)

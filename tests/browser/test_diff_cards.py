@@ -108,16 +108,16 @@ async def test_one_of_two_changes_is_ticked_and_approved(desk: Desk, page: Page)
     await expect(card).to_have_count(1)
     await expect(whole(card)).to_be_visible()
     await expect(card.locator('[data-role="rest"]')).to_be_hidden()
-    await tick(card, 2).check()
+    await tick(card, 1).uncheck()
     await expect(whole(card)).to_be_hidden()
     await card.get_by_role("button", name="Approve 1 of 2 changes").click()
     row = last_answered(page)
     await expect(row).to_contain_text("in part, 1 of 2 changes; the other waits")
     assert desk.on_host() == changed(50)
-    # The rest is a card of its own, which opens by itself, with nothing ticked.
+    # The rest is a card of its own, which opens by itself.
     rest = cards(page)
     await expect(rest).to_have_count(1)
-    await expect(rest.locator(".line.added")).to_have_text(re.compile("LINE 5$"))
+    await expect(rest.locator("tr.add")).to_have_text(re.compile("LINE 5$"))
     await expect(rest.locator("input[data-hunk]")).to_have_count(0)
     await steady(rest)
     await approve_button(rest).click()
@@ -142,7 +142,7 @@ async def test_news_that_come_after_the_answer_change_nothing_of_it(
     await context.route_web_socket(re.compile("/ws$"), connected)
     page = await opened(context, site)
     desk.write(changed(5, 50))
-    await tick(cards(page), 1).check()
+    await tick(cards(page), 2).uncheck()
     is_held = True
     await page.get_by_role("button", name="Approve 1 of 2 changes").click()
     row = last_answered(page)
@@ -161,8 +161,9 @@ async def test_the_rest_is_dropped_by_keys_alone(desk: Desk, page: Page) -> None
     card = cards(page)
     await expect(card).to_have_count(1)
     await expect(page.locator(".card[data-settling]")).to_have_count(0)
+    await page.keyboard.press("2")
     await page.keyboard.press("1")
-    await page.keyboard.press("3")
+    await page.keyboard.press("1")
     await page.keyboard.press("3")
     await expect(card.get_by_role("button", name="Approve 1 of 3 changes")).to_be_visible()
     await card.get_by_label("is dropped").check()
@@ -187,8 +188,7 @@ async def test_a_newer_version_takes_the_cards_place_with_ticks_text_focus_and_s
     await expect(cards(page)).to_have_count(1)
     first = await cards(page).get_attribute("data-request")
     card = cards(page)
-    await tick(card, 1).check()
-    await tick(card, 2).check()
+    await tick(card, 3).uncheck()
     await card.get_by_label("is dropped").check()
     await reason_box(card).fill("half a sentence")
     await tick(card, 1).focus()
@@ -204,6 +204,7 @@ async def test_a_newer_version_takes_the_cards_place_with_ticks_text_focus_and_s
     )
     await expect(tick(card, 1)).to_be_checked()
     await expect(tick(card, 2)).not_to_be_checked()
+    await expect(tick(card, 3)).not_to_be_checked()
     await expect(tick(card, 1)).to_be_focused()
     await expect(reason_box(card)).to_have_value("half a sentence")
     await expect(card.get_by_label("is dropped")).to_be_checked()
@@ -222,21 +223,21 @@ async def test_another_tab_sees_what_was_taken(
     await expect(cards(page)).to_have_count(1)
     other = await opened(context, site)
     await expect(cards(other)).to_have_count(1)
-    await tick(cards(page), 1).check()
+    await tick(cards(page), 2).uncheck()
     await page.get_by_role("button", name="Approve 1 of 2 changes").click()
     # Each page says the same of it, whichever way it heard.
     row = last_answered(page)
     await expect(row).to_contain_text("in part, 1 of 2 changes; the other waits")
     await expect(last_answered(other)).to_have_text(await row.inner_text())
     await expect(cards(other)).to_have_count(1)
-    await expect(cards(other).locator(".line.added")).to_have_text(re.compile("LINE 50$"))
+    await expect(cards(other).locator("tr.add")).to_have_text(re.compile("LINE 50$"))
 
 
 async def test_a_host_that_moved_on_keeps_the_ticks_and_says_so(desk: Desk, page: Page) -> None:
     desk.write(changed(5, 50))
     card = cards(page)
     await expect(card).to_have_count(1)
-    await tick(card, 1).check()
+    await tick(card, 2).uncheck()
     async with desk.channel._turn:  # nobody told the page yet
         (desk.host / PATH).write_text("mine\n")
         await card.get_by_role("button", name="Approve 1 of 2 changes").click()
@@ -258,12 +259,12 @@ async def test_ticks_stay_when_the_whole_diff_is_shown(desk: Desk, page: Page) -
     # The 60 lines that a card begins with end within a change: that one can't be ticked before all
     # of it is there.
     await expect(card.locator("input[data-hunk]:disabled")).to_have_count(1)
-    await tick(card, 2).check()
+    await tick(card, 2).uncheck()
     await card.get_by_role("button", name="Show the other").click()
     await expect(card.locator("input[data-hunk]")).to_have_count(15)
     await expect(card.locator("input[data-hunk]:disabled")).to_have_count(0)
-    await expect(tick(card, 2)).to_be_checked()
-    await expect(card.get_by_role("button", name="Approve 1 of 15 changes")).to_be_visible()
+    await expect(tick(card, 2)).not_to_be_checked()
+    await expect(card.get_by_role("button", name="Approve 14 of 15 changes")).to_be_visible()
 
 
 async def test_images_are_side_by_side_and_nothing_else_is_served(
@@ -296,13 +297,13 @@ async def test_hostile_text_stays_text(desk: Desk, page: Page, site: Site, watch
     await page.goto(f"{site.url}/requests/{titles['logo.png']}")
     await expect(page.locator(".card img")).to_have_count(1)  # the old logo
     await page.goto(f"{site.url}/requests/{titles['values.txt']}")
-    await expect(card.locator(".line.added").first).to_contain_text(
+    await expect(card.locator("tr.add").first).to_contain_text(
         '<img src=x onerror="alert(1)"></div><script>'
     )
-    await expect(card.locator(".line.added").first).to_contain_text("\\u{202e}gpj.exe {{ 7*7 }}")
+    await expect(card.locator("tr.add").first).to_contain_text("\\u{202e}gpj.exe {{ 7*7 }}")
     await expect(card).to_contain_text("lines 6, 51 have some")
     await expect(page.locator(".card script, .diff img")).to_have_count(0)
-    await tick(card, 1).check()
+    await tick(card, 2).uncheck()
     await card.get_by_role("button", name="Approve 1 of 2 changes").click()
     await until(page, lambda: hostile in desk.on_host())
     assert watch.complaints == []

@@ -248,6 +248,7 @@ async def test_long_names_among_many_files_are_answered_on_their_own(
     await expect(card.locator("[data-role=sum]")).to_have_text("Change 2 files in project")
     assert {status(site.parts.queue.get(one.id)) for one in ordinary} == {"used"}
     row = card.locator(f"#file-{hidden[1].id}")
+    await row.scroll_into_view_if_needed()
     await expect(row.locator("[data-loading]")).to_have_count(0)
     await steady(card)
     await row.get_by_role("button", name="Approve this").click()
@@ -334,12 +335,12 @@ async def test_a_long_change_is_shown_part_by_part_before_it_is_approved(
     text = "".join(f"row {n} of it\n" for n in range(1500)).encode()
     request = site.ask_change("long.txt", None, text)
     card = await card_of(page, request)
-    await expect(card.locator(".line")).to_have_count(60)
+    await expect(card.locator(".diff tr")).to_have_count(60)
     await steady(card)
     await card.focus()
     for count in (1000, 1500):
         await page.keyboard.press("a")
-        await expect(card.locator(".line")).to_have_count(count)
+        await expect(card.locator(".diff tr")).to_have_count(count)
         assert status(site.parts.queue.get(request.id)) == "pending"
         await steady(card)
     await expect(card.get_by_text("row 1499 of it")).to_have_count(1)

@@ -462,7 +462,7 @@ async def test_a_change_that_cannot_be_compared_leaves_the_inbox_whole(
 async def test_a_long_change_is_shown_whole_on_demand(site: Site, page: Page) -> None:
     request = site.ask_change("long.txt", None, "".join(f"line {n}\n" for n in range(300)).encode())
     shown = shown_card(page, request)
-    await expect(shown.locator(".line")).to_have_count(60)
+    await expect(shown.locator(".diff tr")).to_have_count(60)
     await shown.get_by_role("button", name="Show the other 240 of 300 lines").click()
-    await expect(shown.locator(".line")).to_have_count(300)
+    await expect(shown.locator(".diff tr")).to_have_count(300)
     await expect(shown.locator(".hunk")).to_have_count(1)

@@ -53,7 +53,7 @@ async def test_undo_shows_the_diff_and_brings_the_file_back(page: Page, session:
     await expect(row.locator(".sums")).to_have_text("+1 \N{MINUS SIGN}0")
     await row.get_by_role("button", name="Undo README.md").click()
     shown = page.locator("[data-role=undo]")
-    await expect(shown.locator(".line.removed")).to_contain_text("agent")
+    await expect(shown.locator("tr.rem")).to_contain_text("agent")
     assert (workspace / "README.md").read_text() == "one\nagent\n"
     await shown.locator("[data-role=undo-now]").click()
     await expect(page.locator("[data-role=undone]")).to_contain_text("Undone")

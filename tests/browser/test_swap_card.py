@@ -53,13 +53,13 @@ async def test_a_file_in_a_folders_place(desk: Desk, page: Page) -> None:
     )
     swap = card.locator("[data-role=swap]")
     await expect(swap.get_by_text("4 paths in the folder disappear")).to_be_visible()
-    await expect(swap.locator("code")).to_have_text([
+    await expect(swap.locator("p code, summary code")).to_have_text([
         "parser/tests/test_lexer.py", "parser/tests", "parser/lexer.py", "parser/grammar.py",
     ])  # fmt: skip
-    await expect(card.locator(".diff .line.added").first).to_contain_text("one file")
+    await expect(card.locator(".diff tr.add").first).to_contain_text("one file")
     gone = swap.locator("details", has_text="parser/lexer.py")
     await gone.locator("summary").click()
-    await expect(gone.locator(".line.removed").first).to_contain_text("parser/lexer.py")
+    await expect(gone.locator("tr.rem").first).to_contain_text("parser/lexer.py")
     await approve_button(card).click()
     await until(page, lambda: (desk.host / "parser").is_file())
 
@@ -79,7 +79,7 @@ async def test_a_folder_in_a_files_place(desk: Desk, page: Page) -> None:
     swap = card.locator("[data-role=swap]")
     await expect(swap.get_by_text("3 paths appear in the folder")).to_be_visible()
     await expect(
-        swap.locator("details", has_text="tool.py/main.py").locator(".line.added")
+        swap.locator("details", has_text="tool.py/main.py").locator("tr.add")
     ).to_contain_text("key")
     await expect(swap.locator("[data-role=warning]")).to_have_text(
         "new-executable: the file becomes executable"

@@ -10,6 +10,7 @@ from collections.abc import AsyncIterator, Callable, Collection
 from pathlib import Path
 from typing import Any, Literal
 
+from supervisor.base.renderer import Renderer
 from supervisor.core.actions import Exec, FileChange, Git, Packages, content_hash
 from supervisor.core.approvals import Request
 from supervisor.core.budget import Limits
@@ -270,6 +271,9 @@ class FakeWorkspace:
         old, new = Side(b"old\n", 4), Side(None, None)
         return make_card(request.action, old, new, request.action.before)
 
+    async def contents(self, request: Request) -> tuple[bytes, bytes] | None:
+        return None
+
     async def read_contents[T](self, read: Callable[[ReadContent], T]) -> T:
         return read(lambda digest, limit_bytes: None)
 
@@ -349,6 +353,7 @@ class FakeParts:
         self.containment = FakeContainment()
         self.files_banner: str | None = None
         self.untold: str | None = None
+        self.renderer = Renderer()
         self.carried_out: list[str] = []
         self.gate.handlers.on_ready("exec", "agent_api", self._run)
 
@@ -387,7 +392,10 @@ class FakeParts:
         """With requests being carried out."""
         async with asyncio.TaskGroup() as tasks:
             self.gate.handlers.run_in(tasks)
-            yield self
+            try:
+                yield self
+            finally:
+                await self.renderer.stop()
 
     def close(self) -> None:
         self.audit.close()

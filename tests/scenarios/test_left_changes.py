@@ -102,7 +102,7 @@ def test_what_comes_to_nothing_waits_again_though_nothing_watches_the_copy(
     assert {one["action"]["path"] for one in requests(product)} == asked.keys()
 
     with Door(product) as page:
-        card = page.get(f"/parts/changes/{session}").text
+        card = page.get(f"/parts/change_set/{session}").text
     assert ("the session has ended" in card, "session ends in" in card) == (True, False)
     failed = product.run("approve", session, "--changes")
     assert failed.returncode == 2
@@ -177,7 +177,7 @@ def test_a_copy_that_is_gone_hides_nothing_of_other_sessions(
     assert f"{kept}  filesystem  12 changed files" in told
     with Door(product) as page:
         assert len(page.get("/api/changes").json()) == 2
-        card = page.get(f"/parts/changes/{gone}")
+        card = page.get(f"/parts/change_set/{gone}")
         assert (card.status_code, "12 to look at one by one" in card.text) == (200, True)
         leaf = page.get(f"/api/sessions/{gone}/changes").json()["careful"][0]
         shown = page.get(f"/api/sessions/{gone}/changes").json()["level"]["folder"]["shown"]

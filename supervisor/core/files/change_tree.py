@@ -8,7 +8,7 @@ count a change as shown that isn't in the digest, nor approve a change that need
 """
 
 import hashlib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Literal, NamedTuple
 
 import msgspec
@@ -17,11 +17,14 @@ from supervisor.core.actions import FileChange, title
 from supervisor.core.files.change_card import HAZARD_NOTES, note_of_repository
 from supervisor.core.policy.protected_names import mark_of
 from supervisor.core.text.folding import LINE, is_folded
+from supervisor.core.text.generated import generated_as
 
 # If a session has more changed files than this, they are shown as one card.
 FEW_CHANGES = 10
 # The number of entries of a folder that are listed at once.
 MOST_LISTED = 200
+# The number of files whose changes are shown at once.
+MOST_FILES = 60
 
 # The findings of `content_flags` in new content, and the note that it couldn't be searched.
 FLAG_NOTES = {
@@ -84,8 +87,8 @@ class Folder(msgspec.Struct, frozen=True, kw_only=True):
 
 class Leaf(msgspec.Struct, frozen=True, kw_only=True):
     """One changed path; `to` is a rename's new path. `notes` say why it needs its own look, `mark`
-    is a short remark that asks for nothing. `added` and `removed` are numbers of lines, None if
-    unknown."""
+    is a short remark that asks for nothing, `generated` the kind of a generated file. `added` and
+    `removed` are numbers of lines, None if unknown."""
 
     id: str
     fingerprint: str
@@ -98,6 +101,7 @@ class Leaf(msgspec.Struct, frozen=True, kw_only=True):
     added: int | None = None
     removed: int | None = None
     mark: str = ""
+    generated: str = ""
 
 
 class Level(msgspec.Struct, frozen=True, kw_only=True):
@@ -166,6 +170,19 @@ class ChangeSet:
             key=lambda leaf: leaf.path,
         )
 
+    def plain(self, start: int = 0) -> list[Leaf]:
+        """Return changes that need no look of their own, by path: as many as are listed at once."""
+        found = sorted(
+            (one for one in self.waiting if one.id not in self.notes),
+            key=lambda one: one.action.path,
+        )
+        return [self.leaf(one) for one in found[start : start + MOST_FILES]]
+
+    def left_out(self, ids: Iterable[str], folders: Iterable[str]) -> frozenset[str]:
+        """Return the ids that a person took the tick from: of files, and of all in folders."""
+        inside = (one.id for folder in folders for one in self.below(folder))
+        return frozenset([*ids, *inside])
+
     def below(self, folder: str) -> list[Waiting]:
         """Return the changes of a folder, at any depth, or of a path itself; all for the empty
         name."""
@@ -200,21 +217,27 @@ class ChangeSet:
             removed=removed,
             notes=self.notes.get(one.id, ()),
             mark=mark_of(one.action),
+            generated=generated_as(path),
         )
 
-    def approved_by(self, below: str, seen: Shown, ticked: Mapping[str, str]) -> list[str] | None:
+    def approved_by(
+        self,
+        below: str,
+        seen: Shown,
+        ticked: Mapping[str, str],
+        left: Collection[str] = frozenset(),
+    ) -> list[str] | None:
         """Return the ids that approving a folder covers: the changes that need no look of their
-        own, and the ticked ones (id to fingerprint) wherever they are. None if this isn't what was
-        shown."""
+        own, but those that are `left` out, and the ticked ones (id to fingerprint) wherever they
+        are. None if this isn't what was shown."""
         inside = self.below(below)
         if self.shown(inside).plain != seen.plain:
             return None
         known = {one.id: one.fingerprint for one in self.waiting}
         if any(known.get(one) != mark for one, mark in ticked.items()):
             return None
-        return [one.id for one in inside if one.id not in self.notes or one.id in ticked] + [
-            one for one in ticked if one not in {found.id for found in inside}
-        ]
+        plain = [one.id for one in inside if one.id not in self.notes and one.id not in left]
+        return list(dict.fromkeys([*plain, *ticked]))
 
     def denied_by(self, below: str, seen: Shown) -> list[str] | None:
         """Return the ids that denying a folder covers: every change in it. None if this isn't what

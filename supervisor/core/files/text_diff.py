@@ -33,6 +33,8 @@ MOST_WORDS_PER_LINE = 120
 MOST_WORD_DIFFERENCES = 72
 # Lines longer than this aren't compared word by word.
 MOST_WORDED_CHARS = 2000
+# White space is compared only within blocks of at most this many lines.
+MOST_SPACED_LINES = 2000
 ID_CHARS = 32
 
 LineKind = Literal["context", "added", "removed", "note"]
@@ -130,6 +132,27 @@ def unified(result: TextDiff, old_name: str, new_name: str) -> str:
         out.append(hunk.header)
         out += [marks[line.kind] + line.text for line in hunk.lines]
     return "\n".join(out) + "\n"
+
+
+def space_only(lines: Sequence[DiffLine]) -> frozenset[int]:
+    """Return the places of a hunk's changed lines that differ from the other side in white space
+    only: their indent, blanks within or at the end, or a blank line that came or went."""
+    found: set[int] = set()
+    for is_context, run in itertools.groupby(range(len(lines)), lambda at: _is_context(lines[at])):
+        block = () if is_context else tuple(run)
+        sides = [[at for at in block if lines[at].kind == kind] for kind in ("removed", "added")]
+        if not block or max(map(len, sides)) > MOST_SPACED_LINES:
+            continue
+        words = [["".join(lines[at].text.split()) for at in side] for side in sides]
+        left, right = _numbered(*words)
+        for pair in _matches(left, right, MOST_DIFFERENCES):
+            found.update(side[at] for side, at in zip(sides, pair, strict=True))
+        found.update(at for at in block if not lines[at].text.strip())
+    return frozenset(found)
+
+
+def _is_context(line: DiffLine) -> bool:
+    return line.kind == "context"
 
 
 def _diff_lines(old: list[str], new: list[str]) -> TextDiff:

@@ -9,13 +9,8 @@ from collections.abc import Collection, Iterator, Sequence
 from itertools import islice
 from typing import NamedTuple
 
-# Generated files: named in the receipt, and not shown to the model.
-_GENERATED = re.compile(
-    r"(?:^|/)(?:package-lock\.json|npm-shrinkwrap\.json|yarn\.lock|pnpm-lock\.yaml|bun\.lockb?"
-    r"|poetry\.lock|uv\.lock|Pipfile\.lock|Cargo\.lock|Gemfile\.lock|composer\.lock|go\.sum"
-    r"|mix\.lock|flake\.lock|[^/]+\.min\.(?:js|css)|[^/]+\.map|[^/]+\.pb\.go|[^/]+_pb2\.py"
-    r"|(?:node_modules|vendor|dist)/.*)\Z"
-)
+from supervisor.core.text.generated import generated_as
+
 MOST_DIFF_BYTES = 512 * 1024
 MOST_LINE_CHARS = 5_000
 # The pointer that a repository holds in place of the file (git-lfs's specification).
@@ -125,7 +120,7 @@ def _skipped(entry: _Entry, head: bytes, body: bytes, *, is_text: bool) -> str:
         return "binary"
     if _LFS in body:
         return "kept by Git LFS"
-    if _GENERATED.search(entry.path):
+    if generated_as(entry.path):  # named in the receipt, and not shown to the model
         return "generated"
     if len(body) > MOST_DIFF_BYTES:
         return f"{len(body) >> 10} kB of changes"

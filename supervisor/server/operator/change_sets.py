@@ -7,7 +7,7 @@ else is refused.
 """
 
 import asyncio
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 import msgspec
@@ -27,6 +27,7 @@ from supervisor.core.files.change_tree import (
 )
 from supervisor.core.files.changes import is_content
 from supervisor.core.files.content_flags import flags_of
+from supervisor.core.files.line_comments import LineComment, reason_with
 from supervisor.core.files.text_diff import MOST_TEXT_BYTES, count_lines
 from supervisor.core.files.write_scope import WriteScope
 from supervisor.core.policy.file_rules import FileJudge
@@ -63,6 +64,16 @@ class SetView(msgspec.Struct, frozen=True, kw_only=True):
     careful: tuple[Leaf, ...]
     more_careful: int
     last: LastAnswer | None
+
+
+class LeftOut(NamedTuple):
+    """What a person took the tick from: files, and folders with all that is in them."""
+
+    ids: Sequence[str] = ()
+    folders: Sequence[str] = ()
+
+
+LEFT_NOTHING = LeftOut()
 
 
 class _Found(NamedTuple):
@@ -237,43 +248,74 @@ class ChangeSets:
         below: str = "",
         seen: Shown | None,
         ticked: Mapping[str, str] | None = None,
+        left: LeftOut = LEFT_NOTHING,
         reason: str = "",
+        comments: Mapping[str, list[LineComment]] | None = None,
     ) -> list[Request]:
         """Answer for a folder, or for all: exactly what was `seen`, in one transaction. Return the
         answered requests.
 
         An approval leaves out changes that need a separate look, unless they were ticked (id to
-        fingerprint); a denial covers all. Raise `ChangedError` where anything else waits than was
-        seen. Changes asked after `seen.until` stay as they are.
+        fingerprint), and those that are `left` out; of these the ones with `comments` are denied
+        with them. A denial covers all, each with its comments. Raise `ChangedError` where anything
+        else waits than was seen. Changes asked after `seen.until` stay as they are.
         """
         if seen is None:
             raise ChangedError.unsaid(
                 "send `shown` of the folder, as `GET /api/sessions/ID/changes` gives it"
             )
-        ids = await asyncio.to_thread(self._covered, session_id, given, below, seen, ticked or {})
+        ids = await asyncio.to_thread(
+            self._covered, session_id, given, below, seen, ticked or {}, left
+        )
         if ids is None:
             raise ChangedError.several()
+        said = self._said(session_id, reason, comments or {})
+        if given == "denied":
+            ids = [one for one in ids if one not in said]
+        elif not said.keys().isdisjoint(ids):
+            raise UserError(
+                "a file that you commented on is ticked", "take its tick away, or the comment"
+            )
         workspace = self._parts.workspace_of(session_id)
         if ids and given == "approved" and workspace is not None:
             await workspace.read_contents(lambda read: None)  # else nothing could be carried out
-        if not ids:
+        if not ids and not said:
             raise UserError(
                 "nothing of this waits for this answer",
                 "tick what needs a look of its own, or reload",
             )
         # A change that was replaced meanwhile no longer waits under its old id: then nothing is
         # answered.
-        return await self._parts.gate.resolve_as_one(ids, given, by=by, reason=reason)
+        resolve = self._parts.gate.resolve_as_one
+        answered = await resolve(ids, given, by=by, reason=reason) if ids else []
+        for one, why in said.items():
+            answered += await resolve([one], "denied", by=by, reason=why)
+        return answered
+
+    def _said(
+        self, session_id: str, reason: str, comments: Mapping[str, list[LineComment]]
+    ) -> dict[str, str]:
+        """Return the reasons, by id, of changes that are denied with comments on their lines."""
+        paths = {one.id: one.action.path for one in self._waiting(session_id)}
+        if not comments.keys() <= paths.keys():
+            raise ChangedError.several()
+        return {one: reason_with(reason, paths[one], said) for one, said in comments.items()}
 
     def _covered(
-        self, session_id: str, given: Answer, below: str, seen: Shown, ticked: Mapping[str, str]
+        self,
+        session_id: str,
+        given: Answer,
+        below: str,
+        seen: Shown,
+        ticked: Mapping[str, str],
+        left: LeftOut,
     ) -> list[str] | None:
         found = self._read(session_id, seen.until)
         # INVARIANT: a bulk approval never covers changes outside a job's scope, ticked or not.
         outside = {one.id for one in self._outside(session_id, found.waiting)}
         ticked = {one: mark for one, mark in ticked.items() if one not in outside}
         return (
-            found.approved_by(below, seen, ticked)
+            found.approved_by(below, seen, ticked, found.left_out(left.ids, left.folders))
             if given == "approved"
             else found.denied_by(below, seen)
         )

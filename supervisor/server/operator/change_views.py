@@ -1,12 +1,13 @@
 """Changed files for the pages: hunks with check boxes, types, images and flags.
 
-The flags must not be overlooked. Plain data for `parts/change.html`, no markup, no decision.
-Secrets are redacted here, once more than before storage; `render` makes deceptive characters
-visible. It must never let a hunk be chosen that isn't completely on the page.
+The flags must not be overlooked. Plain data for `parts/change.html`, no markup, no decision; lines
+are `server/common/diff_views.py`'s. Secrets are redacted here, once more than before storage;
+`render` makes deceptive characters visible. It must never let a hunk be chosen that isn't
+completely on the page.
 """
 
+import asyncio
 from collections.abc import Sequence
-from typing import Any
 
 import msgspec
 
@@ -15,77 +16,183 @@ from supervisor.core.approvals import Request
 from supervisor.core.files.change_card import HAZARD_NOTES, ChangeCard
 from supervisor.core.files.changes import is_content
 from supervisor.core.files.content_flags import LONG_LINE_CHARS, MOST_LINES, Flags, Layout
-from supervisor.core.files.text_diff import DiffLine, Hunk, TextDiff
 from supervisor.core.text.content_types import Image
+from supervisor.core.text.display import visible
+from supervisor.core.text.generated import generated_as
+from supervisor.errors import NotFoundError
 from supervisor.parts import Parts
+from supervisor.server.common.diff_views import (
+    NO_TEXTS,
+    DiffRow,
+    DiffView,
+    Gap,
+    Texts,
+    gap_rows,
+    gaps_of,
+    rows_in,
+    view_of,
+    without_secrets,
+)
 from supervisor.server.operator.shown_changes import (
     FIRST_ROWS,
     card_of,
     diffs_of,
     is_folded,
     part_from,
-    rows_in,
-    rows_of,
-    rows_of_hunk,
     seen_word,
+    texts_in,
 )
 
+_PROSE_ENDS = (".md", ".markdown")
 
-async def change(parts: Parts, request: Request, *, whole: bool = False) -> dict[str, Any] | None:
-    """Return what a request would change in a file, or None where it isn't about a file."""
+
+class SideView(msgspec.Struct, frozen=True, kw_only=True):
+    """Content that isn't shown as text, before (`old`) or after (`new`)."""
+
+    label: str
+    side: str
+    facts: str
+    hash: str
+    image: Image | None
+
+
+class ChangeView(msgspec.Struct, frozen=True, kw_only=True):
+    """A change of a file as pages show it. `warnings` are (name, note); `generated` says what kind
+    of generated file it is; `may_render`: its Markdown can be shown rendered.
+
+    `unseen`: it can't be shown, so it can't be approved. `seen`: the word to approve it with, once
+    all of it is here. `is_beginning`: the rest is fetched in its place, else from row `next` on.
+    """
+
+    id: str
+    path: str
+    diff: DiffView = DiffView()
+    is_new: bool = False
+    is_gone: bool = False
+    is_stale: bool = False
+    notes: tuple[str, ...] = ()
+    mark: str = ""
+    generated: str = ""
+    warnings: tuple[tuple[str, str], ...] = ()
+    sides: tuple[SideView, ...] = ()
+    may_choose: bool = False
+    may_render: bool = False
+    unseen: bool = False
+    seen: str = ""
+    next: int = 0
+    is_beginning: bool = True
+    facts: str = ""
+    swap: "SwapView | None" = None
+
+
+class StepView(msgspec.Struct, frozen=True, kw_only=True):
+    """A path below a swapped one whose content isn't read."""
+
+    path: str
+    is_gone: bool
+    facts: str
+    warnings: tuple[tuple[str, str], ...]
+
+
+class SwapView(msgspec.Struct, frozen=True, kw_only=True):
+    """What goes (`gone` paths) and comes (`made`) with a swapped path; `rows` of it are folded."""
+
+    below: tuple[ChangeView, ...]
+    rest: tuple[StepView, ...]
+    gone: int
+    made: int
+    rows: int
+
+
+class ChangePart(msgspec.Struct, frozen=True, kw_only=True):
+    """A further part of a long change: `left` rows follow from row `next` on. `path` is set where
+    it is of several files."""
+
+    id: str
+    path: str
+    diff: DiffView
+    may_choose: bool
+    next: int
+    left: int
+    seen: str
+
+
+class GapView(msgspec.Struct, frozen=True, kw_only=True):
+    """Unchanged lines of a change; what is left of them begins at line `start` of the gap."""
+
+    id: str
+    rows: tuple[DiffRow, ...]
+    left: Gap | None
+    start: int
+
+
+async def change(
+    parts: Parts, request: Request, *, whole: bool = False, among: bool = False
+) -> ChangeView | None:
+    """Return what a request would change in a file, or None where it isn't about a file. `among`
+    many it is answered as a whole."""
     if not isinstance(request.action, FileChange):
         return None
     shown = await card_of(parts, request)
     if shown is None:
-        return _no_change(request)
+        note = "what this would change can't be shown, so it can't be approved: deny it"
+        return ChangeView(id=request.id, path="", notes=(note,), unseen=True)
     is_whole = whole and not shown.below
     most_rows = part_from(shown.diff, 0) if is_whole else FIRST_ROWS
-    made = shown_change(parts, request.id, shown, most_rows=most_rows)
-    if shown.may_choose and shown.old_mode != shown.new_mode:
-        made["notes"].append("ticked changes alone leave the mode as it is")
-    below = [_below(parts, request.id, one) for one in shown.below]
-    is_all = not made["hidden"] and (not shown.below or not is_folded(shown))
-    # The steps whose contents are read are shown here; the rest is only named.
-    rest = request.action.steps[len(below) :]
-    return (
-        made
-        | {"may_choose": shown.may_choose, "warnings": _warnings(shown)}
-        | {"next": most_rows if is_whole else 0, "is_beginning": not is_whole}
-        | {"seen": seen_word(request) if is_all else ""}
-        | _swap(parts, shown, below, rest)
+    texts = await texts_in(parts, request, shown)
+    made = await asyncio.to_thread(
+        shown_change, parts, request.id, shown, most_rows=most_rows, texts=texts
+    )
+    is_all = not made.diff.hidden and (not shown.below or not is_folded(shown))
+    may_choose = shown.may_choose and not among
+    alone = (
+        ("ticked changes alone leave the mode as it is",)
+        if may_choose and shown.old_mode != shown.new_mode
+        else ()
+    )
+    return msgspec.structs.replace(
+        made,
+        notes=(*made.notes, *alone),
+        may_choose=may_choose,
+        may_render=bool(texts.new) and shown.path.lower().endswith(_PROSE_ENDS),
+        warnings=_warnings(shown),
+        next=most_rows if is_whole else 0,
+        is_beginning=not is_whole,
+        seen=seen_word(request) if is_all else "",
+        swap=_swap(parts, request, shown),
     )
 
 
-def _swap(
-    parts: Parts, shown: ChangeCard, below: list[dict[str, Any]], rest: Sequence[FileStep]
-) -> dict[str, Any]:
-    """Return what is removed and added with a swapped path; empty where it isn't swapped."""
-    if shown.operation != "swap":
-        return {}
-    gone = sum(one["is_gone"] for one in below) + sum(step.operation == "delete" for step in rest)
-    return {
-        "below": below,
-        "rest": [_of_step(parts, step) for step in rest],
-        "gone": gone,
-        "made": len(below) + len(rest) - gone,
-        "rows_below": sum(rows_in(one.diff) for one in shown.below) if is_folded(shown) else 0,
-    }
+def _swap(parts: Parts, request: Request, shown: ChangeCard) -> SwapView | None:
+    """Return what is removed and added with a swapped path; None where it isn't swapped."""
+    if shown.operation != "swap" or not isinstance(request.action, FileChange):
+        return None
+    below = tuple(_below(parts, request.id, one) for one in shown.below)
+    # The steps whose contents are read are shown here; the rest is only named.
+    rest = request.action.steps[len(below) :]
+    gone = sum(one.is_gone for one in below) + sum(step.operation == "delete" for step in rest)
+    return SwapView(
+        below=below,
+        rest=tuple(_of_step(parts, step) for step in rest),
+        gone=gone,
+        made=len(below) + len(rest) - gone,
+        rows=sum(rows_in(one.diff) for one in shown.below) if is_folded(shown) else 0,
+    )
 
 
-def _of_step(parts: Parts, step: FileStep) -> dict[str, Any]:
-    """Return the text about a path below a swapped one whose content isn't read."""
+def _of_step(parts: Parts, step: FileStep) -> StepView:
     is_gone = step.operation == "delete"
     state = (step.before if is_gone else step.after) or ""
-    return {
-        "path": step.path,
-        "is_gone": is_gone,
-        "facts": parts.redactor.text(
-            _what(state, None if is_gone else step.mode, step.link_target)
-        ),
-        "warnings": [
-            (one, HAZARD_NOTES.get(one, "never allowed by a rule")) for one in step.hazards
-        ],
-    }
+    return StepView(
+        path=step.path,
+        is_gone=is_gone,
+        facts=parts.redactor.text(_what(state, None if is_gone else step.mode, step.link_target)),
+        warnings=_hazards(step.hazards),
+    )
+
+
+def _hazards(hazards: Sequence[str]) -> tuple[tuple[str, str], ...]:
+    return tuple((one, HAZARD_NOTES.get(one, "never allowed by a rule")) for one in hazards)
 
 
 def _what(state: str, mode: int | None, target: str | None, size: int | None = None) -> str:
@@ -96,175 +203,121 @@ def _what(state: str, mode: int | None, target: str | None, size: int | None = N
     return ", ".join([*facts, *([f"mode {mode & 0o7777:o}"] if mode is not None else [])])
 
 
-def _below(parts: Parts, change_id: str, shown: ChangeCard) -> dict[str, Any]:
+def _below(parts: Parts, change_id: str, shown: ChangeCard) -> ChangeView:
     """Return one path below a swapped one, as a line and what it opens."""
-    made = shown_change(parts, change_id, shown, most_rows=FIRST_ROWS)
     is_gone = shown.operation == "delete"
     state = (shown.before if is_gone else shown.after) or ""
     size = shown.old_size if is_gone else shown.new_size
-    hazards = [(one, HAZARD_NOTES.get(one, "never allowed by a rule")) for one in shown.hazards]
     text = _what(state, None if is_gone else shown.new_mode, shown.link_target, size)
-    return made | {
-        "is_gone": is_gone,
-        "facts": parts.redactor.text(text),
-        "warnings": [*hazards, *_warnings(shown)],
-    }
+    return msgspec.structs.replace(
+        shown_change(parts, change_id, shown, most_rows=FIRST_ROWS),
+        facts=parts.redactor.text(text),
+        warnings=(*_hazards(shown.hazards), *_warnings(shown)),
+    )
 
 
 def shown_change(
-    parts: Parts, change_id: str, shown: ChangeCard, *, most_rows: int
-) -> dict[str, Any]:
+    parts: Parts,
+    change_id: str,
+    shown: ChangeCard,
+    *,
+    most_rows: int,
+    texts: Texts = NO_TEXTS,
+) -> ChangeView:
     """Return a card of a change for `parts/change.html`, with its first rows."""
-    hunks, hidden = shown_hunks(parts, shown.diff, most_rows=most_rows)
-    return {
-        "id": change_id,
-        "path": shown.path,
-        "added": shown.diff.added,
-        "removed": shown.diff.removed,
-        "is_new": shown.old_size is None and shown.new_size is not None,
-        "is_stale": shown.is_stale,
-        "notes": [parts.redactor.text(note) for note in _notes(shown)],
-        "mark": shown.mark,
-        "warnings": [],
-        "sides": _sides(shown),
-        "may_choose": False,
-        "hunks": hunks,
-        "number": len(shown.diff.hunks),
-        "lines": rows_in(shown.diff),
-        "chars": sum(len(line.text) for hunk in shown.diff.hunks for line in hunk.lines),
-        "hidden": hidden,
-        "unseen": False,
-        "seen": "",
-        "next": 0,
-        "is_beginning": True,
-    }
+    return ChangeView(
+        id=change_id,
+        path=shown.path,
+        diff=view_of(shown.diff, parts.redactor.text, texts, most_rows=most_rows),
+        is_new=shown.old_size is None and shown.new_size is not None,
+        is_gone=shown.operation == "delete",
+        is_stale=shown.is_stale,
+        notes=tuple(parts.redactor.text(note) for note in _notes(shown)),
+        mark=shown.mark,
+        generated=generated_as(shown.path),
+        sides=tuple(_sides(shown)),
+    )
 
 
-async def further(parts: Parts, request: Request, start: int) -> dict[str, Any] | None:
+async def further(parts: Parts, request: Request, start: int) -> ChangePart | None:
     """Return the part of a change that begins at row `start`, counted over all its differences, for
     `parts/change_rows.html`; None where there is none."""
     card = await card_of(parts, request)
     if card is None:
         return None
+    texts = await texts_in(parts, request, card)
     before = 0
     for path, diff in diffs_of(card):
         rows = rows_in(diff)
         if start < before + rows:
             end = min(part_from(diff, start - before), rows)
-            hunks, _ = shown_hunks(parts, diff, start=start - before, most_rows=end)
             left = sum(rows_in(one) for _, one in diffs_of(card)) - before - end
-            return {
-                "id": request.id,
-                "path": path if card.below else "",
-                "hunks": hunks,
-                "may_choose": card.may_choose,
-                "number": len(diff.hunks),
-                "next": before + end,
-                "left": left,
-                "seen": "" if left else seen_word(request),
-            }
+            redact = parts.redactor.text
+            first = start - before
+            return ChangePart(
+                id=request.id,
+                path=path if card.below else "",
+                diff=await asyncio.to_thread(
+                    view_of, diff, redact, texts, start=first, most_rows=end
+                ),
+                may_choose=card.may_choose,
+                next=before + end,
+                left=left,
+                seen="" if left else seen_word(request),
+            )
         before += rows
     return None
 
 
-def shown_hunks(
-    parts: Parts, diff: TextDiff, *, most_rows: int, start: int = 0
-) -> tuple[list[dict[str, Any]], int]:
-    """Return the rows of a difference from `start` up to `most_rows` in their hunks, and how many
-    more there are."""
-    hunks: list[dict[str, Any]] = []
-    at = 0
-    for number, hunk in enumerate(diff.hunks, 1):
-        rows = rows_of_hunk(hunk)
-        if at + rows > start and at < most_rows:
-            hunks.append(_hunk(parts, number, hunk, max(0, start - at), most_rows - at))
-        at += rows
-    return hunks, max(0, at - most_rows)
+async def unchanged(parts: Parts, request: Request, number: int, start: int) -> GapView:
+    """Return the unchanged lines above hunk `number` (from 0), from the gap's line `start` on.
+    Raise `NotFoundError` where there are none."""
+    card = await card_of(parts, request)
+    texts = await texts_in(parts, request, card) if card is not None else NO_TEXTS
+    gaps = gaps_of(card.diff, texts) if card is not None else []
+    gap = gaps[number] if number < len(gaps) else None
+    if gap is None or start >= gap.lines:
+        raise NotFoundError("there are no more lines here", "look at the card as it is now")
+    rows, left = await asyncio.to_thread(gap_rows, gap, parts.redactor.text, texts, start)
+    return GapView(id=request.id, rows=rows, left=left, start=start + len(rows))
 
 
-def _hunk(parts: Parts, number: int, hunk: Hunk, first: int, end: int) -> dict[str, Any]:
-    """Return a hunk. `number` is its number on the command line. It may be chosen if all of it is
-    on the page."""
-    shown: list[dict[str, Any]] = []
-    at = 0
-    for line in hunk.lines:
-        count = rows_of(line)
-        if at + count > first and at < end:
-            shown += _rows(parts, line, count)[max(0, first - at) : end - at]
-        at += count
-    return {
-        "id": hunk.id,
-        "number": number,
-        "header": hunk.header if first == 0 else f"{hunk.header}, continued",
-        "is_whole": first == 0 and at <= end,
-        "lines": shown,
-    }
+async def rendered(parts: Parts, request: Request) -> list[tuple[str, str | None]]:
+    """Return a Markdown file before and after, as HTML that loads and leads nowhere; None where it
+    takes too long, or is too large."""
+    card = await card_of(parts, request)
+    texts = await texts_in(parts, request, card) if card is not None else NO_TEXTS
+    if not texts.new and not texts.old:
+        raise NotFoundError("this file can't be shown rendered", "look at its lines")
+    shown = [
+        (label, visible(parts.redactor.text("".join(lines))))
+        for label, lines in (("before", texts.old), ("after", texts.new))
+        if lines
+    ]
+    return [(label, await parts.renderer.prose(text)) for label, text in shown]
 
 
-def _rows(parts: Parts, line: DiffLine, count: int) -> list[dict[str, Any]]:
-    """Return a line as shown: in one row, or without highlights in several."""
-    facts = {"kind": line.kind, "old": line.old_number, "new": line.new_number}
-    spans = _redacted(line.text, line.spans, parts)
-    if count == 1:
-        return [facts | {"spans": spans}]
-    text = "".join(one for one, _ in spans)
-    chars = -(-len(text) // count)
-    cut = [text[at * chars : (at + 1) * chars] for at in range(count)]
-    more = {"kind": line.kind, "old": None, "new": None}
-    return [(more if at else facts) | {"spans": [(one, False)]} for at, one in enumerate(cut)]
-
-
-def _redacted(
-    text: str, spans: tuple[tuple[str, bool], ...], parts: Parts
-) -> list[tuple[str, bool]]:
-    """Return the spans of a line. A secret may cross two of them, so a line with one is shown
-    without highlights."""
-    whole = parts.redactor.text(text)
-    return list(spans) if whole == text else [(whole, False)]
-
-
-def without_secrets(shown: ChangeCard, parts: Parts) -> ChangeCard:
+def card_without_secrets(shown: ChangeCard, parts: Parts) -> ChangeCard:
     """Return the card with redacted lines in its diff."""
+    redact = parts.redactor.text
     hunks = tuple(
         msgspec.structs.replace(
             hunk,
             lines=tuple(
-                msgspec.structs.replace(line, spans=tuple(_redacted(line.text, line.spans, parts)))
+                msgspec.structs.replace(line, spans=without_secrets(line, redact))
                 for line in hunk.lines
             ),
         )
         for hunk in shown.diff.hunks
     )
-    below = tuple(without_secrets(one, parts) for one in shown.below)
+    below = tuple(card_without_secrets(one, parts) for one in shown.below)
     return msgspec.structs.replace(
         shown, below=below, diff=msgspec.structs.replace(shown.diff, hunks=hunks)
     )
 
 
-def _no_change(request: Request) -> dict[str, Any]:
-    note = "what this would change can't be shown, so it can't be approved: deny it"
-    facts: dict[str, Any] = {
-        "id": request.id,
-        "path": "",
-        "added": 0,
-        "removed": 0,
-        "is_new": False,
-        "is_stale": False,
-    }
-    facts |= {"notes": [note], "mark": "", "warnings": [], "sides": [], "may_choose": False}
-    return facts | {
-        "hunks": [],
-        "number": 0,
-        "lines": 0,
-        "chars": 0,
-        "hidden": 0,
-        "unseen": True,
-        "seen": "",
-    }
-
-
-def _warnings(shown: ChangeCard) -> list[tuple[str, str]]:
-    return [*_of_flags(shown.flags), *_of_layout(shown.layout)]
+def _warnings(shown: ChangeCard) -> tuple[tuple[str, str], ...]:
+    return (*_of_flags(shown.flags), *_of_layout(shown.layout))
 
 
 def _of_layout(layout: Layout) -> list[tuple[str, str]]:
@@ -345,7 +398,7 @@ def mode_words(old: int, new: int) -> str:
     return f"mode {old:o} becomes {new:o}" + (f": {', '.join(said)}" if said else "")
 
 
-def _sides(shown: ChangeCard) -> list[dict[str, Any]]:
+def _sides(shown: ChangeCard) -> list[SideView]:
     """Return what is said of content that isn't shown as text: before and after."""
     if shown.content not in ("binary", "large"):
         return []
@@ -354,13 +407,13 @@ def _sides(shown: ChangeCard) -> list[dict[str, Any]]:
         ("after", "new", shown.new_type, shown.new_size, shown.after, shown.new_image),
     ]
     return [
-        {
-            "label": label,
-            "side": side,
-            "facts": ", ".join(_facts(kind, size, image)),
-            "hash": digest or "",
-            "image": image,
-        }
+        SideView(
+            label=label,
+            side=side,
+            facts=", ".join(_facts(kind, size, image)),
+            hash=digest or "",
+            image=image,
+        )
         for label, side, kind, size, digest, image in sides
         if size is not None
     ]

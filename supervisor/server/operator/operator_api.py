@@ -38,7 +38,7 @@ from supervisor.server.common.views import (
     shown_data,
 )
 from supervisor.server.operator import decisions, rules_view
-from supervisor.server.operator.change_views import without_secrets
+from supervisor.server.operator.change_views import card_without_secrets
 from supervisor.server.operator.live import Live, Status
 from supervisor.server.operator.rules_view import RulePreview
 from supervisor.server.operator.shown_changes import card_of, is_folded, seen_word
@@ -310,7 +310,7 @@ async def get_request(request: AnyRequest, request_id: FromPath[str]) -> Request
 
 
 def _as_shown(card: ChangeCard, parts: Parts) -> Any:
-    return shown_data(msgspec.to_builtins(without_secrets(card, parts)), parts.redactor)
+    return shown_data(msgspec.to_builtins(card_without_secrets(card, parts)), parts.redactor)
 
 
 @post("/api/requests/{request_id:str}/approve", status_code=200)

@@ -12,15 +12,14 @@ from supervisor.base import log
 from supervisor.core.actions import FileChange, content_hash
 from supervisor.core.approvals import Request
 from supervisor.core.files.change_card import ChangeCard
-from supervisor.core.files.text_diff import DiffLine, Hunk, TextDiff
+from supervisor.core.files.text_diff import TextDiff
 from supervisor.errors import UserError
 from supervisor.parts import Parts
+from supervisor.server.common.diff_views import NO_TEXTS, Texts, rows_in, rows_of_hunk, texts_of
 
 # Rows of a change on a card before "show the other lines", and of each part that follows.
 FIRST_ROWS = 60
 PART_ROWS = 1000
-# A longer line takes several rows.
-ROW_CHARS = 2000
 _WORD_CHARS = 12
 NOT_SHOWN = "it can't be shown"
 FOLDED = "some of it is folded, and has to be shown whole first"
@@ -37,6 +36,16 @@ async def card_of(parts: Parts, request: Request) -> ChangeCard | None:
     except Exception as error:  # one that can't be compared must not take the inbox away
         log.warning("no change to show", request=request.id, error=str(error))
         return None
+
+
+async def texts_in(parts: Parts, request: Request, card: ChangeCard) -> Texts:
+    """Return both sides of a shown change with their colours; nothing where they are no text, or
+    changed since."""
+    workspace = parts.workspace_of(request.session_id)
+    if workspace is None or card.content != "text" or card.is_stale or card.below:
+        return NO_TEXTS
+    found = await workspace.contents(request)
+    return NO_TEXTS if found is None else await texts_of(parts.renderer, card.path, *found)
 
 
 async def why_not_seen(parts: Parts, request: Request, seen: str = "") -> str:
@@ -81,21 +90,6 @@ def diffs_of(card: ChangeCard) -> list[tuple[str, TextDiff]]:
 def is_folded(card: ChangeCard) -> bool:
     """Return whether the page shows only the beginning of a change."""
     return sum(rows_in(diff) for _, diff in diffs_of(card)) > FIRST_ROWS
-
-
-def rows_in(diff: TextDiff) -> int:
-    """Count the rows that a difference takes."""
-    return sum(map(rows_of_hunk, diff.hunks))
-
-
-def rows_of_hunk(hunk: Hunk) -> int:
-    """Count the rows that a hunk takes."""
-    return sum(map(rows_of, hunk.lines))
-
-
-def rows_of(line: DiffLine) -> int:
-    """Count the rows that a line takes."""
-    return max(1, -(-len(line.text) // ROW_CHARS))
 
 
 def part_from(diff: TextDiff, start: int) -> int:

@@ -61,16 +61,33 @@ def image_in(
 ) -> tuple[Image, bytes] | None:
     """Return one side of a change, if it is an image that may be shown and still the one in the
     action."""
+    data = _content(sides, action, side, MOST_IMAGE_BYTES)
+    found = image_of(data or b"", len(data or b""))
+    return (found, data) if found is not None and data is not None else None
+
+
+def contents_in(sides: Sides, action: FileChange) -> tuple[bytes, bytes] | None:
+    """Return a file's content before and after, empty for a side without one. None where either
+    isn't the one in the action any more, or is larger than what is compared."""
+    old = _content(sides, action, "old", MOST_TEXT_BYTES)
+    new = _content(sides, action, "new", MOST_TEXT_BYTES)
+    return None if old is None or new is None else (old, new)
+
+
+def _content(
+    sides: Sides, action: FileChange, side: Literal["old", "new"], most_bytes: int
+) -> bytes | None:
     digest = action.before if side == "old" else action.after
+    if digest is None or not is_content(digest):
+        return b""
     if side == "old":
         try:
-            data = read_file(sides.host, name_of(action), MOST_IMAGE_BYTES)
+            data = read_file(sides.host, name_of(action), most_bytes)
         except (OSError, GatehouseError):
             return None
     else:
-        data = sides.blobs.read(digest or "", MOST_IMAGE_BYTES) or b""
-    found = image_of(data, len(data))
-    return (found, data) if found is not None and content_hash(data) == digest else None
+        data = sides.blobs.read(digest, most_bytes) or b""
+    return data if content_hash(data) == digest else None
 
 
 def _read(sides: Sides, name: str) -> bytes | None:

@@ -6,6 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from supervisor.core.actions import FileChange, fingerprint
+from supervisor.core.files import change_tree
 from supervisor.core.files.change_tree import (
     FLAG_NOTES,
     LONG_NAME,
@@ -187,3 +188,21 @@ def test_a_change_in_a_repositorys_folder_needs_a_look_of_its_own_and_a_marked_o
         )
     }
     assert [one.mark for one in changes.level().files] == ["runs when you run tests or a build"]
+
+
+def test_plain_files_come_by_path_a_part_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(change_tree, "MOST_FILES", 2)
+    found = ChangeSet([*TREE[::-1], waiting("uv.lock")], {"id-src/b.py": [FLAG_NOTES["secret"]]})
+    assert [one.path for one in found.plain()] == ["a.txt", "src/deep/c.py"]
+    assert [one.path for one in found.plain(2)] == ["src/deep/d.py", "srcs/e.py"]
+    assert [(one.path, one.generated) for one in found.plain(4)] == [("uv.lock", "lock file")]
+
+
+def test_an_approval_leaves_out_what_lost_its_tick() -> None:
+    found = ChangeSet(TREE, {"id-src/b.py": [FLAG_NOTES["secret"]]})
+    seen, flagged = found.level().folder.shown, TREE[1]
+    left = found.left_out(["id-a.txt", "unknown"], ["src/deep"])
+    assert found.approved_by("", seen, {}, left) == ["id-srcs/e.py"]
+    ticked = {flagged.id: flagged.fingerprint}
+    assert found.approved_by("", seen, ticked, left) == ["id-srcs/e.py", flagged.id]
+    assert found.approved_by("src", found.level("src").folder.shown, {}, left) == []

@@ -16,6 +16,7 @@ from supervisor.core.files.text_diff import (
     count_lines,
     diff,
     highlight,
+    space_only,
     split_lines,
     unified,
 )
@@ -233,3 +234,36 @@ def test_never_more_lines_than_the_diff_has(old: list[str], new: list[str]) -> N
     assert counts[0] <= compared.added
     assert counts[1] <= compared.removed
     assert counts[0] - counts[1] == compared.added - compared.removed
+
+
+def spaced(old: str, new: str) -> list[tuple[str, str]]:
+    """The lines that differ in white space only."""
+    lines = [line for hunk in diff(old.encode(), new.encode()).hunks for line in hunk.lines]
+    return [(lines[at].kind, lines[at].text) for at in sorted(space_only(lines))]
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "found"),
+    [
+        ("a b\n", "  a  b \n", [("removed", "a b"), ("added", "  a  b ")]),
+        ("a\nb\n", "a\n\n\nb\n", [("added", ""), ("added", "")]),
+        ("a\n \nb\n", "a\nb\n", [("removed", " ")]),
+        ("a\nb\n", "if x:\n  a\n  b\n", [
+            ("removed", "a"), ("removed", "b"), ("added", "  a"), ("added", "  b"),
+        ]),
+        ("a\n", "b\n", []),
+        ("a b\n", "ab c\n", []),
+        ("a\r\n", "a\n", [("removed", "a\r"), ("added", "a")]),
+        ("same\n", "same\n", []),
+    ],
+)  # fmt: skip
+def test_lines_that_differ_in_white_space_only_are_found(
+    old: str, new: str, found: list[tuple[str, str]]
+) -> None:
+    assert spaced(old, new) == found
+
+
+def test_white_space_of_very_long_blocks_is_not_compared(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(text_diff, "MOST_SPACED_LINES", 2)
+    assert len(spaced("a\nb\n", " a\n b\n")) == 4
+    assert spaced("a\nb\nc\n", " a\n b\n c\n") == []

@@ -15,6 +15,7 @@ from supervisor.cli import terminal
 from supervisor.core.actions import Exec
 from supervisor.core.approvals import status
 from supervisor.core.files.change_tree import FEW_CHANGES
+from supervisor.server.operator.pages import change_set_api
 from supervisor.workspace.channel import WorkspaceChannel
 from supervisor.workspace.copy.snapshot import make_copy
 from tests.fakes.parts import SECRET, FakeParts
@@ -156,7 +157,7 @@ async def test_the_tree_says_how_many_lines_and_where_a_file_went(
     assert [leaf["path"] for leaf in view["careful"]] == [
         names[12]
     ]  # its new name can't be shown as it is
-    page = (await browser.get("/parts/changes/one")).text
+    page = (await browser.get("/parts/change_set/one")).text
     assert f"\u2212{gone}" in page
     assert "+11" in page
     assert "\u202e" not in page
@@ -270,7 +271,7 @@ async def test_a_stale_file_leaves_all_of_it_and_the_card_says_which(
         "src/3.py"
     ]
     await world.look()
-    page = await browser.get("/parts/changes/one")
+    page = await browser.get("/parts/change_set/one")
     assert "was not carried out" in page.text
     assert "`src/3.py` changed on the host" in page.text
     assert (await seen(browser))["waiting"] == 30
@@ -301,7 +302,7 @@ async def test_what_was_in_the_way_is_named_and_the_rest_goes_without_it(
     ), leaf
     assert (
         "could not be carried out before: `new/late.py`"
-        in (await browser.get("/parts/changes/one")).text
+        in (await browser.get("/parts/change_set/one")).text
     )
     await browser.post(
         "/api/sessions/one/changes", json={"answer": "approved", "shown": shown(view)}
@@ -372,10 +373,10 @@ async def test_hostile_names_are_text(world: World, browser: httpx.AsyncClient) 
     (world.copy / os.fsdecode(b"src/\xff\xfe<b>.py")).write_text("x\n")
     reformat(world.copy)
     await world.look()
-    page = (await browser.get("/parts/changes/one")).text
+    page = (await browser.get("/parts/change_set/one")).text
     assert "<script>" not in page
-    (key,) = re.findall(r"folder\?below=([\w%-]+)", page.partition("&lt;script")[2])[:1]
-    inner = (await browser.get(f"/parts/changes/one/folder?below={key}")).text
+    key = change_set_api.encode(HOSTILE.rpartition("/")[0])
+    inner = (await browser.get("/parts/changes/one/folder", params={"below": key})).text
     for text in (page, inner):
         assert "<img" not in text
         assert "\u202e" not in text
@@ -430,3 +431,66 @@ async def test_what_the_terminal_prints(
         "approved: 30 of 31 changed files (1 created, 30 changed, +30 -30 lines); "
         "1 need an answer of their own: see `gatehouse approvals`"
     )
+
+
+async def test_all_but_some_are_approved_and_comments_go_back(
+    world: World, browser: httpx.AsyncClient, agent: httpx.AsyncClient
+) -> None:
+    reformat(world.copy)
+    await world.look()
+    view = await seen(browser)
+    waiting = {one.action.path: one for one in world.parts.queue.pending("one")}  # type: ignore[union-attr]
+    said = waiting["src/3.py"]
+    body = {
+        "answer": "approved",
+        "shown": shown(view),
+        "without": [waiting["src/1.py"].id],
+        "without_below": ["src/deep"],
+        "comments": {said.id: [{"line": 1, "text": "rename this"}]},
+    }
+    refused = await browser.post("/api/sessions/one/changes", json=body)
+    assert (refused.status_code, "commented on is ticked" in refused.text) == (400, True)
+    body["without"] = [waiting["src/1.py"].id, said.id]
+    done = (await browser.post("/api/sessions/one/changes", json=body)).json()
+    assert (done["answered"], done["changes"]["waiting"]) == (19, 11)
+    await world.settled()
+    assert {one.action.path for one in world.parts.queue.pending("one")} == {  # type: ignore[union-attr]
+        "src/1.py",
+        *(f"src/deep/{number}.py" for number in range(10)),
+    }
+    assert (world.host / "src/3.py").read_text() == FILES["src/3.py"]
+    told = {one["id"]: one for one in (await agent.get("/v1/requests")).json()}
+    assert told[said.id]["status"] == "denied"
+    assert "src/3.py:1: rename this" in told[said.id]["why"]
+    # A denial of all takes each file's comments along.
+    left = waiting["src/1.py"]
+    body = {
+        "answer": "denied",
+        "shown": shown(await seen(browser)),
+        "reason": "not now",
+        "comments": {left.id: [{"line": 1, "text": "why?", "is_old": True}]},
+    }
+    assert (await browser.post("/api/sessions/one/changes", json=body)).json()["answered"] == 11
+    told = {one["id"]: one for one in (await agent.get("/v1/requests")).json()}
+    assert told[left.id]["why"].endswith("not now\nsrc/1.py:1 before: why?")
+    assert told[waiting["src/deep/1.py"].id]["why"].endswith("not now")
+
+
+async def test_the_page_has_every_file_once_in_its_tree_and_once_with_its_change(
+    world: World, browser: httpx.AsyncClient
+) -> None:
+    reformat(world.copy)
+    (world.copy / ".envrc").write_text("E=1\n")
+    (world.copy / "uv.lock").write_text("x\n")
+    await world.look()
+    page = (await browser.get("/changes/one")).text
+    for one in world.parts.queue.pending("one"):
+        assert page.count(f'id="file-{one.id}"') == 1
+        is_apart = one.action.path == ".envrc"  # type: ignore[union-attr]
+        # In the tree at the side, in the fold of narrow pages, and at the file.
+        assert page.count(f'data-take="{one.id}"') == (0 if is_apart else 3)
+        assert page.count(f'data-tick="{one.id}:') == (1 if is_apart else 0)
+        part = (await browser.get(f"/parts/change/{one.id}?among=set")).text
+        assert "<td" in part
+    assert "Show this lock file" in page
+    assert (await browser.get("/changes/nobody")).status_code == 404

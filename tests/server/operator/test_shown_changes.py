@@ -12,7 +12,8 @@ import pytest
 
 from supervisor.core.approvals import Request, status
 from supervisor.core.files.text_diff import DiffLine, Hunk, TextDiff
-from supervisor.server.operator.shown_changes import PART_ROWS, part_from, rows_in
+from supervisor.server.common.diff_views import rows_in
+from supervisor.server.operator.shown_changes import PART_ROWS, part_from
 from supervisor.workspace.channel import WorkspaceChannel
 from supervisor.workspace.copy.snapshot import make_copy
 from tests.fakes.parts import SECRET, FakeParts
@@ -92,7 +93,9 @@ async def test_a_long_change_is_unfolded_to_its_end_before_it_is_approved(
     assert (await cli.post(f"/api/{path}/approve", json=form | always)).status_code == 400
     assert not world.answered(request)
     shown, word = await unfolded(cli, request)
-    assert re.findall(r"<span>row (\d+) of it</span>", shown) == [str(n) for n in range(lines)]
+    assert re.findall(r'<td class="code"[^>]*>row (\d+) of it</td>', shown) == [
+        str(n) for n in range(lines)
+    ]
     detail = (await cli.get(f"/api/{path}")).json()
     assert (detail["seen"], detail["is_folded"]) == (word, True)
     assert len(detail["card"]["diff"]["hunks"][0]["lines"]) == lines

@@ -1,10 +1,11 @@
 // Folded text. A press on what is left out shows all of it. Nothing is approved whose text is folded still: the first press on
 // Approve, or its key, unfolds it and says so; of a long change it shows the next part.
+import { hasHiddenSpace, showSpace } from "./diffs.js";
 import { looksNew } from "./steady.js";
 import { quietly } from "./say.js";
 
 const foldsIn = (root) => [...root.querySelectorAll("[data-folded]")];
-export const hasFolds = (root) => root.querySelector("[data-folded], [data-show-all]") !== null;
+export const hasFolds = (root) => root.querySelector("[data-folded], [data-show-all]") !== null || hasHiddenSpace(root);
 
 function unfold(fold) {
   fold.querySelector("[data-short]").remove();
@@ -12,17 +13,22 @@ function unfold(fold) {
   delete fold.dataset.folded;
 }
 
-// What a button answers for: a changed file of many, the name of a folder of them, or a card. The whole of many files is no text:
-// what is folded among them isn't approved with the rest.
+// What a button answers for: a changed file of many, or a card. The whole of many files is no text: what is folded among them isn't
+// approved with the rest.
 function answeredBy(button) {
-  const row = button.closest("details[data-file], details[data-folder]");
-  if (row) return "file" in row.dataset ? row : row.querySelector(":scope > summary");
-  return button.closest(".card:not(.changes), li.tickable");
+  return button.closest("[data-file], .card:not(.changes)");
 }
 
 // Whether there was something to unfold, which a person has to read before they approve.
 function unfoldFirst(button) {
   const about = answeredBy(button);
+  if (about && about.querySelector("[data-loading]")) {
+    quietly("What changes in it is still being loaded. Look at it, then approve.");
+    about.scrollIntoView({ block: "center" });
+    return true;
+  }
+  const whole = about ?? button.closest(".card");
+  if (whole && hasHiddenSpace(whole)) return showHidden(whole);
   const folds = about ? foldsIn(about) : [];
   const more = about ? about.querySelector("[data-show-all]") : null;
   if (!folds.length) return more !== null && showNext(about, more);
@@ -31,6 +37,15 @@ function unfoldFirst(button) {
   looksNew(card);
   folds[0].scrollIntoView({ block: "start" });
   quietly("All of its text is shown now. Read it, then approve.");
+  return true;
+}
+
+// The changes of white space that a switch hides; that there were some.
+function showHidden(about) {
+  looksNew(about.closest(".card"));
+  showSpace(true);
+  about.querySelector(".diff .space").scrollIntoView({ block: "center" });
+  quietly("Changes of white space were hidden. They are shown now, and are part of it: read them, then approve.");
   return true;
 }
 

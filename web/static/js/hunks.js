@@ -1,21 +1,25 @@
-// Ticked changes of a file. While any is ticked, "Approve" means these and nothing else. What a person ticked, typed and scrolled goes
-// on to the card that takes the place of theirs, as far as the changes read the same there.
+// Ticked changes of a file. All are ticked at first; once one isn't, "Approve" means those that are and nothing else. What a person
+// ticked, typed and wrote on lines goes on to the card that takes the place of theirs, as far as the changes read the same there.
+import { moveComments } from "./comments.js";
+
 const boxes = (card) => [...card.querySelectorAll("input[data-hunk]")];
-const ticked = (card) => boxes(card).filter((box) => box.checked);
+const ticked = (card) => boxes(card).filter((box) => box.checked && !box.disabled);
+const hasChosen = (card) => boxes(card).some((box) => !box.checked);
 
 // The buttons of a card as its ticks say.
 export function showTicks(card) {
   const part = card.querySelector("[data-part]");
   if (!part) return;
-  const chosen = ticked(card).length;
+  const isPart = hasChosen(card);
   const whole = card.querySelector('[data-key="a"]:not([data-part])');
   const hadFocus = document.activeElement === part || document.activeElement === whole;
-  part.hidden = !chosen;
-  whole.hidden = Boolean(chosen);
-  card.querySelector('[data-role="rest"]').hidden = !chosen;
-  const number = boxes(card).length;
-  part.textContent = `Approve ${chosen} of ${number} changes`;
-  if (hadFocus) (chosen ? part : whole).focus({ preventScroll: true });
+  part.hidden = !isPart;
+  whole.hidden = isPart;
+  card.querySelector('[data-role="rest"]').hidden = !isPart;
+  const chosen = ticked(card).length;
+  part.disabled = isPart && !chosen;
+  part.textContent = `Approve ${chosen} of ${boxes(card).length} changes`;
+  if (hadFocus) (isPart ? part : whole).focus({ preventScroll: true });
 }
 
 // A number key: tick that change of the card, or take the tick away. Whether there is one.
@@ -27,25 +31,26 @@ export function tickNumber(card, number) {
   return true;
 }
 
-// Puts a newer card in the place of one that still waits. How many ticks that had, and how many the newer one keeps.
+// Puts a newer card in the place of one that still waits. How many ticks that had by choice, and how many the newer one keeps.
 export function takePlace(old, card) {
   const focused = old.contains(document.activeElement) ? document.activeElement : null;
-  const top = old.querySelector(".pane-scroll").scrollTop;
-  const chosen = ticked(old).map((box) => box.dataset.hunk);
+  const chosen = choice(old);
   for (const [name, field] of [["value", '[data-key="r"]'], ["checked", 'input[data-rest][value="drop"]']]) {
     const [was, is] = [old, card].map((one) => one.querySelector(field));
     if (was && is) is[name] = was[name];
   }
   const kept = tickAgain(card, chosen);
+  moveComments(old, card);
+  const top = old.querySelector(".pane-scroll").scrollTop;
   old.replaceWith(card);
   if (focused) (twin(card, focused) || card).focus({ preventScroll: true });
   card.querySelector(".pane-scroll").scrollTop = top;
   const more = card.querySelector("[data-show-all]");
-  if (more && old.querySelector(".diff") && !old.querySelector("[data-show-all]")) {
+  if (more && old.querySelector(".file") && !old.querySelector("[data-show-all]")) {
     toTick.set(card, chosen);
     queueMicrotask(() => more.click());
   }
-  return { had: chosen.length, kept };
+  return { had: chosen ? chosen.length : 0, kept };
 }
 
 // What a newer card has in the place of what had the focus.
@@ -53,23 +58,26 @@ function twin(card, focused) {
   const { hunk, key } = focused.dataset;
   if (hunk) return card.querySelector(`input[data-hunk="${CSS.escape(hunk)}"]:not(:disabled)`);
   if (key) return card.querySelector(`[data-key="${CSS.escape(key)}"]:not([hidden])`);
-  return focused.matches(".diff") ? card.querySelector(".diff") : null;
+  return focused.matches(".file") ? card.querySelector(".file") : null;
 }
 
-// Ticks that are made once a card's whole diff is there.
+// What a person chose: the names of what is ticked; null where they didn't choose.
+const choice = (card) => (hasChosen(card) ? ticked(card).map((box) => box.dataset.hunk) : null);
+// A choice that is made again once a card's whole diff is there.
 const toTick = new WeakMap();
 
+// Nothing that wasn't there when they chose is ticked.
 function tickAgain(card, chosen) {
-  const kept = boxes(card).filter((box) => !box.disabled && chosen.includes(box.dataset.hunk));
-  for (const box of kept) box.checked = true;
+  if (chosen) for (const box of boxes(card)) box.checked = chosen.includes(box.dataset.hunk);
   showTicks(card);
-  return kept.length;
+  return chosen ? ticked(card).length : 0;
 }
 
 export function watchHunks() {
   document.addEventListener("change", (event) => {
     const box = event.target.closest && event.target.closest("input[data-hunk]");
-    if (box) showTicks(box.closest(".card"));
+    const card = box && box.closest(".card");
+    if (card) showTicks(card);
   });
   document.addEventListener("htmx:configRequest", (event) => {
     const button = event.detail.elt;
@@ -78,15 +86,21 @@ export function watchHunks() {
     event.detail.parameters.hunks = ticked(card).map((box) => box.dataset.hunk).join(",");
     event.detail.parameters.rest = card.querySelector("input[data-rest]:checked").value;
   });
-  // "Show the other lines" puts the whole diff in the place of its beginning: the ticks stay.
+  // "Show the other lines" puts the whole diff in the place of its beginning: what was ticked stays, and what a person hadn't seen yet
+  // is ticked as at first.
   document.addEventListener("htmx:beforeSwap", (event) => {
     const card = event.detail.target.closest && event.detail.target.closest(".card");
-    if (card && event.detail.shouldSwap && !toTick.has(card)) toTick.set(card, ticked(card).map((box) => box.dataset.hunk));
+    if (!card || !event.detail.shouldSwap || toTick.has(card)) return;
+    toTick.set(card, { off: boxes(card).filter((box) => !box.checked).map((box) => box.dataset.hunk) });
   });
   document.addEventListener("htmx:afterSettle", (event) => {
     const card = event.target.closest && event.target.closest(".card");
     if (!card || !toTick.has(card)) return;
-    tickAgain(card, toTick.get(card));
+    const was = toTick.get(card);
+    if (was && was.off) {
+      for (const box of boxes(card)) if (was.off.includes(box.dataset.hunk)) box.checked = false;
+      showTicks(card);
+    } else tickAgain(card, was);
     toTick.delete(card);
   });
   // A page that was reloaded keeps its ticks in some browsers.

@@ -8,7 +8,7 @@ import { mayAnswer } from "./steady.js";
 export function watchKeys() {
   document.addEventListener("keydown", (event) => {
     if (event.ctrlKey || event.metaKey || event.altKey || event.repeat || $("confirm").open) return;
-    const card = (event.target.closest && event.target.closest(".card")) || document.querySelector("#pane.card");
+    const card = (event.target.closest && event.target.closest(".card")) || document.querySelector(".pane.card");
     if (event.key === "Escape" && card) {
       const menu = card.querySelector("details.menu[open]");
       if (menu) menu.open = false;

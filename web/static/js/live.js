@@ -26,7 +26,8 @@ let farewell = "";
 const ended = new Set();
 
 // What waits: requests that have a row of their own, and how many changed files of each session that has more than a few.
-let waitingIds = new Set();
+// Of each waiting request, the session whose changed file it is about, else nothing.
+let waitingIds = new Map();
 let waitingChanges = new Map();
 function count() {
   const number = waitingIds.size + [...waitingChanges.values()].reduce((sum, one) => sum + one, 0);
@@ -45,6 +46,8 @@ export function connect() {
   socket.onclose = lost;
 }
 
+const fileOf = (request) => (request.category === "filesystem" ? request.session_id : "");
+
 const handlers = {
   hello(event) {
     retryMs = FIRST_RETRY_MS;
@@ -53,7 +56,8 @@ const handlers = {
     lostTimer = 0;
     $("lost").hidden = true;
     show("on", "live");
-    waitingIds = new Set(event.pending_ids);
+    const files = new Map(event.requests.map((one) => [one.id, fileOf(one)]));
+    waitingIds = new Map(event.pending_ids.map((id) => [id, files.get(id) ?? ""]));
     waitingChanges = new Map(event.changes.map((one) => [one.session_id, one.waiting]));
     count();
     const shown = $("pane")?.dataset.request;
@@ -66,7 +70,7 @@ const handlers = {
   },
   request({ request }) {
     const isNew = request.status === "pending" && !waitingIds.has(request.id);
-    if (request.status === "pending" && !waitingChanges.has(request.session_id)) waitingIds.add(request.id);
+    if (request.status === "pending" && !waitingChanges.has(fileOf(request))) waitingIds.set(request.id, fileOf(request));
     else waitingIds.delete(request.id);
     count();
     if (isNew) say(`A ${request.category} request waits`);
@@ -77,7 +81,10 @@ const handlers = {
     soon("history");
   },
   changes(event) {
-    if (event.waiting) waitingChanges.set(event.session_id, event.waiting);
+    if (event.waiting) {
+      waitingChanges.set(event.session_id, event.waiting);
+      for (const [id, session] of waitingIds) if (session === event.session_id) waitingIds.delete(id); // they are counted in it
+    }
     else waitingChanges.delete(event.session_id);
     count();
     cardChanged(`changes:${event.session_id}`);

@@ -1,9 +1,10 @@
 // Boxes that scroll say so at their lower edge while there is more below: a bar that only shows while it is used is overlooked.
-const BOXES = ".diff, .output, details.record pre, #confirm-list, .pane-scroll";
+const BOXES = ".list, .pane-scroll, .bar nav, .output, details.record pre, #confirm-list";
 const NEARLY_PX = 2;
 
 function show(box) {
-  box.toggleAttribute("data-more", box.scrollHeight - box.clientHeight - box.scrollTop > NEARLY_PX);
+  const below = box.scrollHeight - box.clientHeight - box.scrollTop;
+  box.toggleAttribute("data-more", Math.max(below, box.scrollWidth - box.clientWidth - box.scrollLeft) > NEARLY_PX);
 }
 
 export function watchOverflow() {

@@ -1,7 +1,9 @@
 // The one script of every page: wires the parts together. What an agent wrote is only ever set as text; markup comes from our own
 // templates, where the server escaped it.
 import { watchChanges } from "./changes.js";
+import { watchComments } from "./comments.js";
 import { watchConfirmations } from "./confirm.js";
+import { watchDiffs } from "./diffs.js";
 import { watchFolds } from "./folds.js";
 import { watchForms } from "./forms.js";
 import { guardPresses } from "./press_guard.js";
@@ -35,6 +37,8 @@ watchKeyHelp();
 watchKeys();
 watchNotifications();
 watchHunks();
+watchDiffs();
+watchComments();
 watchOpened();
 watchHosts();
 watchPlaces(); // last: it looks where things are once all else is as it was

@@ -1,4 +1,4 @@
-"""Routes of a changed file's card: hunks, images, and conflicts with the person's change.
+"""Routes of a changed file: its lines, hunks, images, and conflicts with the person's change.
 
 The operator's alone: the agent's app has none of these. Each handler parses, calls the session's
 workspace and renders; texts are redacted and made visible here. An image's bytes come from an
@@ -11,17 +11,19 @@ from typing import Annotated, Any, Literal
 
 import msgspec
 from litestar import Response, get, post
-from litestar.params import FromPath, JSONBody, QueryParameter, URLEncodedBody
+from litestar.params import FromPath, FromQuery, JSONBody, QueryParameter, URLEncodedBody
 from litestar.types import ControllerRouterHandler
+from markupsafe import Markup
 
 from supervisor.core.approvals import Request, status
 from supervisor.core.files.conflict_card import ConflictCard
 from supervisor.core.files.text_diff import TextDiff
 from supervisor.errors import GatehouseError, NotFoundError, UserError
 from supervisor.parts import Parts
+from supervisor.server.common.diff_views import DiffView, view_of
 from supervisor.server.common.request_views import RequestView, request_view
 from supervisor.server.common.views import shown_data
-from supervisor.server.operator.change_views import shown_hunks
+from supervisor.server.operator import change_views
 from supervisor.server.operator.decisions import shown_by
 from supervisor.server.operator.operator_api import AnyRequest, Seen, caller, parts_of
 from supervisor.server.operator.pages import page_frame
@@ -124,6 +126,55 @@ async def image(
     return Response(data, media_type=shown.media_type, headers=_IMAGE_HEADERS)
 
 
+@get("/parts/change/{request_id:str}", include_in_schema=False)
+async def change_part(
+    request: AnyRequest, request_id: FromPath[str], among: FromQuery[str] = ""
+) -> Response[str]:
+    """Return a change, up to the end of its first part; `among` many, only its beginning."""
+    parts = parts_of(request)
+    asked = parts.queue.get(request_id)
+    found = await change_views.change(parts, asked, whole=not among, among=bool(among))
+    return page_frame.html("parts/change.html", change=found, is_in_set=bool(among))
+
+
+@get("/parts/change/{request_id:str}/rows", include_in_schema=False)
+async def change_rows_part(
+    request: AnyRequest,
+    request_id: FromPath[str],
+    start: Annotated[int, QueryParameter(ge=0)],
+    among: FromQuery[str] = "",
+) -> Response[str]:
+    """Return the part of a long change that begins at this row; `among` many, without ticks."""
+    parts = parts_of(request)
+    found = await change_views.further(parts, parts.queue.get(request_id), start)
+    if found is None:
+        raise NotFoundError("this change has no more lines", "look at the card as it is now")
+    return page_frame.html("parts/change_rows.html", change=found, among=among)
+
+
+@get("/parts/change/{request_id:str}/gap/{number:int}", include_in_schema=False)
+async def change_gap_part(
+    request: AnyRequest,
+    request_id: FromPath[str],
+    number: FromPath[int],
+    start: Annotated[int, QueryParameter(ge=0)] = 0,
+) -> Response[str]:
+    """Return the unchanged lines above a hunk."""
+    parts = parts_of(request)
+    found = await change_views.unchanged(parts, parts.queue.get(request_id), number, start)
+    return page_frame.html("parts/change_gap.html", gap=found)
+
+
+@get("/parts/change/{request_id:str}/rendered", include_in_schema=False)
+async def change_rendered_part(request: AnyRequest, request_id: FromPath[str]) -> Response[str]:
+    """Return a Markdown file before and after, rendered."""
+    parts = parts_of(request)
+    found = await change_views.rendered(parts, parts.queue.get(request_id))
+    # It comes from the sanitiser: a few tags without attributes.
+    sides = [(label, Markup(text) if text is not None else None) for label, text in found]  # noqa: S704
+    return page_frame.html("parts/change_rendered.html", sides=sides)
+
+
 @post("/requests/{request_id:str}/hunks", include_in_schema=False, status_code=200)
 async def answer_hunks(
     request: AnyRequest, request_id: FromPath[str], data: URLEncodedBody[dict[str, str]]
@@ -210,6 +261,7 @@ async def conflict_part(request: AnyRequest, request_id: FromPath[str]) -> Respo
         why_not=parts.redactor.text(shown.why_not),
         host_did=_WORDS[shown.host_did],
         agent_did=_WORDS[shown.agent_did],
+        next=MOST_ROWS,
         sides=[
             (title, side, _diff(parts, diff, MOST_ROWS))
             for side, (title, diff) in enumerate(zip(_TITLES, _diffs(shown), strict=True))
@@ -238,6 +290,7 @@ async def conflict_rows_part(
         side=side,
         conflict=conflict,
         diff=_diff(parts, found, end, start),
+        next=end,
     )
 
 
@@ -290,21 +343,18 @@ def _diffs(conflict: ConflictCard) -> tuple[TextDiff | None, ...]:
     return conflict.host_diff, conflict.agent_diff, conflict.merged_diff
 
 
-def _diff(
-    parts: Parts, found: TextDiff | None, most_rows: int, start: int = 0
-) -> dict[str, Any] | None:
+def _diff(parts: Parts, found: TextDiff | None, most_rows: int, start: int = 0) -> DiffView | None:
     """Return a difference for the page, its rows from `start` on, or None where there is nothing to
     show."""
     if found is None or not found.hunks:
         return None
-    hunks, hidden = shown_hunks(parts, found, most_rows=most_rows, start=start)
-    facts = {"added": found.added, "removed": found.removed, "next": most_rows}
-    return facts | {"hunks": hunks, "hidden": hidden}
+    return view_of(found, parts.redactor.text, most_rows=most_rows, start=start)
 
 
 def handlers() -> list[ControllerRouterHandler]:
     """Return every route of this module."""
     return [
         approve_part, image, answer_hunks,
+        change_part, change_rows_part, change_gap_part, change_rendered_part,
         get_conflict, merge, give_host, conflict_part, conflict_rows_part, answer_conflict,
     ]  # fmt: skip

@@ -1,4 +1,4 @@
-"""Many changed files as one card: the JSON API, and the pages' parts and forms.
+"""Many changed files of a session: the JSON API, and their page with its parts and forms.
 
 Each handler parses and renders. Folders are plain text in the API and base64 in the pages: a name
 that an agent chose must survive every attribute and every URL unchanged. It must never fill in what
@@ -11,31 +11,41 @@ from typing import Annotated, Any
 
 import msgspec
 from litestar import Response, get, post
-from litestar.params import FromPath, FromQuery, JSONBody, URLEncodedBody
+from litestar.params import FromPath, FromQuery, JSONBody, QueryParameter, URLEncodedBody
 from litestar.types import ControllerRouterHandler
 
+from supervisor.core.actions import FileChange
 from supervisor.core.approvals import Answer
-from supervisor.core.files.change_tree import Level, Shown
+from supervisor.core.files.change_tree import ChangeSet, Level, Shown
+from supervisor.core.files.line_comments import LineComments, read_set_comments, reason_with
+from supervisor.core.session_names import project_name
+from supervisor.core.text.display import visible
 from supervisor.errors import ChangedError, GatehouseError, NotFoundError, UserError
 from supervisor.server.common.views import identity_of, shown
 from supervisor.server.operator import decisions
-from supervisor.server.operator.change_sets import ChangeSets, SetView
+from supervisor.server.operator.change_sets import ChangeSets, LeftOut, SetView
 from supervisor.server.operator.operator_api import AnyRequest, caller, parts_of
 from supervisor.server.operator.pages import page_frame
 from supervisor.server.operator.pages.request_cards import job_in_short, session_end
 
-MOST_OPEN = 50
+# With more files than this, folders of the tree are fetched when they are opened.
+MOST_AT_ONCE = 500
 MOST_REASON_CHARS = 500
 
 
 class SetAnswerBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """`shown` is that of the folder `below`, as it was shown. `ticked` maps ids to fingerprints of
-    changes that need a separate look and are approved all the same."""
+    changes that need a separate look and are approved all the same. An approval leaves out the ids
+    `without`, and all in the folders `without_below`. `comments` on lines, by id, are denied with
+    them."""
 
     answer: Answer
     shown: Shown | None = None
     below: str = ""
     ticked: dict[str, str] = {}
+    without: list[str] = []
+    without_below: list[str] = []
+    comments: dict[str, LineComments] = {}
     reason: Annotated[str, msgspec.Meta(max_length=2000)] = ""
 
 
@@ -102,7 +112,9 @@ async def answer_set(
         below=data.below.strip("/"),
         seen=data.shown,
         ticked=data.ticked,
+        left=LeftOut(data.without, [one.strip("/") for one in data.without_below]),
         reason=data.reason,
+        comments=data.comments,
     )
     return SetAnswered(answered=len(answered), changes=await sets.view(session_id))
 
@@ -110,13 +122,32 @@ async def answer_set(
 # -- pages ----------------------------------------------------------------------------------------
 
 
-@get("/parts/changes/{session_id:str}", include_in_schema=False)
-async def set_part(
-    request: AnyRequest, session_id: FromPath[str], opened: FromQuery[str] = ""
-) -> Response[str]:
-    """Return the card, with these folders open (comma-separated)."""
+@get("/changes/{session_id:str}", include_in_schema=False)
+async def set_page(request: AnyRequest, session_id: FromPath[str]) -> Response[str]:
+    """Return the page of a session's waiting changes: a tree of files, and what changes in them."""
     await sets_of(request).learn(session_id)
-    return await _card(request, session_id, {"open": opened})
+    values = await _values(request, session_id)
+    return page_frame.page(request, "changes.html", "inbox", **values)
+
+
+@get("/parts/change_set/{session_id:str}", include_in_schema=False)
+async def set_part(request: AnyRequest, session_id: FromPath[str]) -> Response[str]:
+    """Return what that page shows, as it is now."""
+    await sets_of(request).learn(session_id)
+    return page_frame.html("parts/change_set.html", **await _values(request, session_id))
+
+
+@get("/parts/changes/{session_id:str}/files", include_in_schema=False)
+async def files_part(
+    request: AnyRequest,
+    session_id: FromPath[str],
+    start: Annotated[int, QueryParameter(ge=0)],
+) -> Response[str]:
+    """Return further files of the page."""
+    await sets_of(request).learn(session_id)
+    found = await sets_of(request).read(session_id)
+    values = await asyncio.to_thread(_files, found, start)
+    return page_frame.html("parts/change_files.html", session_id=session_id, **values)
 
 
 @get("/parts/changes/{session_id:str}/folder", include_in_schema=False)
@@ -127,7 +158,9 @@ async def folder_part(
     await sets_of(request).learn(session_id)
     found, folder = await sets_of(request).read(session_id), _decode(below)
     level = await asyncio.to_thread(found.level, folder)
-    return page_frame.html("parts/change_folder.html", **_folder(session_id, level, {}))
+    return page_frame.html(
+        "parts/change_folder.html", level=level, opened={}, key=encode, session_id=session_id
+    )
 
 
 @get("/parts/changes/{session_id:str}/news", include_in_schema=False)
@@ -163,6 +196,10 @@ async def answer_part(
     try:
         if "one" in data:
             mark = data.get("fingerprint", "")
+            action = parts_of(request).queue.get(data["one"]).action
+            if answer == "denied" and isinstance(action, FileChange):
+                said = read_set_comments(data.get("comments", "")).get(data["one"], [])
+                reason = reason_with(reason, action.path, said)
             await decisions.answer(
                 parts_of(request),
                 data["one"],
@@ -180,53 +217,79 @@ async def answer_part(
                 below=_decode(data.get("below", "")),
                 seen=_shown(data),
                 ticked=_ticked(data.get("ticked", "")),
+                left=LeftOut(
+                    _listed(data.get("without", "")),
+                    [_decode(one) for one in _listed(data.get("without_below", ""))],
+                ),
                 reason=reason,
+                comments=read_set_comments(data.get("comments", "")),
             )
     except NotFoundError:
         raise
     except GatehouseError as error:
-        return await _card(request, session_id, data, error)
-    return await _card(request, session_id, data)
+        return await _answered(request, session_id, error)
+    return await _answered(request, session_id)
 
 
 def handlers() -> list[ControllerRouterHandler]:
     """Return every route of this module."""
-    return [list_sets, get_set, answer_set, set_part, folder_part, news_part, answer_part]
+    return [
+        list_sets, get_set, answer_set,
+        set_page, set_part, files_part, folder_part, news_part, answer_part,
+    ]  # fmt: skip
 
 
 # -- inside ---------------------------------------------------------------------------------------
 
 
-async def _card(
-    request: AnyRequest, session_id: str, data: dict[str, str], error: GatehouseError | None = None
+async def _answered(
+    request: AnyRequest, session_id: str, error: GatehouseError | None = None
 ) -> Response[str]:
+    """Return the page's content as it is now; `error`: why an answer didn't count."""
+    values = await _values(request, session_id, "" if error is None else str(error))
+    return page_frame.html("parts/change_set.html", error, **values)
+
+
+async def _values(request: AnyRequest, session_id: str, error: str = "") -> dict[str, Any]:
+    """Return the values of `parts/change_set.html`."""
     parts, sets = parts_of(request), sets_of(request)
     session = parts.sessions.get(session_id)
     found = await sets.read(session_id)
-    opened = [_decode(one) for one in data.get("open", "").split(",")[:MOST_OPEN] if one]
-    view, levels = await asyncio.to_thread(
-        lambda: (
-            sets.view_of(found, session_id),
-            {one: found.level(one) for one in opened if found.below(one)},
-        )
+    view, opened, files = await asyncio.to_thread(
+        lambda: (sets.view_of(found, session_id), _opened(found), _files(found, 0))
     )
-    return page_frame.html(
-        "parts/changes.html",
-        error,
-        set=view,
-        ticked=set(_ticked(data.get("ticked", ""))),
-        error="" if error is None else str(error),
-        who=identity_of(parts, session),
-        job=shown(job_in_short(parts, session), parts.redactor),
-        ends=session_end(parts, session),
-        **_folder(session_id, view.level, levels),
-    )
+    return {
+        "set": view,
+        "session_id": session_id,
+        "error": error,
+        "who": identity_of(parts, session),
+        "project": visible(project_name(session.workspace), one_line=True),
+        "job": shown(job_in_short(parts, session), parts.redactor),
+        "ends": session_end(parts, session),
+        "level": view.level,
+        "opened": opened,
+        "key": encode,
+        **files,
+    }
 
 
-def _folder(session_id: str, level: Level, opened: dict[str, Level]) -> dict[str, Any]:
-    """Return the values of `parts/change_folder.html`. `opened` are the folders whose content is
-    shown with it."""
-    return {"session_id": session_id, "level": level, "opened": opened, "key": encode}
+def _opened(found: ChangeSet) -> dict[str, Level]:
+    """Return the content of each folder, if there are few enough files to show all at once."""
+    levels: dict[str, Level] = {}
+    wanted = [""] if len(found.waiting) <= MOST_AT_ONCE else []
+    while wanted:
+        level = found.level(wanted.pop())
+        levels[level.folder.path] = level
+        wanted += [one.path for one in level.folders]
+    return levels
+
+
+def _files(found: ChangeSet, start: int) -> dict[str, Any]:
+    """Return files that need no look of their own, by path, from number `start` on."""
+    leaves = found.plain(start)
+    end = start + len(leaves)
+    plain = len(found.waiting) - len(found.notes)
+    return {"leaves": leaves, "next_leaf": end, "more_leaves": plain - end}
 
 
 def encode(path: str) -> str:
@@ -248,6 +311,11 @@ def _shown(data: dict[str, str]) -> Shown:
         return Shown(until=float(data["until"]), plain=data["plain"], careful=data["careful"])
     except (KeyError, ValueError):
         raise ChangedError.unsaid("reload the page") from None
+
+
+def _listed(text: str) -> list[str]:
+    """Parse ids, comma-separated."""
+    return [one for one in text.split(",") if one]
 
 
 def _ticked(text: str) -> dict[str, str]:

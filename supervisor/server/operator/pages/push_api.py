@@ -101,8 +101,8 @@ def _move(parts: Parts, request_id: str, move: RefMove) -> dict[str, Any]:
         "more_passing": len(move.more_passing),
         "more_passing_names": _names(parts, move.more_passing),
         "tag": shown(move.tag, parts.redactor),
-        "added": sum(one["added"] for one in files),
-        "removed": sum(one["removed"] for one in files),
+        "added": sum(one.diff.added for one in files),
+        "removed": sum(one.diff.removed for one in files),
     }
 
 

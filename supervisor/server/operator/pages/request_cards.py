@@ -7,11 +7,11 @@ refused answer is shown in the card's place with status 200, since htmx leaves a
 an error status.
 """
 
-from typing import Annotated, Any, Literal
+from typing import Any, Literal
 
 import msgspec
 from litestar import Response, get, post
-from litestar.params import FromPath, FromQuery, QueryParameter
+from litestar.params import FromPath, FromQuery
 from litestar.types import ControllerRouterHandler
 
 from supervisor.core.actions import (
@@ -19,6 +19,7 @@ from supervisor.core.actions import (
     Packages,
 )
 from supervisor.core.approvals import Answer, Request, last_printed, status
+from supervisor.core.files.line_comments import read_comments, reason_with
 from supervisor.core.sessions import Session, job_words
 from supervisor.core.text.duration import format_duration
 from supervisor.errors import ChangedError, GatehouseError, NotFoundError, UserError
@@ -27,7 +28,7 @@ from supervisor.server.common.action_words import install_words
 from supervisor.server.common.request_views import RequestView, request_view
 from supervisor.server.common.views import clock_text, identity_of, listed, shown
 from supervisor.server.operator import decisions, rules_view
-from supervisor.server.operator.change_views import change, further
+from supervisor.server.operator.change_views import change
 from supervisor.server.operator.operator_api import AnyRequest, caller, live_of, parts_of
 from supervisor.server.operator.pages import page_frame
 from supervisor.server.operator.pages.page_frame import Form
@@ -44,27 +45,6 @@ _LASTING = (
     ("always", "always"),
 )
 _ANSWER_OF: dict[YesOrNo, Answer] = {"allow": "approved", "deny": "denied"}
-
-
-@get("/parts/change/{request_id:str}", include_in_schema=False)
-async def change_part(request: AnyRequest, request_id: FromPath[str]) -> Response[str]:
-    """Return the whole diff of a card."""
-    parts = parts_of(request)
-    return page_frame.html(
-        "parts/change.html", change=await change(parts, parts.queue.get(request_id), whole=True)
-    )
-
-
-@get("/parts/change/{request_id:str}/rows", include_in_schema=False)
-async def change_rows_part(
-    request: AnyRequest, request_id: FromPath[str], start: Annotated[int, QueryParameter(ge=0)]
-) -> Response[str]:
-    """Return the part of a long change that begins at this row."""
-    parts = parts_of(request)
-    found = await further(parts, parts.queue.get(request_id), start)
-    if found is None:
-        raise NotFoundError("this change has no more lines", "look at the card as it is now")
-    return page_frame.html("parts/change_rows.html", change=found)
 
 
 @get("/parts/requests/{session_id:str}", include_in_schema=False, sync_to_thread=False)
@@ -84,7 +64,7 @@ async def answer(
             request_id,
             answer,
             by=caller(request).name,
-            reason=data.get("reason", "").strip()[:MOST_REASON_CHARS] if answer == "denied" else "",
+            reason=_reason(parts.queue.get(request_id), data) if answer == "denied" else "",
             fingerprint=data.get("fingerprint", ""),
             with_scripts=data.get("with_scripts") == "yes",
             seen=data.get("seen", ""),
@@ -94,6 +74,14 @@ async def answer(
     except GatehouseError as error:
         return await card_part(parts, request_id, error)
     return await card_part(parts, request_id)
+
+
+def _reason(request: Request, data: dict[str, str]) -> str:
+    """Return why a request is denied: what the person wrote, and their comments on lines."""
+    reason = data.get("reason", "").strip()[:MOST_REASON_CHARS]
+    if not isinstance(request.action, FileChange):
+        return reason
+    return reason_with(reason, request.action.path, read_comments(data.get("comments", "")))
 
 
 @get("/requests/{request_id:str}/always/{effect:str}", include_in_schema=False)
@@ -274,8 +262,6 @@ def _proposed(parts: Parts, request: Request) -> list[tuple[str, str]]:
 def handlers() -> list[ControllerRouterHandler]:
     """Return every route of this module."""
     return [
-        change_part,
-        change_rows_part,
         requests_part,
         answer,
         always,

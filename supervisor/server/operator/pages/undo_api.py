@@ -5,7 +5,7 @@ finds the session's `Undo` and calls it.
 """
 
 from collections.abc import Iterator
-from typing import Annotated, Any
+from typing import Annotated
 
 import msgspec
 from litestar import Response, get, post
@@ -21,7 +21,7 @@ from supervisor.core.text.numbers import whole_number
 from supervisor.errors import ChangedError, GatehouseError, NotFoundError, UserError
 from supervisor.parts import Parts
 from supervisor.server.common.views import clock_text, shown, shown_data
-from supervisor.server.operator.change_views import shown_change
+from supervisor.server.operator.change_views import ChangeView, shown_change
 from supervisor.server.operator.operator_api import AnyRequest, caller, parts_of
 from supervisor.server.operator.pages import page_frame
 from supervisor.workspace.undo.timeline import Row
@@ -261,7 +261,7 @@ async def carry_out(parts: Parts, body: UndoNowBody, *, by: str) -> UndoView:
 
 async def for_page(
     parts: Parts, session_id: str, selection: Selection, *, merge: bool
-) -> tuple[UndoPlan, list[tuple[UndoFile, dict[str, Any] | None]]]:
+) -> tuple[UndoPlan, list[tuple[UndoFile, ChangeView | None]]]:
     """Return the plan, and its first files each with its change for `parts/change.html`."""
     async with parts.undoing(session_id) as undo:
         plan = await undo.plan(selection, merge=merge)
@@ -381,22 +381,19 @@ def _with_cards(
 def _file(parts: Parts, file: UndoFile, card: ChangeCard | None) -> UndoFileView:
     facts = shown_change(parts, "", card, most_rows=MOST_LINES) if card is not None else None
     diff: list[str] = []
-    for hunk in facts["hunks"] if facts else ():
-        diff.append(hunk["header"])
+    for hunk in facts.diff.hunks if facts else ():
+        diff.append(hunk.header)
         marks = {"added": "+", "removed": "-", "context": " "}
-        diff += [
-            f"{marks.get(line['kind'], '')}{''.join(text for text, _ in line['spans'])}"
-            for line in hunk["lines"]
-        ]
-    if facts and facts["hidden"]:
-        diff.append(f"... {facts['hidden']} more lines")
+        diff += [f"{marks.get(row.kind, '')}{row.text}" for row in hunk.rows]
+    if facts and facts.diff.hidden:
+        diff.append(f"... {facts.diff.hidden} more lines")
     return UndoFileView(
         path=shown(name_fields(file.name)[0], parts.redactor),
         doing=file.doing,
         problem=shown(file.problem, parts.redactor),
-        added=facts["added"] if facts else 0,
-        removed=facts["removed"] if facts else 0,
-        notes=shown_data(facts["notes"], parts.redactor) if facts else [],
+        added=facts.diff.added if facts else 0,
+        removed=facts.diff.removed if facts else 0,
+        notes=shown_data(list(facts.notes), parts.redactor) if facts else [],
         diff=shown_data(diff, parts.redactor),
     )
 

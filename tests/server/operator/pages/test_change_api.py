@@ -167,6 +167,10 @@ async def test_nobody_and_no_agent_reaches_these_routes(
         ("GET", f"/api/requests/{request.id}/conflict", {}),
         ("GET", f"/parts/conflict/{request.id}", {}),
         ("GET", f"/parts/conflict/{request.id}/rows?side=0&start=0", {}),
+        ("GET", f"/parts/change/{request.id}", {}),
+        ("GET", f"/parts/change/{request.id}/rows?start=0", {}),
+        ("GET", f"/parts/change/{request.id}/gap/0", {}),
+        ("GET", f"/parts/change/{request.id}/rendered", {}),
     ]
     assert len(calls) == len(change_api.handlers())
     for method, path, sent in calls:
