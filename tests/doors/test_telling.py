@@ -14,9 +14,10 @@ from tests.fakes.quiet_http import QuietHandler, QuietServer
 pytestmark = [pytest.mark.timeout(300)]
 
 SECRET = "B0SECRETOFTHEADDRESS"
-NAME = "<!here> @everyone `x`"
+TOKEN = "ghp_" + "1aB2" * 9
+NAME = "<!here> @everyone `x` [redacted]"
 # The same where a target reads markup and mentions.
-PLAIN = "\u2039!here\u203a \uff20everyone 'x'"
+PLAIN = "\u2039!here\u203a \uff20everyone 'x' [redacted]"
 
 
 class _Handler(QuietHandler):
@@ -84,7 +85,7 @@ def test_a_request_that_waits_is_told_once_at_every_target(house: House, chats: 
         "PATH": f"{house.folder / 'bin'}:{os.environ['PATH']}",
     }
     started = house.up(**more)
-    house.agent(f"printf CONTENT > '{NAME}.txt'")
+    house.agent(f"printf CONTENT > '{NAME.replace('[redacted]', TOKEN)}.txt'")
     until(lambda: all(chats.lines(f"/{one}") for one in paths), "the chats")
     (card,) = house.requests()
     address = f"{house.page.base_url}".rstrip("/") + f"/requests/{card['id']}"
@@ -115,6 +116,7 @@ def test_a_request_that_waits_is_told_once_at_every_target(house: House, chats: 
     for text in (page, untold(), record, started.printed):
         assert SECRET not in text
     assert "CONTENT" not in str(chats.told)
+    assert TOKEN not in str(chats.told) + said.read_text()
 
 
 def test_many_are_one_line_and_a_restart_tells_nothing_twice(house: House, chats: Chats) -> None:
