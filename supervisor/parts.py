@@ -62,7 +62,7 @@ from supervisor.workspace.channel import WorkspaceChannel
 from supervisor.workspace.quarantines import Quarantines
 from supervisor.workspace.undo.undo import MARK, Undo
 
-type CardExtras = Callable[["Parts", Request], dict[str, bool]]
+type CardExtras = Callable[["Parts", Request], dict[str, Any]]
 
 
 class Parts:
@@ -218,7 +218,7 @@ class Parts:
             )
         return workspace
 
-    def card_extras(self, request: Request) -> dict[str, bool]:
+    def card_extras(self, request: Request) -> dict[str, Any]:
         """Return what the review service says to a card."""
         return self._card_extras(self, request)
 

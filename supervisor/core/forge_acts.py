@@ -132,7 +132,8 @@ def act_title(act: Act) -> str:
             what = verdict.get(
                 act.verdict, f"the prompt {act.prompt}" if act.prompt else "a review"
             )
-            with_comments = f" with {len(act.comments)} comments" if act.comments else ""
+            count = len(act.comments)
+            with_comments = f" with {count} comment{'' if count == 1 else 's'}" if count else ""
             return f"post {what}{with_comments} on {target}"
         case "resolve":
             count = len(act.targets)

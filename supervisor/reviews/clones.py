@@ -23,7 +23,7 @@ from supervisor.errors import GatehouseError
 from supervisor.git.run_git import SAFE_DIFF, GitPlace, run_git, without_attributes
 from supervisor.reviews import clone_room
 from supervisor.reviews.core.deliveries import is_branch, is_sha
-from supervisor.reviews.core.diffs import ChangedFile, changed_files
+from supervisor.reviews.core.diffs import ChangedFile, FilePatch, changed_files, file_patches
 
 DEPTH, DEEPEN_BY, MOST_DEPTH = 50, 500, 5_000
 FETCH_S, GIT_S = 600.0, 120.0
@@ -32,6 +32,8 @@ MOST_DIFF_BYTES = 64 * 1024 * 1024
 # room for some 12,000 files.
 MOST_NAMES_BYTES = 2 * 1024 * 1024
 MOST_TEXT_BYTES = 4 * 1024 * 1024
+# A longer diff is shown in part: the code around each finding.
+MOST_SHOWN_BYTES = 4 * 1024 * 1024
 # The list of a tree's files, and how long it may take: trees in trees name more than there is.
 MOST_LIST_BYTES, LIST_S = 64 * 1024 * 1024, 30.0
 # The most that one fetch may bring.
@@ -145,6 +147,39 @@ class Clones:
         found = await self._try(checkout.clone, *words)
         names = found.stdout.decode("utf-8", "surrogateescape").split("\0")
         return set(names) if found.ok and not found.truncated else None
+
+    async def known_diff(self, name: str, base: str, head: str) -> list[FilePatch]:
+        """Return the change between two commits that were fetched, file by file. Empty if they are
+        gone, or it is too long to be shown."""
+        clone = self._folder(name)
+        if not (is_sha(base) and is_sha(head) and (clone / "HEAD").is_file()):
+            return []
+        async with self._room.used(clone):
+            raw = await self._try(
+                clone,
+                *_DIFF,
+                "--raw",
+                "--no-abbrev",
+                "-z",
+                base,
+                head,
+                limit_bytes=MOST_SHOWN_BYTES,
+            )
+            patch = await self._try(clone, *_DIFF, base, head, limit_bytes=MOST_SHOWN_BYTES)
+        if not (raw.ok and patch.ok) or raw.truncated or patch.truncated:
+            return []
+        return await asyncio.to_thread(file_patches, raw.stdout, patch.stdout)
+
+    async def both_sides(
+        self, name: str, base: str, head: str, file: ChangedFile
+    ) -> tuple[bytes, bytes]:
+        """Return a changed file's bytes before and after, of commits that were fetched; empty where
+        there are none."""
+        clone = self._folder(name)
+        sides = ((base, file.old_path), (head, file.path))
+        async with self._room.used(clone):
+            old, new = [await self._data(clone, *one) if is_sha(one[0]) else None for one in sides]
+        return old or b"", new or b""
 
     async def text_at(self, checkout: Checkout, revision: str, path: str) -> str | None:
         """Return a file as text at a commit; None if it doesn't exist or is too long."""
@@ -339,6 +374,11 @@ class Clones:
         limit_bytes: int = MOST_DIFF_BYTES,
     ) -> Completed:
         return await run_git(GitPlace(clone), *words, timeout_s=timeout_s, limit_bytes=limit_bytes)
+
+
+def clone_name(forge: str, repository: str) -> str:
+    """Return the name of a repository's clone."""
+    return f"{forge}:{repository}"
 
 
 def _said(done: Completed, secret: str = "") -> str:

@@ -12,7 +12,7 @@ from sqlalchemy import Engine
 
 from supervisor.base import log
 from supervisor.errors import GatehouseError, UserError
-from supervisor.reviews.clones import BranchFiles, Checkout, Clones, WantedBranch
+from supervisor.reviews.clones import BranchFiles, Checkout, Clones, WantedBranch, clone_name
 from supervisor.reviews.core import prompts
 from supervisor.reviews.core.config.effective import ConfigLayer, EffectiveConfig, combine
 from supervisor.reviews.core.config.reader import (
@@ -133,7 +133,7 @@ class Configurations:
         self, repository: queries.Repository, paths: tuple[str, ...]
     ) -> BranchFiles | None:
         branch = WantedBranch(
-            name=f"{repository.forge}:{repository.full_name}",
+            name=clone_name(repository.forge, repository.full_name),
             url=repository.clone_url,
             token=await self._forge.clone_token(facts_of(repository)),
             branch=repository.default_branch,

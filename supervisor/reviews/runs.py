@@ -23,7 +23,7 @@ from supervisor.core.session_names import pull_name
 from supervisor.core.sessions import Session
 from supervisor.errors import GatehouseError
 from supervisor.reviews.budgets import Budgets
-from supervisor.reviews.clones import Checkout, CloneError, Clones, WantedCode
+from supervisor.reviews.clones import Checkout, CloneError, Clones, WantedCode, clone_name
 from supervisor.reviews.configurations import Configurations
 from supervisor.reviews.core import findings, posts, slots
 from supervisor.reviews.core.config.effective import config_digest, review_model
@@ -248,7 +248,7 @@ class Runs:
         await self._tidying.approvals(repository, pull, run.head_sha, is_moved=is_moved)
         token = await self._forge.clone_token(facts_of(repository))
         wanted = WantedCode(
-            name=f"{repository.forge}:{repository.full_name}",
+            name=clone_name(repository.forge, repository.full_name),
             url=repository.clone_url,
             token=token,
             number=pull.number,

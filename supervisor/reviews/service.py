@@ -21,10 +21,11 @@ from supervisor.core.sessions import Session
 from supervisor.errors import ChangedError, GatehouseError, NotFoundError, UserError
 from supervisor.gate.gate import Gate, Refused
 from supervisor.reviews.budgets import Budgets
-from supervisor.reviews.clones import Clones
+from supervisor.reviews.clones import Clones, clone_name
 from supervisor.reviews.configurations import Configurations
 from supervisor.reviews.core import posts, prompt_posts
 from supervisor.reviews.core.allowances import Caps
+from supervisor.reviews.core.diffs import ChangedFile, FilePatch
 from supervisor.reviews.core.receipts import Neutral, Outcome
 from supervisor.reviews.forges.base import Forge, ForgeError, RepositoryFacts
 from supervisor.reviews.holds import Holds, HoldScope
@@ -52,7 +53,8 @@ CONCURRENCY = 2
 
 
 class ReviewSettings(NamedTuple):
-    """Settings of a review service. Times in seconds."""
+    """Settings of a review service. Times in seconds. `pages`: where the forge's pages for people
+    are, "" if that isn't known."""
 
     database: Path
     clones: Path
@@ -67,6 +69,7 @@ class ReviewSettings(NamedTuple):
     caps: Caps = Caps(run=2 * PICOUSD)
     # The limits of one run; its dollars are those of the caps.
     limits: Limits = Limits(cost=2 * PICOUSD)
+    pages: str = ""
 
 
 class ReviewService:
@@ -113,7 +116,7 @@ class ReviewService:
             holding=self.holds,
             abort=lambda run_id: self.runs.abort(run_id),
         )
-        clones = Clones(settings.clones)
+        clones = self._clones = Clones(settings.clones)
         self.configurations = Configurations(self.engine, forge, clones)
         self.reconcile = Reconcile(
             *(self.engine, clock, forge, self.slots, self.receipts, standing, self._withdraw),
@@ -213,15 +216,14 @@ class ReviewService:
     def answer_part(
         self,
         request_id: str,
-        kept: Collection[str],
+        kept: Collection[str] | None,
         texts: Mapping[str, str],
         *,
         by: str,
         fingerprint: str,
     ) -> Request:
-        """Approve a review with these findings, in these words; return what was approved. Raise
-        `ChangedError` if the review isn't the one that was shown. Without `texts` it is approved
-        unchanged."""
+        """Approve a review with these findings (None: all), `texts` in a person's words; return
+        what was approved. Raise `ChangedError` if the review isn't the one that was shown."""
         request = self._gate.queue.get(request_id)
         act = self._gate.queue.action_of(request)
         if fingerprint != request.fingerprint:
@@ -230,7 +232,7 @@ class ReviewService:
             raise ChangedError.already(status(request))
         if not isinstance(act, Act):
             raise UserError("this is no act on a forge", "answer it as it is")
-        derived = posts.taken(act, kept, texts) if texts else act
+        derived = act if kept is None else posts.taken(act, kept, texts)
         if derived == act:
             return self._gate.resolve(request_id, "approved", by=by, shown_fingerprint=fingerprint)
         with self._gate.queue.together():
@@ -290,7 +292,7 @@ class ReviewService:
     def code_of(self, act: Act) -> dict[str, list[tuple[int, str, bool]]]:
         """Return the code beside each finding of a review, by finding: line number, text, and
         whether the finding is about that line."""
-        run = self._run_of(act)
+        run = self.run_of(act)
         said = (run.review if run is not None else None) or {}
         return {
             one["id"]: [(number, text, is_it) for number, text, is_it in one.get("code", ())]
@@ -306,8 +308,21 @@ class ReviewService:
             )
         return found
 
-    def _run_of(self, act: Act) -> queries.ReviewRun | None:
-        run_id = posts.run_of(act.body)
+    async def diff_of(self, act: Act, run: queries.ReviewRun) -> list[FilePatch]:
+        """Return the change that a run read, file by file. Empty if its clone is gone."""
+        name = clone_name(act.forge, act.repository)
+        return await self._clones.known_diff(name, run.base_sha, run.head_sha)
+
+    async def both_sides(
+        self, act: Act, run: queries.ReviewRun, file: ChangedFile
+    ) -> tuple[bytes, bytes]:
+        """Return a file before and after the change that a run read."""
+        name = clone_name(act.forge, act.repository)
+        return await self._clones.both_sides(name, run.base_sha, run.head_sha, file)
+
+    def run_of(self, act: Act) -> queries.ReviewRun | None:
+        """Return the run that composed an act; None if none did."""
+        run_id = posts.run_of(act.body) or prompt_posts.prompt_and_run(act.body)[1]
         with self.engine.connect() as connection:
             return queries.run(connection, run_id) if run_id else None
 
@@ -361,7 +376,7 @@ class ReviewService:
         if is_prompts:
             self.prompts.settled(act)
             return
-        run = self._run_of(act)
+        run = self.run_of(act)
         by = request.answered_by or "gatehouse"
         if is_denied:
             self._leave(act, "skipped", "denied")

@@ -361,7 +361,7 @@ class FakeParts:
         self.gate.rulings.open_session(session)
         self.spending.open_session(session)
 
-    def card_extras(self, request: Request) -> dict[str, bool]:
+    def card_extras(self, request: Request) -> dict[str, Any]:
         return reviews_page.card_extras(self, request)  # type: ignore[arg-type]
 
     def new_auth(self, port: int = PORT) -> OperatorAuth:

@@ -294,3 +294,34 @@ async def test_a_change_of_more_names_than_can_be_kept_with_each_run_is_refused(
         async with clones.checkout(wanted(stage, number)):
             pass
     assert not refused.value.may_retry
+
+
+async def test_the_change_of_a_pull_request_is_read_again_from_its_clone(
+    stage: Stage, clones: Clones
+) -> None:
+    number = opened(stage, {"README.md": "Less\n", "a b.py": "one\n", "shop/cart.py": None})
+    async with clones.checkout(wanted(stage, number)) as checkout:
+        base, head = checkout.base, checkout.head
+    stage.forge.push(NAME, number, {"README.md": "More\n"}, "More")
+    async with clones.checkout(wanted(stage, number)):
+        pass
+    found = {one.facts.path: one for one in await clones.known_diff(NAME, base, head)}
+    assert list(found) == ["README.md", "a b.py", "shop/cart.py"]
+    assert b"\n+Less\n" in found["README.md"].patch
+    assert found["a b.py"].patch.count(b"diff --git") == 1
+    old, new = await clones.both_sides(NAME, base, head, found["README.md"].facts)
+    assert (old.startswith(b"# Shop"), new) == (True, b"Less\n")
+    assert await clones.both_sides(NAME, base, head, found["a b.py"].facts) == (b"", b"one\n")
+    for name, commit in (("other", head), (NAME, "f" * 40), (NAME, "--help"), (NAME, "")):
+        assert await clones.known_diff(name, base, commit) == []
+    assert await clones.both_sides(NAME, "x", "", found["README.md"].facts) == (b"", b"")
+
+
+async def test_a_change_that_is_too_long_to_be_shown_is_not(
+    stage: Stage, clones: Clones, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    number = opened(stage, {"a.py": "one\n" * 100})
+    async with clones.checkout(wanted(stage, number)) as checkout:
+        base, head = checkout.base, checkout.head
+    monkeypatch.setattr(clones_module, "MOST_SHOWN_BYTES", 300)
+    assert await clones.known_diff(NAME, base, head) == []

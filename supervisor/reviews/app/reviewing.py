@@ -20,6 +20,7 @@ from supervisor.errors import UserError
 from supervisor.network.model_hosts import check_is_elsewhere, model_hosts_of
 from supervisor.parts import Parts
 from supervisor.reviews.budgets import read_caps
+from supervisor.reviews.core.forge_pages import pages_base
 from supervisor.reviews.core.retries import ProviderTrouble, provider_trouble
 from supervisor.reviews.forges.github import GitHub
 from supervisor.reviews.queue.embedded import EmbeddedQueue
@@ -81,6 +82,7 @@ async def reviewing(parts: Parts, *, look_every_s: float = 1.0) -> AsyncIterator
         concurrency=settings.review_concurrency,
         caps=caps,
         limits=limits,
+        pages=pages_base(settings.github_api),
     )
     service = ReviewService(
         made,

@@ -110,6 +110,8 @@ def reviews_show(options: argparse.Namespace) -> int:
     """Print one review: its outcome, summary and findings."""
     one = client_of(options).get(f"/api/reviews/{id_of(options.id)}")
     print(f"{one['repository']}#{one['number']}: {_plain(one['title'])}")
+    if one["url"]:
+        print(f"  {one['url']}")
     print(f"  {one['outcome']}{': ' + _plain(one['why']) if one['why'] else ''}")
     print(f"  head {one['head']}, {len(one['files'])} files, model {_plain(one['model'])}")
     for left_out in one["skipped"]:

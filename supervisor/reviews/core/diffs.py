@@ -45,9 +45,21 @@ class ChangedFile(NamedTuple):
         return any(one.first <= start <= line <= one.last for one in self.hunks)
 
 
+class FilePatch(NamedTuple):
+    """A changed file, and git's diff of it."""
+
+    facts: ChangedFile
+    patch: bytes
+
+
 def changed_files(raw: bytes, patch: bytes) -> list[ChangedFile]:
     """Return the files of a change, from `git diff --raw -z --no-abbrev` and `git diff` of the same
     change, both run without the tree's attributes."""
+    return [one.facts for one in file_patches(raw, patch)]
+
+
+def file_patches(raw: bytes, patch: bytes) -> list[FilePatch]:
+    """Return the same, each file with its part of the diff."""
     entries = _entries(raw)
     starts = [0] if patch.startswith(_FILE) else []
     starts += [at + 1 for at in _found(b"\n" + _FILE, patch)]
@@ -58,7 +70,11 @@ def changed_files(raw: bytes, patch: bytes) -> list[ChangedFile]:
     if len(parts) != count:
         raise ValueError(f"{count} files in git's list, {len(parts)} in its diff")
     left = iter(parts)
-    return [_file(one, *islice(left, 1 + (one.status == "T"))) for one in entries]
+    found = []
+    for one in entries:
+        own = tuple(islice(left, 1 + (one.status == "T")))
+        found.append(FilePatch(_file(one, *own), b"".join(own)))
+    return found
 
 
 class _Entry(NamedTuple):

@@ -10,7 +10,8 @@ from typing import Any, NamedTuple
 import nh3
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markdown_it import MarkdownIt
-from markupsafe import Markup
+from markdown_it.rules_core import StateCore
+from markupsafe import Markup, escape
 
 from supervisor.reviews.demo.forge import DemoForge
 from supervisor.reviews.demo.state import DemoPull, DemoRepository, Json, run_git
@@ -21,8 +22,6 @@ _HUNK = re.compile(r"@@ -(\d+)(?:,\d+)? \+(\d+)(?:,\d+)? @@")
 _MENTION = re.compile(r"(?<![\w@/])@([A-Za-z0-9][\w-]*(?:/[\w-]+)?)")
 _ISSUE = re.compile(r"(?<!\w)#(\d+)\b")
 _BARE = re.compile(r"(?<!\w)((?:https?://|www\.)[^\s<]+)")
-_READER = MarkdownIt("commonmark", {"html": True, "breaks": True})
-_READER.enable(["table", "strikethrough"])
 _STATES = {
     "COMMENTED": "reviewed",
     "APPROVED": "approved these changes",
@@ -80,6 +79,20 @@ def pull_page(forge: DemoForge, repository: DemoRepository, pull: DemoPull) -> s
     )
 
 
+def _bare_links(state: StateCore) -> None:
+    """Make links of bare addresses as they are written: not of what an escape makes into one."""
+    for block in state.tokens:
+        for one in block.children or ():
+            if one.type == "text" and _BARE.search(one.content):
+                one.type = "html_inline"
+                one.content = _BARE.sub(r'<a href="\1">\1</a>', str(escape(one.content)))
+
+
+_READER = MarkdownIt("commonmark", {"html": True, "breaks": True})
+_READER.enable(["table", "strikethrough"])
+_READER.core.ruler.before("text_join", "bare_links", _bare_links)
+
+
 def rendered(markdown: str) -> Markup:
     """Return Markdown as a forge shows it."""
     html = nh3.clean(_READER.render(markdown))
@@ -88,8 +101,7 @@ def rendered(markdown: str) -> Markup:
 
 
 def _linked(text: str) -> str:
-    """Return a text of the page with links where a forge makes some of plain text."""
-    text = _BARE.sub(r'<a rel="nofollow" href="\1">\1</a>', text)
+    """Return a text of the page with links to the names and issues in it."""
     text = _MENTION.sub(r'<a class="mention" href="/\1">@\1</a>', text)
     return _ISSUE.sub(r'<a class="issue" href="\1">#\1</a>', text)
 

@@ -16,6 +16,7 @@ from supervisor.parts import Parts
 from supervisor.reviews.configurations import SETTINGS
 from supervisor.reviews.core.allowances import LayerUse, day_of, refills_at
 from supervisor.reviews.core.config.effective import ConfigRow, config_rows
+from supervisor.reviews.core.forge_pages import pull_page
 from supervisor.reviews.core.receipts import reason_words
 from supervisor.reviews.core.slots import state
 from supervisor.reviews.service import ReviewService
@@ -72,12 +73,13 @@ class ConfigurationView(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ReviewView(msgspec.Struct, frozen=True, kw_only=True):
-    """One run. `why` gives the reason of its outcome in words; `acts` are the requests about its
-    head, newest first."""
+    """One run. `why` gives the reason of its outcome in words; `url` is the pull request's page on
+    the forge, "" if that isn't known."""
 
     id: str
     repository: str
     number: int
+    url: str
     title: str
     author: str
     head: str
@@ -262,14 +264,18 @@ def reviews(service: ReviewService, limit: int = 100) -> list[ReviewView]:
         pulls = queries.pulls_with(connection, [one.pull_id for one in runs])
         names = {one.id: one.full_name for one in queries.all_repositories(connection)}
     return [
-        _shown(one, pulls[one.pull_id], names[pulls[one.pull_id].repository_id]) for one in runs
+        _shown(service, one, pulls[one.pull_id], names[pulls[one.pull_id].repository_id])
+        for one in runs
     ]
 
 
 def review(service: ReviewService, run_id: str) -> ReviewView:
     """Return one run. Raise `NotFoundError` if there is none."""
     with service.engine.connect() as connection:
-        return _view(connection, run_of(service, run_id))
+        run = run_of(service, run_id)
+        pull = queries.pull(connection, run.pull_id)
+        name = queries.repository_of(connection, pull.repository_id).full_name
+    return _shown(service, run, pull, name)
 
 
 def rounds(service: ReviewService, run: queries.ReviewRun) -> RoundsView:
@@ -398,17 +404,15 @@ def _outcome(run: queries.ReviewRun) -> str:
     return run.outcome or ("running" if run.claimed_at else "waiting")
 
 
-def _view(connection: Any, run: queries.ReviewRun) -> ReviewView:
-    pull = queries.pull(connection, run.pull_id)
-    return _shown(run, pull, queries.repository_of(connection, pull.repository_id).full_name)
-
-
-def _shown(run: queries.ReviewRun, pull: queries.PullRequest, name: str) -> ReviewView:
+def _shown(
+    service: ReviewService, run: queries.ReviewRun, pull: queries.PullRequest, name: str
+) -> ReviewView:
     said = run.review or {}
     return ReviewView(
         id=run.id,
         repository=name,
         number=pull.number,
+        url=pull_page(service.settings.pages, name, pull.number),
         title=pull.title,
         author=pull.author,
         head=run.head_sha,

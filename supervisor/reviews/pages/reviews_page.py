@@ -1,5 +1,6 @@
 """Pages of the review service: repositories, reviews, one review, and an act's post on its card."""
 
+import asyncio
 from collections.abc import Sequence
 from typing import Any
 
@@ -7,18 +8,20 @@ import msgspec
 from litestar import Response, get, post
 from litestar.params import FromPath, URLEncodedBody
 from litestar.types import ControllerRouterHandler
+from markupsafe import Markup
 
 from supervisor.core.approvals import Request, status
 from supervisor.core.forge_acts import Act
-from supervisor.core.money import dollars
-from supervisor.errors import GatehouseError, NotFoundError, UserError
+from supervisor.core.safe_markdown import safe
+from supervisor.errors import GatehouseError, UserError
 from supervisor.parts import Parts
+from supervisor.reviews.core import posts
+from supervisor.reviews.core.forge_pages import own_page
 from supervisor.reviews.holds import HoldScope
-from supervisor.reviews.pages import review_views
+from supervisor.reviews.pages import post_views, review_views
 from supervisor.reviews.pages.review_views import ReviewView, service_of, usage
 from supervisor.reviews.store.holds import Hold
 from supervisor.server.common.request_views import request_view
-from supervisor.server.common.views import clock_text
 from supervisor.server.operator.decisions import shown_by
 from supervisor.server.operator.operator_api import AnyRequest, caller, parts_of
 from supervisor.server.operator.pages import page_frame
@@ -26,8 +29,6 @@ from supervisor.server.operator.pages.request_cards import card_part
 
 # The period whose cost the page of all reviews shows.
 USAGE_S = 30 * 86_400.0
-# How a finding's state is coloured.
-_STATES = {"new": "warn", "open": "warn", "contested": "bad", "fixed": "good"}
 
 
 @get("/reviews", include_in_schema=False, sync_to_thread=False)
@@ -40,38 +41,49 @@ def reviews(request: AnyRequest) -> Response[str]:
         "reviews.html",
         "reviews",
         repositories=review_views.repositories(service),
-        reviews=[_row(one) for one in review_views.reviews(service)],
+        reviews=review_views.reviews(service),
         usage=usage(service, USAGE_S, parts.clock.now()),
         backlog=review_views.backlog_words(service, parts.clock.now()),
         **_holds(service.holds.standing()),
     )
 
 
-@get("/reviews/{run_id:str}", include_in_schema=False, sync_to_thread=True)
-def review(request: AnyRequest, run_id: FromPath[str]) -> Response[str]:
+@get("/reviews/{run_id:str}", include_in_schema=False)
+async def review(request: AnyRequest, run_id: FromPath[str]) -> Response[str]:
     """Show one review: findings, acts, receipts."""
     parts = parts_of(request)
-    service = service_of(request)
-    run = review_views.run_of(service, run_id)
-    view = review_views.review(service, run_id)
+    view = review_views.review(service_of(request), run_id)
+    summary = await post_views.rendered(parts, safe(view.summary))
+    bodies = {
+        one["id"]: await post_views.rendered(parts, safe(one["finding"]["body"]))
+        for one in view.findings
+    }
+    return await asyncio.to_thread(_review, request, view, summary, bodies)
+
+
+def _review(
+    request: AnyRequest, view: ReviewView, summary: Markup, bodies: dict[str, Markup]
+) -> Response[str]:
+    parts, service = parts_of(request), service_of(request)
+    run = review_views.run_of(service, view.id)
     repository = service.repository_named(view.repository)
     acts = [
-        request_view(one, parts)
+        (request_view(one, parts), own_page(service.settings.pages, _url(one)))
         for one in parts.queue.of_session(repository.session_id)
         if isinstance(one.action, Act) and one.action.head == view.head
     ]
-    receipts = review_views.receipts(service, run)
     history = review_views.rounds(service, run)
     return page_frame.page(
         request,
         "review_run.html",
         "reviews",
-        review=_row(view),
-        findings=view.findings,
-        rounds=[(one, clock_text(one.wanted_at), dollars(one.cost)) for one in history.rounds],
-        tracked=[(one, _STATES.get(one.state, "")) for one in history.findings],
+        review=view,
+        summary=summary,
+        bodies=bodies,
+        rounds=history.rounds,
+        tracked=history.findings,
         acts=acts,
-        receipts=[(one, clock_text(one.at)) for one in receipts],
+        receipts=review_views.receipts(service, run),
         turns=review_views.trace(parts, run),
     )
 
@@ -141,11 +153,32 @@ async def hold(request: AnyRequest, data: URLEncodedBody[dict[str, str]]) -> Res
     return page_frame.html("parts/holds.html", error, **shown)
 
 
-@get("/parts/act/{request_id:str}", include_in_schema=False, sync_to_thread=False)
-def act_part(request: AnyRequest, request_id: FromPath[str]) -> Response[str]:
-    """Show the post of an act, each finding beside its code."""
+@get("/parts/act/{request_id:str}", include_in_schema=False)
+async def act_part(request: AnyRequest, request_id: FromPath[str]) -> Response[str]:
+    """Show what an act would say, each finding at its line."""
     parts = parts_of(request)
-    return page_frame.html("parts/act.html", **_act(parts, parts.queue.get(request_id)))
+    shown = await post_views.post_view(parts, parts.queue.get(request_id))
+    return await asyncio.to_thread(page_frame.html, "parts/act.html", post=shown)
+
+
+@post("/parts/act/{request_id:str}/words", include_in_schema=False, status_code=200)
+async def words_part(
+    request: AnyRequest, request_id: FromPath[str], data: URLEncodedBody[dict[str, str]]
+) -> Response[str]:
+    """Show one text as the forge would show what is ticked and worded now: `of` is its finding, or
+    `body`."""
+    parts = parts_of(request)
+    act = post_views.act_of(parts.queue.get(request_id))
+    kept, texts = _form(act, data)
+    comment = next((one for one in act.comments if one.finding == data.get("of")), None)
+    if comment is None:
+        text = post_views.shown_text(posts.without_mark(posts.taken(act, kept, texts).body))
+        shown = await post_views.rendered(parts, text)
+        return page_frame.html("parts/act_words.html", html=shown, finding=None, id=request_id)
+    code = service_of(request).code_of(act)
+    text = texts.get(comment.finding, comment.body)[: posts.MOST_BODY_CHARS]
+    finding = await post_views.finding_view(parts, comment, text, code)
+    return page_frame.html("parts/act_words.html", finding=finding, html="", id=request_id)
 
 
 @post("/requests/{request_id:str}/act", include_in_schema=False, status_code=200)
@@ -154,16 +187,11 @@ async def answer_act(
 ) -> Response[str]:
     """Approve the ticked findings, in the words now in the form."""
     parts = parts_of(request)
-    kept = {name.removeprefix("keep-") for name in data if name.startswith("keep-")}
-    texts = {
-        name.removeprefix("text-"): text.replace("\r\n", "\n")
-        for name, text in data.items()
-        if name.startswith("text-")
-    }
+    kept, texts = _form(post_views.act_of(parts.queue.get(request_id)), data)
     try:
         part = service_of(request).answer_part(
             request_id,
-            kept,
+            kept if "text-body" in data else None,
             texts,
             by=caller(request).name,
             fingerprint=shown_by(data.get("fingerprint", "")),
@@ -195,52 +223,41 @@ def handlers() -> list[ControllerRouterHandler]:
         set_settings,
         hold,
         act_part,
+        words_part,
         answer_act,
         open_pull,
     ]
 
 
-def card_extras(parts: Parts, request: Request) -> dict[str, bool]:
-    """Return a card's additions: whether words are to be read in `act_part`, and whether
-    `open_pull` may follow."""
+def card_extras(parts: Parts, request: Request) -> dict[str, Any]:
+    """Return a card's additions: whether words are to be read in `act_part`, whether `open_pull`
+    may follow, and where on the forge what was posted stands."""
     act, service = request.action, parts.reviews
     has_words = isinstance(act, Act) and act.operation in ("post", "comment", "reply")
     return {
         "has_act": has_words and status(request) == "pending",
         "can_open_pull": service is not None and service.pull_of_push(request) is not None,
+        "forge_url": "" if service is None else own_page(service.settings.pages, _url(request)),
     }
+
+
+def _url(request: Request) -> str:
+    """Return the address that the forge gave of what an act made; "" for none."""
+    url = (request.outcome or {}).get("url", "") if isinstance(request.action, Act) else ""
+    return url if isinstance(url, str) else ""
 
 
 def _holds(found: Sequence[Hold]) -> dict[str, Any]:
     """Return the values for `parts/holds.html`."""
-    shown = [(one, clock_text(one.at)) for one in review_views.holds(found)]
-    return {"holds": shown, "error": ""}
+    return {"holds": review_views.holds(found), "error": ""}
 
 
-def _row(view: ReviewView) -> dict[str, Any]:
-    return {
-        "view": view,
-        "at_text": clock_text(view.wanted_at),
-        "class": {"clean": "good", "failed": "bad", "dead": "bad", "found": "warn"}.get(
-            view.outcome, ""
-        ),
+def _form(act: Act, data: dict[str, str]) -> tuple[set[str], dict[str, str]]:
+    """Return the findings that are ticked, and the texts that a person changed."""
+    kept = {name.removeprefix("keep-") for name in data if name.startswith("keep-")}
+    sent = {
+        name.removeprefix("text-"): text.replace("\r\n", "\n")
+        for name, text in data.items()
+        if name.startswith("text-")
     }
-
-
-def _act(parts: Parts, request: Request) -> dict[str, Any]:
-    """Return the values for `parts/act.html`."""
-    act = request.action
-    if not isinstance(act, Act):
-        raise NotFoundError("the request is no act on a forge", "its own card shows it")
-    code: dict[str, list[tuple[int, str, bool]]] = {}
-    if parts.reviews is not None:
-        code = parts.reviews.code_of(act)
-    return {
-        "id": request.id,
-        "body": act.body,
-        "is_review": act.operation == "post",
-        "comments": [
-            {"view": one, "code": code.get(one.finding, []), "id": one.finding}
-            for one in act.comments
-        ],
-    }
+    return kept, post_views.changed_texts(act, sent)

@@ -22,7 +22,7 @@ from supervisor.core.actions import (
 from supervisor.core.approvals import GOES_ON, Request, failure, status
 from supervisor.core.budget import SCOPE_WORDS, amount
 from supervisor.core.files.change_card import HAZARD_NOTES
-from supervisor.core.forge_acts import Act
+from supervisor.core.forge_acts import Act, act_title
 from supervisor.core.text.duration import format_duration
 
 LABELS: dict[Category, str] = {
@@ -96,6 +96,20 @@ _ACT_VERBS = {
     "open-pr": "open a pull request",
     "update-pr": "change a pull request",
     "open-issue": "open an issue",
+}
+_ACT_ANSWERS = {
+    "post": "Post review",
+    "comment": "Post comment",
+    "reply": "Post reply",
+    "resolve": "Resolve",
+    "react": "React",
+    "check": "Set check",
+    "dismiss": "Dismiss review",
+    "undo": "Take review back",
+    "push": "Push branch",
+    "open-pr": "Open pull request",
+    "update-pr": "Change pull request",
+    "open-issue": "Open issue",
 }
 _DAY_S = 86_400.0
 
@@ -201,11 +215,21 @@ def question(action: Action) -> str:
         case Packages():
             return "Install this in the private copy?"
         case Act():
-            return "Send this to the forge?"
+            text = act_title(action)
+            return f"{text[:1].upper()}{text[1:]}?"
         case Proposal():
             return "Add this rule to the policy?"
         case BudgetRaise():
             return "Let it spend more?"
+
+
+def approve_words(action: Action) -> str:
+    """Return what approving does, as its button says it."""
+    if not isinstance(action, Act):
+        return f"Approve {answer_object(action)}"
+    if count := len(action.comments):
+        return f"Post {count} finding{'' if count == 1 else 's'}"
+    return _ACT_ANSWERS[action.operation]
 
 
 def answer_object(action: Action) -> str:

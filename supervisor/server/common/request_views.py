@@ -47,7 +47,8 @@ class RequestView(msgspec.Struct, frozen=True, kw_only=True):
     """A request with all that is said about it. `fingerprint` is sent back with the answer, so that
     the answer is for what was shown. Times are seconds since the epoch.
 
-    `title` is the exact action, `heading` what would happen, `question` what an answer answers.
+    `title` is the exact action, `heading` what would happen, `question` what an answer answers,
+    `approve_words` what its button says.
     `flags` are reasons to look twice while it waits, `details` labels and values that the title
     lacks. `asked_because` is why it was asked, `why` the reason for its present status. `state` is
     the status as pages name it: waiting, held, doing, done, failed, denied, expired or superseded.
@@ -68,7 +69,7 @@ class RequestView(msgspec.Struct, frozen=True, kw_only=True):
     title: str
     heading: str
     question: str
-    answer_object: str
+    approve_words: str
     action: dict[str, Any]
     fingerprint: str
     decision: Effect
@@ -115,7 +116,7 @@ def request_view(request: Request, parts: Parts) -> RequestView:
         title=shown(title(action), redactor),
         heading=shown(action_words.heading(action), redactor),
         question=shown(action_words.question(action), redactor),
-        answer_object=action_words.answer_object(action),
+        approve_words=action_words.approve_words(action),
         action=shown_data(msgspec.to_builtins(action), redactor),
         fingerprint=request.fingerprint,
         decision=request.decision,

@@ -97,8 +97,9 @@ def test_what_there_is_not_is_not_found(stage: Stage) -> None:
 
 LIVE = {
     "a link": ("[a](https://e.test)", "<a "),
-    "a bare address": ("see https://e.test/x", '<a rel="nofollow" href="https://e.test/x">'),
-    "www": ("see www.e.test", '<a rel="nofollow" href="www.e.test">'),
+    "a bare address": ("see https://e.test/x", '<a href="https://e.test/x" rel="'),
+    "www": ("see www.e.test", '<a href="www.e.test" rel="'),
+    "an escaped mention": ("ask \\@ada", '<a class="mention" href="/ada">@ada</a>'),
     "an image": ("![a](https://e.test/a.png)", "<img "),
     "a mention": ("ask @ada, @acme/all", '<a class="mention" href="/ada">@ada</a>'),
     "an issue": ("as in #12", '<a class="issue" href="12">#12</a>'),
@@ -107,6 +108,7 @@ LIVE = {
 }
 DEAD = {
     "code": ("`@ada #1 https://e.test`", "<code>@ada #1 https://e.test</code>"),
+    "an escaped address": (r"see https\://e.test", "<p>see https://e.test</p>"),
     "a script": ("a<script>alert(1)</script>", "<p>a</p>"),
     "an address of script": ("[a](javascript:alert(1))", "[a](javascript:alert(1))"),
 }

@@ -1,5 +1,6 @@
 // The one script of every page: wires the parts together. What an agent wrote is only ever set as text; markup comes from our own
 // templates, where the server escaped it.
+import { watchActs } from "./acts.js";
 import { watchChanges } from "./changes.js";
 import { watchComments } from "./comments.js";
 import { watchConfirmations } from "./confirm.js";
@@ -31,6 +32,7 @@ watchSteadiness();
 watchFolds();
 watchConfirmations();
 watchInbox();
+watchActs();
 watchChanges();
 watchForms();
 watchKeyHelp();

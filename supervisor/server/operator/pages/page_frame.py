@@ -15,11 +15,13 @@ from litestar.enums import MediaType
 from litestar.params import URLEncodedBody
 from markupsafe import Markup, escape
 
+from supervisor.core.money import dollars
 from supervisor.core.text import folding
 from supervisor.core.text.display import visible
 from supervisor.errors import ChangedError, GatehouseError
 from supervisor.parts import Parts
 from supervisor.server.common.error_bodies import ErrorBody
+from supervisor.server.common.views import clock_text
 from supervisor.server.operator.operator_api import AnyRequest, caller, parts_of
 from supervisor.settings import ROOT
 
@@ -142,6 +144,8 @@ _templates.filters |= {
     "folded_line": folded_line,
     "marked": marked,
     "short": folding.line,
+    "clock": clock_text,
+    "dollars": dollars,
 }
 
 

@@ -236,7 +236,8 @@ def job_in_short(parts: Parts, session: Session) -> str:
 def session_end(parts: Parts, session: Session) -> dict[str, Any]:
     """Return until when a session's requests can be answered, for `parts/session_end.html`."""
     return {
-        "deadline_at": session.deadline_at,
+        # A standing one has no end that anybody waits for.
+        "deadline_at": None if session.kind == "standing" else session.deadline_at,
         "is_paused": session.paused_at is not None,
         "left_until": session.ended_at and session.ended_at + parts.settings.keep_left_s,
     }
