@@ -64,7 +64,7 @@ def approve_on_the_page(page: httpx.Client, request_id: str) -> None:
     """The diff of `a.txt` is there, and Approve answers."""
     change = page.get(f"/parts/change/{request_id}")
     assert (change.status_code, "can't be shown" in change.text) == (200, False)
-    assert "+</i><span>new</span>" in change.text
+    assert re.search(r'"sign">\+</td><td class="code"[^>]*>new</td>', change.text)
     card = page.get(f"/requests/{request_id}").text
     fingerprint = re.search(rf'data-request="{request_id}"[^>]*data-fingerprint="(\w+)"', card)
     assert fingerprint is not None

@@ -117,7 +117,7 @@ async def test_the_page_shows_three_sides_and_both_buttons(
     assert 'data-role="merge"' in part
     assert 'data-role="give-host"' in part
     assert "Your change on the host" in part
-    assert "<mark>agent</mark>" in part
+    assert "<ins>agent</ins>" in part
     assert SECRET not in part
     # Nothing is answered where what was shown isn't named.
     done = await browser.post(f"/requests/{request.id}/conflict/host", data={})
