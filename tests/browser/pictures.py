@@ -122,6 +122,8 @@ async def _review(browser: Browser, folder: Path, target: Path) -> None:
         door.data = Path(printed.partition("GATEHOUSE_DATA=")[2].split()[0])
         await asyncio.to_thread(until, door.waiting, "the review")
         async with _signed_in(browser, door.ok("url").strip()) as page:
+            await page.set_viewport_size({"width": 1300, "height": 1260})
+            await page.locator("#pane .bubble").first.wait_for()
             await _shown(page, target)
     finally:
         door.end()

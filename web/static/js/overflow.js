@@ -9,7 +9,7 @@ function show(box) {
 
 export function watchOverflow() {
   const seen = new WeakSet();
-  const sizes = new ResizeObserver((entries) => { for (const { target } of entries) show(target); });
+  const sizes = new ResizeObserver((entries) => { for (const box of new Set(entries.map(({ target }) => target.closest(BOXES)))) if (box) show(box); });
   const find = () => {
     for (const box of document.querySelectorAll(BOXES)) {
       if (!seen.has(box)) {
@@ -17,6 +17,8 @@ export function watchOverflow() {
         sizes.observe(box);
         box.addEventListener("scroll", () => show(box), { passive: true });
       }
+      // What is drawn late (content-visibility) is then of another height.
+      if (box.matches(".pane-scroll")) for (const part of box.children) sizes.observe(part);
       show(box);
     }
   };
