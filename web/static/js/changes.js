@@ -17,14 +17,14 @@ function setTaken(ids, isTaken) {
 
 // The folders of the tree whose content isn't here, and that lost their tick as a whole.
 const offFolders = () => [...new Map([...document.querySelectorAll("details[data-folder]")].filter((one) => !one.querySelector("ul") && !folderBox(one).checked).map((one) => [one.dataset.folder, one])).values()];
-const folderBox = (folder) => folder.querySelector(":scope > summary input[data-take-folder]");
+const folderBox = (folder) => folder.parentElement.querySelector(":scope > input[data-take-folder]");
 
 function showFolders() {
   // Inner ones first: what is in them counts in the outer ones.
   for (const folder of [...document.querySelectorAll("details[data-folder]")].reverse()) {
     const list = folder.querySelector(":scope > ul");
     if (!list) continue;
-    const inner = [...list.querySelectorAll(":scope > li > input[data-take], :scope > li > details > summary input[data-take-folder]")];
+    const inner = [...list.querySelectorAll(":scope > li > input[data-take], :scope > li > input[data-take-folder]")];
     const box = folderBox(folder);
     box.checked = inner.length === 0 || inner.some((one) => one.checked || one.indeterminate);
     box.indeterminate = inner.some((one) => !one.checked || one.indeterminate) && box.checked;
@@ -69,7 +69,7 @@ function changedTick({ target }) {
   if (!page()) return;
   if (target.matches("[data-take]")) setTaken([target.dataset.take], target.checked);
   else if (target.matches("[data-take-folder]")) {
-    const key = target.closest("details").dataset.folder;
+    const key = target.nextElementSibling.dataset.folder;
     for (const one of document.querySelectorAll(`details[data-folder="${CSS.escape(key)}"]`)) takeFolder(one, target.checked);
   } else if (target.matches("[data-take-all]")) {
     setTaken(boxesOf(document).map((one) => one.dataset.take), target.checked);
