@@ -85,7 +85,7 @@ MAY_IMPORT: dict[str, set[str]] = {
         | {"records", "store"}
         | {"reviews.core.*", "reviews.store", "reviews.forges", "reviews.queue"}
     ),
-    "reviews.demo": GIT,
+    "reviews.demo": GIT | {"sessions"},
     "reviews.pages": (
         GATE
         | {"parts", "server.common", "server.operator.*"}

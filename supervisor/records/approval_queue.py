@@ -159,6 +159,7 @@ class ApprovalQueue:
     count_waiting = _query(store.count_waiting)
     waiting_between = _query(store.waiting_between)
     waiting_changes = _query(store.waiting_changes)
+    tallies = _query(store.tallies)
     open_changes = _query(store.open_changes)
     ready = _query(store.ready)
     denied = _query(store.denied)

@@ -27,7 +27,7 @@ from supervisor.base.clock import Clock
 from supervisor.core.actions import content_hash
 from supervisor.core.review_markdown import review_markdown
 from supervisor.core.secrets.command_secrets import words_without_secrets
-from supervisor.core.session_names import SessionIdentity, checked_name, identity
+from supervisor.core.session_names import SessionIdentity, checked_name, identity, shown_workspace
 from supervisor.core.sessions import Session, SessionId, as_started, copy_progress, state
 from supervisor.errors import GatehouseError, NotFoundError, StorageError, UserError
 from supervisor.records.audit import Audit
@@ -118,6 +118,18 @@ class SessionManager:
         """Return the sessions, newest first."""
         with self._engine.connect() as connection:
             return store.newest(connection, limit)
+
+    def live(self) -> list[Session]:
+        """Return the sessions that haven't ended, newest first."""
+        with self._engine.connect() as connection:
+            found = store.not_ended(connection)
+        return sorted(found, key=lambda one: one.created_at, reverse=True)
+
+    def ended(self, limit: int, skip: int = 0) -> tuple[list[Session], int]:
+        """Return ended sessions, newest first, from the one at `skip` on, and how many there are
+        in all."""
+        with self._engine.connect() as connection:
+            return store.ended(connection, limit, skip), store.count_ended(connection)
 
     def last_of_job(self, name: str) -> Session | None:
         """Return the newest session of a named job."""
@@ -330,8 +342,9 @@ class SessionManager:
             left = store.not_ended(connection)
         for session in left:
             killed = running.kill(session.pid, session.pid_started)
+            where = shown_workspace(session) or self.identity(session).name
             line = (
-                f"session {session.id} on {session.workspace} had no recorded end: the supervisor"
+                f"session {session.id} on {where} had no recorded end: the supervisor"
                 " died; its agent was ended with it"
             )
             if killed:

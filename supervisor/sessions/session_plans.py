@@ -29,9 +29,15 @@ from supervisor.workspace.trees.trees import COPY
 # What judges a session in quarantine, whatever the installation's policy says.
 QUARANTINE_POLICY = ROOT / "policy/examples/reader.yaml"
 STRICT_POLICY = ROOT / "policy/examples/strict.yaml"
+# The name of a review's model that plays a script, also where there is a key for another.
+RECORDED = "recorded"
 RECORDED_NOTICE = (
     "this review runs on a recorded model: no ANTHROPIC_API_KEY is set, so nobody looked at the"
     " code; it asks for one action of each kind"
+)
+DEMO_NOTICE = (
+    "this is a demo on a throw-away project: a recorded model asks for one action of each kind, and"
+    " nobody looked at the code"
 )
 STRICT_NOTICE = (
     "this session runs under policy/examples/strict.yaml, so that commands are asked, too"
@@ -136,13 +142,14 @@ class SessionPlans:
         base = await workspace_git.checked_base(wanted.workspace, wanted.base)
         if base is None:
             notices.append(NO_GIT_NOTICE)
-        recorded = not self._settings.anthropic_api_key
+        is_demo = wanted.review_model == RECORDED
+        recorded = is_demo or not self._settings.anthropic_api_key
         more: list[str] = []
         if not recorded and "--pull" in wanted.command:
             url = self._sandboxes.model_url("anthropic")
             more = await rules_for_addresses(url, self._names)
         if recorded:
-            notices.append(RECORDED_NOTICE)
+            notices.append(DEMO_NOTICE if is_demo else RECORDED_NOTICE)
             if wanted.policy is None and self._settings.policy_file == DEFAULT_POLICY:
                 notices.append(STRICT_NOTICE)
                 saved = self._settings.data_dir / f"saved-{STRICT_POLICY.name}"
@@ -151,7 +158,7 @@ class SessionPlans:
             **found,
             "command": ("gatehouse-review", "--base", base or "none", *wanted.command),
             "base": base,
-            "model": "recorded" if recorded else self._review_model(wanted) or DEFAULT_MODEL,
+            "model": RECORDED if recorded else self._review_model(wanted) or DEFAULT_MODEL,
             "order": wanted.order,
             "policy_text": "" if recorded else self._rules_for_models("anthropic", more=more),
             "notices": tuple(notices),

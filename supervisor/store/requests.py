@@ -7,6 +7,7 @@ approved).
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from functools import cache, partial
+from typing import NamedTuple
 
 import msgspec
 from sqlalchemy import (
@@ -16,6 +17,7 @@ from sqlalchemy import (
     and_,
     bindparam,
     case,
+    distinct,
     func,
     literal_column,
     not_,
@@ -211,6 +213,39 @@ def waiting_between(connection: Connection, after: float, until: float) -> list[
     asked = and_(_PENDING, table.c.asked_at > after, table.c.asked_at <= until)
     query = select(table.c.id, table.c.session_id).where(asked).order_by(table.c.asked_at)
     return [(row.id, row.session_id) for row in connection.execute(query)]
+
+
+class RequestTally(NamedTuple):
+    """A session's requests, counted: those that wait, and of these held connections; files that
+    were changed; what rules answered, and what people did."""
+
+    waiting: int = 0
+    held: int = 0
+    changed_files: int = 0
+    by_rules: int = 0
+    by_people: int = 0
+
+
+def tallies(
+    connection: Connection, session_ids: Sequence[str], *, now: float
+) -> dict[str, RequestTally]:
+    """Count the requests of these sessions, by session; those without requests are left out."""
+    is_changed = and_(table.c.category == "filesystem", table.c.used_at.is_not(None))
+    is_answered = and_(table.c.answer.is_not(None), table.c.answered_by != "gatehouse")
+
+    def counted(condition: ColumnElement[bool]) -> ColumnElement[int]:
+        return func.sum(case((condition, 1), else_=0))
+
+    query = select(
+        table.c.session_id,
+        counted(_PENDING),
+        counted(and_(_PENDING, table.c.hold_until > now)),
+        func.count(distinct(case((is_changed, table.c.subject)))),
+        counted(table.c.decision != "ask"),
+        counted(is_answered),
+    ).group_by(table.c.session_id)
+    found = connection.execute(query.where(table.c.session_id.in_(session_ids)))
+    return {row[0]: RequestTally(*map(int, row[1:])) for row in found}
 
 
 def waiting_changes(connection: Connection) -> dict[str, int]:

@@ -1,13 +1,14 @@
 """Queries for sessions."""
 
 import msgspec
-from sqlalchemy import Connection, Row, insert, select, update
+from sqlalchemy import Connection, Row, func, insert, select, update
 
 from supervisor.core.jobs import Job, JobResult
 from supervisor.core.sessions import OwnLimits, Session
 from supervisor.store.tables import sessions as table
 
 _STRUCTS = ("limits", "job", "job_result")
+_ENDED = (table.c.ended_at.is_not(None)) & (table.c.kind != "standing")
 
 
 def add(connection: Connection, session: Session) -> None:
@@ -27,6 +28,17 @@ def newest(connection: Connection, limit: int = 100) -> list[Session]:
     query = select(table).where(table.c.kind != "standing")
     rows = connection.execute(query.order_by(table.c.created_at.desc()).limit(limit))
     return [_session(row) for row in rows]
+
+
+def ended(connection: Connection, limit: int, skip: int) -> list[Session]:
+    """Return ended sessions, newest first, from the one at `skip` on."""
+    query = select(table).where(_ENDED).order_by(table.c.created_at.desc())
+    return [_session(row) for row in connection.execute(query.limit(limit).offset(skip))]
+
+
+def count_ended(connection: Connection) -> int:
+    query = select(func.count()).select_from(table).where(_ENDED)
+    return int(connection.execute(query).scalar_one())
 
 
 def in_order(connection: Connection) -> list[str]:

@@ -97,24 +97,29 @@ async def test_a_session_from_start_to_end(
 
 async def test_starting_a_session(site: Site, context: BrowserContext, tmp_path: Path) -> None:
     page = await opened(context, site, "/sessions")
-    await page.get_by_label("a command").check()
-    await expect(page.get_by_label("Review what changed")).to_be_hidden()
-    await page.get_by_label("Workspace").fill("/no/such/folder")
+    command_box = page.get_by_role("textbox", name="Command")
+    await page.get_by_label("Review my changes").check()
+    await expect(command_box).to_be_hidden()
+    await page.get_by_role("radio", name="Command").check()
+    await expect(page.get_by_label("Since")).to_be_hidden()
+    await page.get_by_label("Folder").fill("/no/such/folder")
+    start = page.get_by_role("button", name="Start command")
     for command, said in (
         ("", "the command is missing"),
         ("sh 'x", "close every quote"),
         ("sh", "does not exist"),
     ):
-        await page.get_by_label("Command", exact=True).fill(command)
-        await page.get_by_role("button", name="Start", exact=True).click()
-        await expect(page.locator("#start-error")).to_contain_text(said)
-    await page.get_by_label("Workspace").fill(str(tmp_path))
+        await command_box.fill(command)
+        await start.click()
+        await expect(page.locator("#start-said")).to_contain_text(said)
+    await page.get_by_label("Folder").fill(str(tmp_path))
+    await page.get_by_text("More:").click()
     await page.get_by_label("Time limit").fill("soon")
-    await page.get_by_role("button", name="Start", exact=True).click()
-    await expect(page.locator("#start-error")).to_contain_text("`soon` is not a duration")
+    await start.click()
+    await expect(page.locator("#start-said")).to_contain_text("`soon` is not a duration")
     await page.get_by_label("Time limit").fill("30m")
-    await page.get_by_label("Command", exact=True).fill("sh -c 'echo hi'")
-    await page.get_by_role("button", name="Start", exact=True).click()
+    await command_box.fill("sh -c 'echo hi'")
+    await start.click()
     await page.wait_for_url(re.compile(r"/sessions/started-\d+$"))
     assert site.parts.sessions.recent()[0].command == ("sh", "-c", "echo hi")
 
@@ -379,7 +384,8 @@ async def test_nothing_yet(site: Site, context: BrowserContext) -> None:
         site.parts.sessions.change(name, ended_at=site.parts.clock.now())
     page = await opened(context, site)
     await nothing_waits(page)
-    await expect(page.locator("#pane")).to_contain_text("Nothing waits for you.")
+    await expect(page.locator("#pane")).to_contain_text("Nothing waits for you")
+    await expect(page.locator("#first-run .way")).to_have_count(3)
 
 
 async def test_no_page_is_wider_than_a_phone(

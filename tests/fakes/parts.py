@@ -129,6 +129,8 @@ class FakeSessions:
         return session
 
     identity: Any = SessionManager.identity
+    live: Any = SessionManager.live
+    ended: Any = SessionManager.ended
 
     def recent(self, limit: int = 100) -> list[Session]:
         with self._engine.connect() as connection:

@@ -11,8 +11,9 @@ from typing import Any
 from supervisor.core.approvals import Request
 from supervisor.reviews.app.reviewing import Reviewing, reviewing
 from supervisor.reviews.demo.forge import DemoForge, DemoPull
-from supervisor.reviews.demo.stage import FILES, NAME, Stage, staged
+from supervisor.reviews.demo.stage import NAME, Stage, staged
 from supervisor.reviews.store import queries
+from supervisor.sessions.demo_project import FILES
 from supervisor.settings import Settings
 from tests.fakes.messages_server import MessagesServer, Step
 from tests.fakes.supervised import Supervised, settings_in, supervised

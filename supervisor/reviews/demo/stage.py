@@ -14,31 +14,10 @@ from cryptography.hazmat.primitives.asymmetric import rsa
 
 from supervisor.reviews.demo.forge import DemoForge, DemoPull
 from supervisor.reviews.demo.rest import serving
+from supervisor.sessions.demo_project import CHANGED, FILES
 
 NAME = "acme/shop"
 TITLE = "Look orders up by their number, and show the average"
-FILES = {
-    "README.md": "# Shop\n\nA small shop, to try reviews on.\n",
-    "shop/cart.py": "def total(items):\n    return sum(item.price for item in items)\n",
-    "shop/orders.py": (
-        "import sqlite3\n\n\n"
-        "def all_orders(database):\n"
-        "    with sqlite3.connect(database) as connection:\n"
-        '        return connection.execute("select * from orders").fetchall()\n'
-    ),
-}
-_AFTER = {
-    "shop/cart.py": (
-        FILES["shop/cart.py"] + "\n\ndef average(items):\n    return total(items) / len(items)\n"
-    ),
-    "shop/orders.py": (
-        FILES["shop/orders.py"] + "\n\n"
-        "def find_order(database, number):\n"
-        "    with sqlite3.connect(database) as connection:\n"
-        '        found = connection.execute(f"select * from orders where number = {number}")\n'
-        "        return found.fetchone()\n"
-    ),
-}
 
 
 class Stage(NamedTuple):
@@ -53,7 +32,7 @@ class Stage(NamedTuple):
     def open_pull(self, webhooks: str) -> DemoPull:
         """Have webhooks sent to this address, and open the pull request with the planted bugs."""
         self.forge.hook = (webhooks, self.secret_file.read_bytes())
-        self.forge.commit(NAME, "find-orders", _AFTER, TITLE, base="main")
+        self.forge.commit(NAME, "find-orders", CHANGED, TITLE, base="main")
         return self.forge.open_pull(NAME, "find-orders", title=TITLE)
 
 

@@ -46,7 +46,8 @@ class ModelSpend(TokensOfModel, frozen=True, kw_only=True):
 
 class SpendView(msgspec.Struct, frozen=True, kw_only=True):
     """A session's spending. `cost_microusd` is rounded up; `limit` is its own budget in words,
-    empty where it has none.
+    empty where it has none. `used_percent`: the share of that which is used, of several limits the
+    highest share; None where it has none.
 
     `notices` name limits that are nearly used up; `remarks` say what the figures are based on.
     """
@@ -56,6 +57,7 @@ class SpendView(msgspec.Struct, frozen=True, kw_only=True):
     tokens: int
     calls: int
     limit: str
+    used_percent: int | None
     models: list[ModelSpend]
     notices: list[str]
     remarks: list[str]
@@ -66,13 +68,15 @@ def spend_view(parts: Parts, session: Session) -> SpendView:
     found = parts.spending.summary(session)
     used = found.used["session"]
     own = found.limits["session"]
-    limits = [amount(kind, most) for kind in KINDS if (most := getattr(own, kind)) is not None]
+    limits = [(kind, most) for kind in KINDS if (most := getattr(own, kind)) is not None]
+    shares = [100 * getattr(used, kind) // most if most else 100 for kind, most in limits]
     return SpendView(
         cost=dollars(used.cost),
         cost_microusd=microusd(used.cost),
         tokens=used.tokens,
         calls=sum(one.calls for one in found.by_model),
-        limit=", ".join(limits),
+        limit=", ".join(amount(kind, most) for kind, most in limits),
+        used_percent=max(shares, default=None),
         models=[
             ModelSpend(
                 model=parts.redactor.text(one.model) or "no model named",

@@ -12,7 +12,8 @@ import pytest
 
 from supervisor.reviews.core import posts
 from supervisor.reviews.demo.forge import DemoPull
-from supervisor.reviews.demo.stage import FILES, NAME, Stage
+from supervisor.reviews.demo.stage import NAME, Stage
+from supervisor.sessions.demo_project import FILES
 from tests.fakes.reviewed import CHANGE, forge_with_people
 from tests.scenarios.process import Gatehouse, start_reviews, until
 

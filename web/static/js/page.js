@@ -21,6 +21,7 @@ import { watchNotifications } from "./notify.js";
 import { watchOpened } from "./opened.js";
 import { watchOverflow } from "./overflow.js";
 import { watchPlaces } from "./places.js";
+import { watchStart } from "./start.js";
 import { watchSteadiness } from "./steady.js";
 import { watchTime } from "./time.js";
 
@@ -45,6 +46,7 @@ watchOpened();
 watchHosts();
 watchPlaces(); // last: it looks where things are once all else is as it was
 watchRules();
+watchStart();
 watchOverflow();
 document.addEventListener("htmx:afterRequest", (event) => {
   const form = event.detail.requestConfig.elt;

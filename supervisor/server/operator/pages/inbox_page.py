@@ -29,7 +29,13 @@ from supervisor.server.common.views import identity_of
 from supervisor.server.operator import decisions, rules_view
 from supervisor.server.operator.change_sets import ChangeSets
 from supervisor.server.operator.operator_api import AnyRequest, caller, parts_of
-from supervisor.server.operator.pages import left_page, page_frame, quiet_page, request_cards
+from supervisor.server.operator.pages import (
+    left_page,
+    page_frame,
+    quiet_page,
+    request_cards,
+    sessions_page,
+)
 from supervisor.server.operator.pages.page_frame import Form
 from supervisor.server.operator.pages.request_cards import MOST_REASON_CHARS
 
@@ -195,6 +201,7 @@ async def _page(
 ) -> Response[str]:
     parts = parts_of(request)
     values = quiet_page.values(parts) | left_page.values(parts) | listed
+    values["first_run"] = {} if pane else sessions_page.first_run(parts)
     return page_frame.page(request, "inbox.html", "inbox", is_on_card=is_on_card, **values, **pane)
 
 

@@ -19,6 +19,7 @@ from supervisor.server.operator.pages import (
     request_cards,
     rules_page,
     security_page,
+    session_page,
     sessions_page,
     spend_page,
 )
@@ -55,6 +56,7 @@ def handlers() -> list[ControllerRouterHandler]:
         banner_part, stop_all, resume,
         *inbox_page.handlers(),
         *request_cards.handlers(),
+        *session_page.handlers(),
         *sessions_page.handlers(),
         *rules_page.handlers(),
         *history_page.handlers(),

@@ -1,28 +1,28 @@
-"""The pages of sessions: the list with its form, one session, its buttons, its review.
+"""The Sessions page: what runs, the form that starts more, jobs, what ended; and the first run.
 
-An agent wrote the review about code that may be hostile: every field may be missing or contain
-anything.
+A session is shown by its one view (`common.views`), with what its requests come to beside it.
 """
 
-import contextlib
+import os
 import shlex
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, Literal, NamedTuple
 
 import msgspec
 from litestar import Response, get, post
 from litestar.enums import MediaType
-from litestar.params import FromPath
+from litestar.params import QueryParameter
 from litestar.types import ControllerRouterHandler
 
-from supervisor.core.agents.agents import NAMES, AgentName, agent_named
+from supervisor.core.actions import Exec, title
+from supervisor.core.agents.agents import AGENTS, NAMES, AgentName, agent_named
 from supervisor.core.files.changes import name_fields
 from supervisor.core.jobs import Job
 from supervisor.core.quarantine.quarantine_answers import dropped_words
-from supervisor.core.session_names import shown_workspace
+from supervisor.core.session_names import has_own_folder, shown_workspace
 from supervisor.core.sessions import (
     Kind,
     Session,
@@ -33,22 +33,30 @@ from supervisor.core.sessions import (
     state,
 )
 from supervisor.core.text.duration import format_duration, parse_duration
+from supervisor.core.text.utf8 import is_text
 from supervisor.errors import GatehouseError, UserError
 from supervisor.parts import Parts
 from supervisor.server.common.spend_views import spend_view
-from supervisor.server.common.views import clock_text, identity_of, shown
-from supervisor.server.operator import decisions
-from supervisor.server.operator.operator_api import AnyRequest, caller, parts_of
-from supervisor.server.operator.pages import page_frame, request_cards
+from supervisor.server.common.views import SessionView, clock_text, identity_of, session_view, shown
+from supervisor.server.operator.operator_api import AnyRequest, parts_of
+from supervisor.server.operator.pages import page_frame
 from supervisor.server.operator.pages.network_page import size_text
 from supervisor.server.operator.pages.page_frame import Form
-from supervisor.sessions import agent_programs
+from supervisor.sessions import agent_programs, demo_project
 from supervisor.sessions.scheduled_jobs import read_jobs
+from supervisor.sessions.session_plans import RECORDED
 from supervisor.sessions.start_session import StartSession
 from supervisor.settings import WORKSPACE_IN_COMPOSE, copy_mode_of, network_mode_of
+from supervisor.store.requests import RequestTally
+from supervisor.workspace.trees.trees import COPY
 
-# The end of an agent's output that a page starts with.
-OUTPUT_TAIL_BYTES = 256 * 1024
+ENDED_ROWS = 20
+MOST_RECENT = 4
+# Folders that a completion offers, and entries that it looks at for them.
+MOST_FOLDERS = 20
+MOST_ENTRIES = 5000
+_Typed = Annotated[str, QueryParameter(max_length=4096)]
+_Skip = Annotated[int, QueryParameter(ge=0, le=1_000_000)]
 MOST_NAMED = 3
 _STATE_CLASS = {
     "running": "good",
@@ -73,187 +81,389 @@ _CONCLUSIONS = {
     "comment": ("comments", ""),
     "request_changes": ("requests changes", "bad"),
 }
+Preset = Literal["review", "claude", "codex", "opencode", "maintenance", "agent"]
+
+
+class StartPreset(NamedTuple):
+    """A way to start a session. `icon` and `hue` are its avatar's."""
+
+    kind: Preset
+    title: str
+    about: str
+    icon: str
+    hue: int
+
+    @property
+    def noun(self) -> str:
+        """Return what the form's button says that it starts."""
+        if self.kind == "agent":
+            return "command"
+        return self.kind if self.kind in ("review", "maintenance") else self.title
+
+
+TASK = "Carries out a task"
+PRESETS = (
+    StartPreset("review", "Review my changes", "Reads your diff, changes nothing", "eye", 3),
+    StartPreset("claude", AGENTS["claude"].title, TASK, "spark", 1),
+    StartPreset("codex", AGENTS["codex"].title, TASK, "hex", 2),
+    StartPreset("opencode", AGENTS["opencode"].title, TASK, "braces", 4),
+    StartPreset("maintenance", "Maintain", "One task within a scope", "wrench", 5),
+    StartPreset("agent", "Command", "Any program, in the same sandbox", "exec", 6),
+)
+
+
+class SessionCard(NamedTuple):
+    """A session on this page. `state` is a component's name, `words` says it; `waits` is the
+    address of what waits first."""
+
+    view: SessionView
+    tally: RequestTally
+    state: str
+    words: str
+    last: str = ""
+    time_percent: int = 0
+    left: str = ""
+    ran: str = ""
+    may_resume: bool = False
+    waits: str = ""
 
 
 @get("/sessions", include_in_schema=False, sync_to_thread=False)
-def sessions(request: AnyRequest) -> Response[str]:
-    """Return every session, and a form to start one."""
+def sessions(
+    request: AnyRequest,
+    kind: Annotated[str, QueryParameter(max_length=20)] = "",
+    skip: _Skip = 0,
+) -> Response[str]:
+    """Return what runs, the form, the jobs and what ended. `kind`: the preset that is chosen."""
     parts = parts_of(request)
-    recent = parts.sessions.recent()
     values = {
-        "sessions": [session_data(parts, one) for one in recent],
-        "copies": size_text(parts.kept_copies.total_bytes),
-        "most_copies": size_text(parts.kept_copies.limit_bytes),
-        "agents": agent_programs.available(parts.settings),
+        **_running(parts),
+        **_ended(parts, skip),
+        **_form(parts, kind),
         "jobs": _jobs(parts),
-        "default_workspace": next(filter(None, map(shown_workspace, recent)), "")
-        or _only_workspace(parts),
-        "include_ignored": parts.settings.include_ignored,
-        "keep_bodies": parts.settings.keep_bodies,
-        "default_budget": parts.settings.max_cost or "no limit",
-        "default_copy": parts.settings.copy_mode,
-        "default_network": parts.settings.network_mode,
-        "default_uptime": format_duration(parts.settings.max_uptime_s).replace(" ", ""),
     }
     return page_frame.page(request, "sessions.html", "sessions", **values)
 
 
-@get("/sessions/{session_id:str}", include_in_schema=False)
-async def session(request: AnyRequest, session_id: FromPath[str]) -> Response[str]:
-    """Return one session: state, time, output, review, requests."""
-    parts = parts_of(request)
-    found = parts.sessions.get(session_id)
-    start = max(0, parts.sessions.output_size(session_id) - OUTPUT_TAIL_BYTES)
-    values = {
-        "session": session_data(parts, found),
-        "output_start": start,
-        "answered": request_cards.answered(parts, session_id),
-        "waiting": len(parts.queue.pending_ids_but([], session_id, now=parts.clock.now())),
-    }
-    return page_frame.page(request, "session.html", "sessions", **values)
+@get("/parts/running", include_in_schema=False, sync_to_thread=False)
+def running_part(request: AnyRequest) -> Response[str]:
+    return page_frame.html("parts/running.html", **_running(parts_of(request)))
 
 
-@get("/parts/strip", include_in_schema=False, sync_to_thread=False)
-def strip_part(request: AnyRequest) -> Response[str]:
-    return page_frame.html("parts/strip.html", live_sessions=live_sessions(parts_of(request)))
+@get("/parts/ended", include_in_schema=False, sync_to_thread=False)
+def ended_part(request: AnyRequest, skip: _Skip = 0) -> Response[str]:
+    return page_frame.html("parts/ended.html", **_ended(parts_of(request), skip))
 
 
-@get("/parts/sessions", include_in_schema=False, sync_to_thread=False)
-def sessions_part(request: AnyRequest) -> Response[str]:
-    parts = parts_of(request)
-    return page_frame.html(
-        "parts/sessions.html",
-        sessions=[session_data(parts, one) for one in parts.sessions.recent()],
-    )
-
-
-@get("/parts/sessions/{session_id:str}", include_in_schema=False, sync_to_thread=False)
-def session_part(request: AnyRequest, session_id: FromPath[str]) -> Response[str]:
-    parts = parts_of(request)
-    return page_frame.html(
-        "parts/session.html", session=session_data(parts, parts.sessions.get(session_id))
-    )
+@get("/parts/folders", include_in_schema=False, sync_to_thread=True)
+def folders_part(request: AnyRequest, workspace: _Typed = "") -> Response[str]:
+    """Return the folders that begin with what was typed, as options."""
+    return page_frame.html("parts/folders.html", folders=folders_like(workspace))
 
 
 @post("/sessions", include_in_schema=False, status_code=200)
 async def start_session(request: AnyRequest, data: Form) -> Response[str]:
     """Start a session and go to its page; an error is shown under the form."""
-    return await _started(request, lambda: _wanted(data))
+    return await started(request, lambda: _wanted(data))
 
 
-@post("/sessions/{session_id:str}/resume", include_in_schema=False, status_code=200)
-async def resume_session(request: AnyRequest, session_id: FromPath[str]) -> Response[str]:
-    """Start a session that continues on the copy of an ended one, and go to its page."""
-    return await _started(request, lambda: StartSession(resume=session_id))
-
-
-@post("/sessions/{session_id:str}/stop", include_in_schema=False, status_code=200)
-async def stop_session(request: AnyRequest, session_id: FromPath[str]) -> Response[str]:
-    """Begin the orderly end of a session."""
-    parts = parts_of(request)
-    await parts.sessions.stop(session_id, reason="stopped by the operator", by=caller(request).name)
-    return page_frame.html(
-        "parts/session.html", session=session_data(parts, parts.sessions.get(session_id))
-    )
-
-
-@post(
-    "/sessions/{session_id:str}/pause",
-    include_in_schema=False,
-    status_code=200,
-    sync_to_thread=False,
-)
-def pause_session(request: AnyRequest, session_id: FromPath[str], data: Form) -> Response[str]:
-    """Stop its processes, or let them continue. Return the session as it is afterwards."""
-    parts = parts_of(request)
-    do = parts.sessions.unpause if data.get("go_on") else parts.sessions.pause
-    with contextlib.suppress(UserError):  # it went on, or ended, meanwhile: the page shows it
-        do(session_id, by=caller(request).name)
-    return page_frame.html(
-        "parts/session.html", session=session_data(parts, parts.sessions.get(session_id))
-    )
-
-
-@post(
-    "/sessions/{session_id:str}/name",
-    include_in_schema=False,
-    status_code=200,
-    sync_to_thread=False,
-)
-def rename_session(request: AnyRequest, session_id: FromPath[str], data: Form) -> Response[str]:
-    """Give a session another name. Return its heading; with an error, why it has the old one."""
-    parts, error = parts_of(request), ""
+@post("/demo", include_in_schema=False, status_code=200)
+async def start_demo(request: AnyRequest) -> Response[str]:
+    """Have a recorded agent ask for one action of each kind, in a throw-away project."""
     try:
-        parts.sessions.rename(session_id, data.get("name", ""), by=caller(request).name)
-    except UserError as refused:
-        error = str(refused)
-    session = parts.sessions.get(session_id)
-    return page_frame.html(
-        "parts/session_name.html", session=session_data(parts, session), error=error
-    )
-
-
-@post("/sessions/{session_id:str}/take", include_in_schema=False, status_code=200)
-async def take_branch(request: AnyRequest, session_id: FromPath[str]) -> Response[str]:
-    """Copy the agent's branch into the host's repository."""
-    parts = parts_of(request)
-    try:
-        taken = await decisions.take_branch(parts, session_id, "", by=caller(request).name)
+        made = await demo_project.make_project()
     except GatehouseError as error:
-        return page_frame.html("parts/taken.html", error=shown(str(error), parts.redactor))
-    return page_frame.html(
-        "parts/taken.html",
-        branch=shown(taken.branch, parts.redactor),
-        source=shown(taken.source, parts.redactor),
-        commits=taken.commits,
-    )
+        return _refused(error)
+    demo = StartSession(workspace=made, kind="review", review_model=RECORDED, name="shop · Demo")
+    return await started(request, lambda: demo)
 
 
-async def _started(request: AnyRequest, wanted: Callable[[], StartSession]) -> Response[str]:
+def handlers() -> list[ControllerRouterHandler]:
+    """Return every route of this module."""
+    return [
+        sessions,
+        running_part,
+        ended_part,
+        folders_part,
+        start_session,
+        start_demo,
+    ]
+
+
+def first_run(parts: Parts) -> dict[str, Any]:
+    """Return the values of `parts/first_run.html`, the ways to begin; empty where something
+    runs."""
+    if parts.sessions.live():
+        return {}
+    return {"folder": _short_path(_this_folder(parts, _recent_folders(parts)))}
+
+
+async def started(request: AnyRequest, wanted: Callable[[], StartSession]) -> Response[str]:
+    """Start a session and go to its page. An error is shown where it was asked for."""
     try:
-        started = await parts_of(request).sessions.start(wanted())
+        begun = await parts_of(request).sessions.start(wanted())
     except GatehouseError as error:
-        return page_frame.html("parts/error.html", error=str(error))
-    return Response(
-        "", headers={"HX-Redirect": f"/sessions/{started.id}"}, media_type=MediaType.HTML
+        return _refused(error)
+    return Response("", headers={"HX-Redirect": f"/sessions/{begun.id}"}, media_type=MediaType.HTML)
+
+
+def _refused(error: GatehouseError) -> Response[str]:
+    return page_frame.html("parts/refused.html", error=error)
+
+
+# -- what runs and what ended ---------------------------------------------------------------------
+
+
+def _running(parts: Parts) -> dict[str, Any]:
+    found = parts.sessions.live()
+    tallies = _tallies(parts, found)
+    return {
+        "running": [_running_card(parts, one, tallies[one.id]) for one in found],
+        "copies": size_text(parts.kept_copies.total_bytes),
+        "most_copies": size_text(parts.kept_copies.limit_bytes),
+    }
+
+
+def _ended(parts: Parts, skip: int) -> dict[str, Any]:
+    found, count = parts.sessions.ended(ENDED_ROWS, skip)
+    tallies = _tallies(parts, found)
+    return {
+        "ended": [_ended_card(parts, one, tallies[one.id]) for one in found],
+        "count_ended": count,
+        "skip": skip,
+        "newer": max(0, skip - ENDED_ROWS) if skip else None,
+        "older": skip + ENDED_ROWS if skip + ENDED_ROWS < count else None,
+    }
+
+
+def _tallies(parts: Parts, found: Sequence[Session]) -> dict[str, RequestTally]:
+    ids = [one.id for one in found]
+    counted = parts.queue.tallies(ids, now=parts.clock.now())
+    return {one: counted.get(one, RequestTally()) for one in ids}
+
+
+def _running_card(parts: Parts, session: Session, tally: RequestTally) -> SessionCard:
+    view = session_view(parts, session)
+    state, words = _live_state(view, tally)
+    lasts_s = max(1.0, session.deadline_at - session.created_at)
+    newest = parts.queue.of_session(session.id, 1)
+    last = ""
+    if newest:
+        action = newest[0].action
+        last = f"$ {action.command}" if isinstance(action, Exec) else title(action)
+    return SessionCard(
+        view=view,
+        tally=tally,
+        state=state,
+        words=words,
+        last=shown(last, parts.redactor),
+        time_percent=round(100 * view.remaining_s / lasts_s),
+        left=format_duration(view.remaining_s),
+        waits=_first_waiting(parts, session),
     )
+
+
+def _first_waiting(parts: Parts, session: Session) -> str:
+    found = parts.queue.pending_but([], session.id, limit=1, now=parts.clock.now())
+    return f"/requests/{found[0].id}" if found else ""
+
+
+def _live_state(view: SessionView, tally: RequestTally) -> tuple[str, str]:
+    if view.progress:
+        return "doing", (
+            f"copying: {view.progress['done']:,} of {view.progress['total']:,} files"
+            f"{copy_left(view.progress)}"
+        )
+    if tally.held:
+        return "held", "held: waits for you"
+    if view.state in ("paused", "stopping"):
+        return "paused" if view.state == "paused" else "doing", view.state
+    if tally.waiting or view.state == "waiting":
+        return "waiting", "waits for you"
+    return "doing", "working" if view.state == "running" else "starting"
+
+
+def _ended_card(parts: Parts, session: Session, tally: RequestTally) -> SessionCard:
+    view = session_view(parts, session)
+    state, words = _end_state(session, view)
+    copy = parts.settings.sessions_dir / session.id / COPY
+    return SessionCard(
+        view=view,
+        tally=tally,
+        state=state,
+        words=words,
+        ran=format_duration((session.ended_at or 0.0) - session.created_at),
+        may_resume=not has_own_folder(session) and session.kind != "quarantine" and copy.is_dir(),
+        waits=_first_waiting(parts, session) if tally.waiting else "",
+    )
+
+
+def _end_state(session: Session, view: SessionView) -> tuple[str, str]:
+    """Return how a session ended, by its facts."""
+    if session.agent_exited_at is not None and session.exit_code == 0:
+        return "done", view.job_words or "finished"
+    if session.agent_exited_at is not None:
+        return "failed", f"exit status {session.exit_code}"
+    if (session.ended_at or 0.0) >= session.deadline_at:
+        return "expired", "time limit reached"
+    return "failed" if session.started_at is None else "denied", view.end_reason
+
+
+# -- the form -------------------------------------------------------------------------------------
+
+
+def _form(parts: Parts, kind: str) -> dict[str, Any]:
+    settings = parts.settings
+    recent = _recent_folders(parts)
+    installed = agent_programs.available(settings)
+    presets = [
+        one._replace(about="Not installed on this machine")
+        if one.kind in NAMES and one.kind not in installed
+        else one
+        for one in PRESETS
+    ]
+    is_fixed = settings.backend == "compose"
+    return {
+        "presets": presets,
+        "chosen": kind if any(one.kind == kind for one in presets) else _usual_kind(parts),
+        "agents": installed,
+        "recent": [] if is_fixed else [_short_path(one) for one in recent],
+        "workspace": _short_path(_this_folder(parts, recent)),
+        "is_fixed": is_fixed,
+        "include_ignored": settings.include_ignored,
+        "keep_bodies": settings.keep_bodies,
+        "default_budget": settings.max_cost or "no limit",
+        "default_copy": settings.copy_mode,
+        "default_network": settings.network_mode,
+        "default_uptime": _typed_duration(settings.max_uptime_s),
+    }
+
+
+def _typed_duration(seconds: float) -> str:
+    """Return a duration as a person would type it: `4h`, `1h30m`."""
+    return format_duration(seconds).removesuffix(" 00m").replace(" ", "")
+
+
+def _usual_kind(parts: Parts) -> str:
+    """Return what was started last."""
+    last = next((one for one in parts.sessions.recent(10) if not has_own_folder(one)), None)
+    if last is None or last.kind == "quarantine":
+        return "review"
+    return last.agent or last.kind if last.kind == "agent" else last.kind
+
+
+def _recent_folders(parts: Parts) -> list[str]:
+    """Return the folders of the newest sessions."""
+    found = dict.fromkeys(
+        one.workspace
+        for one in parts.sessions.recent()
+        if not has_own_folder(one) and not demo_project.is_demo(one.workspace)
+    )
+    return list(found)[:MOST_RECENT]
+
+
+def _this_folder(parts: Parts, recent: Sequence[str]) -> str:
+    """Return the folder that a person probably means: that of the last session, or the repository
+    that Gatehouse was started in; empty where there is none."""
+    if parts.settings.backend == "compose":
+        return str(WORKSPACE_IN_COMPOSE)
+    if recent:
+        return recent[0]
+    started_in = Path.cwd()
+    return str(started_in) if (started_in / ".git").exists() else ""
+
+
+def _short_path(path: str) -> str:
+    """Return a path as a person writes it: from `~` on, where it is in their home."""
+    home = str(Path.home())
+    return f"~{path[len(home) :]}" if f"{path}/".startswith(f"{home}/") and home != "/" else path
+
+
+def folders_like(typed: str) -> list[str]:
+    """Return folders that begin with what was typed, as it was typed; hidden ones only where their
+    dot was. No link is offered, since it may lead elsewhere."""
+    above, slash, begins = typed.rpartition("/")
+    if not slash or not (typed.startswith(("/", "~/"))):
+        return []
+    try:
+        with os.scandir(Path(f"{above}/").expanduser()) as entries:
+            found = [
+                entry.name
+                for entry in islice(entries, MOST_ENTRIES)
+                if entry.name.startswith(begins)
+                and (begins.startswith(".") or not entry.name.startswith("."))
+                and is_text(entry.name)
+                and entry.is_dir(follow_symlinks=False)
+            ]
+    except (OSError, ValueError, RuntimeError):  # it isn't there, can't be read, or is no path
+        return []
+    return [f"{above}/{name}" for name in sorted(found)[:MOST_FOLDERS]]
 
 
 def _wanted(data: dict[str, str]) -> StartSession:
-    """Parse the form of the Sessions page."""
+    """Parse the form."""
     kind = data.get("kind", "review")
     uptime = data.get("max_uptime", "").strip()
-    workspace = data.get("workspace", "").strip()
-    if not Path(workspace).is_absolute():
-        raise UserError(
-            f"`{workspace}` is not a whole path",
-            "write the folder from / on, such as /home/me/project",
-        )
     named = agent_named(kind) if kind in NAMES else None
-    try:
-        words = tuple(shlex.split(data.get("arguments" if named else "command", "")))
-    except ValueError as error:
-        raise UserError(
-            f"the command can't be read: {str(error).lower()}", "close every quote"
-        ) from error
-    if kind == "agent" and not words:
-        raise UserError(
-            "the command is missing", "write the command that runs as the agent, such as claude"
-        )
+    command: tuple[str, ...] = ()
+    if named:
+        command = _agent_command(named, data)
+    elif kind == "agent":
+        command = _words(data.get("command", ""))
+        if not command:
+            raise UserError(
+                "the command is missing", "write the command that runs as the agent, such as claude"
+            )
     return StartSession(
-        workspace=Path(workspace),
+        workspace=_folder(data.get("workspace", "")),
         kind=_kind(kind),
-        command=(named, *words) if named else words if kind == "agent" else (),
+        command=command,
         agent=named or _worker(data) if kind != "review" else None,
         job=_job(data) if kind == "maintenance" else None,
         base=data.get("base", "").strip() or None if kind == "review" else None,
         max_uptime_s=parse_duration(uptime, "the time") if uptime else None,
         budget=data.get("budget", "").strip() or None,
-        include_ignored="include_ignored" in data,
+        # Without the whole form, as the settings say.
+        include_ignored="include_ignored" in data if "copy" in data else None,
         copy=copy_mode_of(data["copy"], "the private copy") if data.get("copy") else None,
         network=network_mode_of(data["network"], "the network") if data.get("network") else None,
-        keep_bodies="keep_bodies" in data,
+        keep_bodies="keep_bodies" in data if "copy" in data else None,
     )
+
+
+def _folder(typed: str) -> Path:
+    typed = typed.strip()
+    if not typed.startswith(("/", "~/")) and typed != "~":
+        raise UserError(
+            f"`{typed}` is not a whole path",
+            "write the folder from / on, such as /home/me/project, or from ~/ on",
+        )
+    try:
+        return Path(typed).expanduser()
+    except RuntimeError as error:
+        raise UserError(f"`{typed}`: {error}", "write the folder from / on") from error
+
+
+def _agent_command(name: AgentName, data: dict[str, str]) -> tuple[str, ...]:
+    """Return an agent's name with the person's arguments; with a task, what has it carried out."""
+    words, task = _words(data.get("arguments", "")), data.get("prompt", "").strip()
+    if task:
+        return (name, *AGENTS[name].headless, *words, task)
+    if not words:
+        raise UserError(
+            "the task is missing",
+            f"say what is to be done, or run `gatehouse {name}` in a terminal, where you can type",
+        )
+    return (name, *words)
+
+
+def _words(text: str) -> tuple[str, ...]:
+    try:
+        return tuple(shlex.split(text))
+    except ValueError as error:
+        raise UserError(
+            f"the command can't be read: {str(error).lower()}", "close every quote"
+        ) from error
 
 
 def _kind(text: str) -> Kind:
@@ -270,7 +480,7 @@ def _worker(data: dict[str, str]) -> AgentName | None:
 def _job(data: dict[str, str]) -> Job:
     prompt = data.get("prompt", "").strip()
     if not prompt:
-        raise UserError("the job has no prompt", "say what is to be done")
+        raise UserError("the job has no task", "say what is to be done")
     return Job(
         prompt=prompt,
         scope=tuple(data.get("scope", "").split()),
@@ -279,8 +489,7 @@ def _job(data: dict[str, str]) -> Job:
     )
 
 
-def _only_workspace(parts: Parts) -> str:
-    return str(WORKSPACE_IN_COMPOSE) if parts.settings.backend == "compose" else ""
+# -- jobs -----------------------------------------------------------------------------------------
 
 
 def _jobs(parts: Parts) -> dict[str, Any]:
@@ -298,7 +507,7 @@ def _jobs(parts: Parts) -> dict[str, Any]:
             {
                 "name": shown(name, parts.redactor),
                 "cron": job.cron,
-                "workspace": shown(str(job.workspace), parts.redactor),
+                "workspace": shown(_short_path(str(job.workspace)), parts.redactor),
                 "next": due.strftime("%a %d %b %H:%M"),
                 "last_id": last.id if last else "",
                 "last_ago": format_duration(now - last.created_at) if last else "",
@@ -308,13 +517,11 @@ def _jobs(parts: Parts) -> dict[str, Any]:
     return {"error": wrong, "rows": found} if found or wrong else {}
 
 
-def live_sessions(parts: Parts) -> list[dict[str, Any]]:
-    """Return the sessions that haven't ended."""
-    return [session_data(parts, one) for one in parts.sessions.recent(20) if one.ended_at is None]
+# -- one session, for its page ---------------------------------------------------------------------
 
 
 def session_data(parts: Parts, session: Session) -> dict[str, Any]:
-    """Return a session for strip, list and page."""
+    """Return a session for its page."""
     now = parts.clock.now()
     current = state(session)
     redact = parts.redactor.text
@@ -459,20 +666,3 @@ def _finding(item: dict[str, Any]) -> dict[str, Any]:
 def _text(data: dict[str, Any], name: str) -> str:
     value = data.get(name)
     return "" if value is None else str(value)
-
-
-def handlers() -> list[ControllerRouterHandler]:
-    """Return every route of this module."""
-    return [
-        sessions,
-        session,
-        strip_part,
-        sessions_part,
-        session_part,
-        start_session,
-        resume_session,
-        stop_session,
-        pause_session,
-        rename_session,
-        take_branch,
-    ]
