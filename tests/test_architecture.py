@@ -43,6 +43,7 @@ ONLY_IN: dict[str, set[str]] = {
     "httpx2": {"reviews.forges", "app"},
     "httpcore": {"channels"},
     "prometheus_client": {"reviews.pages"},
+    "pyte": {"core.text"},
 }
 # Types that name what is handed through a part; they hold no query.
 FOR_ALL = {"sqlalchemy.Connection", "sqlalchemy.Engine"}
@@ -57,6 +58,7 @@ CORE_THIRD_PARTY = {
     "publicsuffixlist",
     "idna",
     "cronsim",
+    "pyte",
 }
 IMPURE_STDLIB = {
     "asyncio", "ctypes", "fcntl", "ftplib", "getpass", "glob", "http", "importlib", "io", "locale",

@@ -189,7 +189,7 @@ def _add_running(verb: Callable[..., argparse.ArgumentParser]) -> None:
         parser.add_argument(
             "--keep-bodies",
             action="store_true",
-            help="show bodies on the Network page (GATEHOUSE_KEEP_BODIES)",
+            help="show bodies on the Network tab (GATEHOUSE_KEEP_BODIES)",
         )
         parser.add_argument(
             "--open", action="store_true", help="open the page in a browser, where there is one"

@@ -336,10 +336,9 @@ def _terminal_of(supervisor: Any, teller: _Teller) -> Iterator[None]:
         return supervisor.parts.sessions.running(teller.session_id) if teller.session_id else None
 
     def resize() -> None:
-        inside = sandbox()
-        if inside is not None:
+        if teller.session_id:
             size = os.get_terminal_size(stdin)  # not shutil's, which believes COLUMNS
-            inside.resize(size.lines, size.columns)
+            supervisor.parts.sessions.resize(teller.session_id, size.lines, size.columns)
 
     def typed() -> None:
         data = os.read(stdin, 4096)

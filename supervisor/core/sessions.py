@@ -45,7 +45,7 @@ class Session(msgspec.Struct, frozen=True, kw_only=True):
     above everything else. `remotes` are the names and URLs that the host's repository knew at the
     start: git rules apply to no others. `budget` is the session's own, as `core.budget` reads it.
     `network` says what can get out when allowed: only traffic through the proxy, or every TCP
-    connection. `keep_bodies`: the Network page shows the beginnings of decrypted bodies.
+    connection. `keep_bodies`: the Network tab shows the beginnings of decrypted bodies.
 
     `agent` is the name of an agent that Gatehouse knows (`core.agents`), "" for any command;
     `command` then begins with that name. `job` is the task of a session of kind `maintenance`.

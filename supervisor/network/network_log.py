@@ -1,4 +1,4 @@
-"""The last connections and requests of each session, for the Network page.
+"""The last connections and requests of each session, for the Network tab.
 
 The network broker feeds it, and the pages read it while Gatehouse runs. The audit log keeps every
 verdict permanently; this holds bytes, times and headers of the last exchanges, in memory and

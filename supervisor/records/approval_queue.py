@@ -166,6 +166,8 @@ class ApprovalQueue:
     unsettled = _query(store.unsettled)
     ended_since = _query(store.ended_since)
     of_session = _query(store.of_session)
+    timeline_of = _query(store.timeline_of)
+    changed_of = _query(store.changed_of)
     newest = _query(store.newest)
     last_answered = _query(store.last_answered)
     latest_for_fingerprints = _query(store.latest_for_fingerprints)

@@ -38,9 +38,11 @@ from supervisor.server.operator.pages import (
     push_api,
     quiet_page,
     security_page,
+    session_page,
     spend_page,
     undo_api,
 )
+from supervisor.server.operator.screens import Screens
 from supervisor.server.operator.terminals import Terminals
 from supervisor.settings import ROOT
 
@@ -90,6 +92,7 @@ def build_operator_app(
             *left_page.api_handlers(),
             *quiet_page.api_handlers(),
             *security_page.api_handlers(),
+            *session_page.api_handlers(),
             live.handler(),
             Terminals(parts).handler(),
             *page_handlers,
@@ -112,6 +115,7 @@ def build_operator_app(
                 "error_page": error_page,
                 "change_sets": ChangeSets(parts),
                 "refused_attempts": refused,
+                "screens": Screens(parts),
             }
         ),
         logging_config=None,

@@ -57,6 +57,8 @@ class _Live:
         self.exit_code: int | None = None
         self.progress: dict[str, int] | None = None
         self.limit = asyncio.timeout(None)
+        self.marked_at = self.printed_at = 0.0
+        self.size: tuple[int, int] | None = None
 
 
 class SessionManager:
@@ -285,6 +287,17 @@ class SessionManager:
         self._audit.record("session_renamed", session=session_id, name=name, by=by)
         return self._change(session_id, name=name)
 
+    def resize(self, session_id: str, rows: int, columns: int) -> None:
+        """Give the agent's terminal the size of the person's, and note it with the output."""
+        live = self._live.get(session_id)
+        if live is None:
+            return
+        if live.size != (rows, columns):
+            session_output.mark_size(self.folder(session_id), rows, columns)
+        live.size = rows, columns
+        if live.running is not None:
+            live.running.resize(rows, columns)
+
     async def stop_all(self, reason: str) -> None:
         """End every session in order and wait for it. No session can be started afterwards."""
         self._stopping = reason
@@ -326,7 +339,7 @@ class SessionManager:
         return self._change(session_id, review=facts)
 
     def keep_bodies(self, session_id: str, *, is_on: bool, by: str) -> Session:
-        """Start or stop keeping the start of its requests' bodies for the Network page."""
+        """Start or stop keeping the start of its requests' bodies for the Network tab."""
         if self.get(session_id).ended_at is not None:
             raise UserError("the session has ended", "bodies of a running session can be kept")
         self._audit.record("bodies_switched", session=session_id, keep=is_on, by=by)
@@ -428,6 +441,8 @@ class SessionManager:
             on_output=lambda data: self._keep_output(session.id, data),
             on_listeners=lambda listeners: self._surroundings.attach(session, listeners),
         )
+        if live.size is not None:  # told before there was a terminal
+            live.running.resize(*live.size)
         facts = {"pid": live.running.pid, "pid_started": live.running.pid_started}
         return self._change(session.id, started_at=self._clock.now(), **facts)
 
@@ -506,6 +521,13 @@ class SessionManager:
         self._surroundings.close_requests(session.id, reason)
 
     def _keep_output(self, session_id: str, data: bytes) -> None:
+        live, now = self._live.get(session_id), self._clock.now()
+        if live is not None:
+            is_late = now - live.marked_at >= session_output.MARK_EVERY_S
+            if is_late or now - live.printed_at >= session_output.PAUSE_S:
+                live.marked_at = now
+                session_output.mark_time(self.folder(session_id), now)
+            live.printed_at = now
         session_output.append(self.folder(session_id), data)
         for watcher in self._output_watchers:
             watcher(session_id, data)

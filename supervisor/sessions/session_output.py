@@ -1,12 +1,15 @@
 """Output of an agent: kept beside its session as `output.log`, and as text for a page.
 
-Bytes are appended as they come and never rewritten. If output can't be stored, a log line says so:
+Bytes are appended as they come and never rewritten. Beside them `output.times` says when which part
+came, and `output.sizes` how large the terminal was. If output can't be stored, a log line says so:
 a full disk never blocks an agent or ends its session. A page shows no terminal control, no half
 characters, and no secret cut in two by the end of a read.
 """
 
 import re
+from bisect import bisect_left
 from pathlib import Path
+from typing import NamedTuple
 
 from supervisor.base import log
 from supervisor.core.secrets.redact import Redactor
@@ -20,6 +23,31 @@ _CONTROL = re.compile(
 )
 # A line that is longer is shown in pieces.
 LONGEST_LINE_BYTES = 8 * 1024
+# Output is marked when it comes after such a pause, and at least so often.
+PAUSE_S = 0.2
+MARK_EVERY_S = 2.0
+# The newest marks that are read: those of a day of output without a pause.
+MOST_MARK_BYTES = 1 << 20
+
+
+class TerminalSize(NamedTuple):
+    """The terminal's size from a byte of the output on."""
+
+    offset: int
+    rows: int
+    columns: int
+
+
+class OutputTimes(NamedTuple):
+    """When output came: times in seconds since the epoch, and the bytes before each. Both rise."""
+
+    at: list[float]
+    offsets: list[int]
+
+    def since(self, at: float) -> tuple[float, int] | None:
+        """Return the first mark from that time on."""
+        number = bisect_left(self.at, at)
+        return (self.at[number], self.offsets[number]) if number < len(self.at) else None
 
 
 def append(folder: Path, data: bytes) -> None:
@@ -29,6 +57,50 @@ def append(folder: Path, data: bytes) -> None:
             file.write(data)
     except OSError as error:
         log.error("output not kept", session=folder.name, error=error.strerror)
+
+
+def mark_time(folder: Path, at: float) -> None:
+    """Note that what is appended next comes at that time."""
+    _mark(folder / "output.times", f"{at:.1f} {size(folder)}")
+
+
+def mark_size(folder: Path, rows: int, columns: int) -> None:
+    """Note that the terminal has this size from here on."""
+    _mark(folder / "output.sizes", f"{size(folder)} {rows} {columns}")
+
+
+def times(folder: Path) -> OutputTimes:
+    """Return when the newest output came."""
+    found = [(float(at), int(offset)) for at, offset in _marks(folder / "output.times", 2)]
+    return OutputTimes([at for at, _ in found], [offset for _, offset in found])
+
+
+def sizes(folder: Path, offset: int) -> list[TerminalSize]:
+    """Return the terminal's size at that byte, and the later ones."""
+    found = [TerminalSize(*map(int, words)) for words in _marks(folder / "output.sizes", 3)]
+    first = max(0, bisect_left(found, (offset + 1,)) - 1)
+    return found[first:]
+
+
+def _mark(path: Path, line: str) -> None:
+    try:
+        with path.open("a") as file:
+            file.write(f"{line}\n")
+    except OSError as error:
+        log.error("output not marked", session=path.parent.name, error=error.strerror)
+
+
+def _marks(path: Path, words: int) -> list[list[str]]:
+    """Return the newest lines, without one that a crash or the start cut."""
+    start = max(0, _size(path) - MOST_MARK_BYTES)
+    try:
+        with path.open("rb") as file:
+            file.seek(start)
+            lines = file.read().decode("ascii", "replace").split("\n")
+    except FileNotFoundError:
+        return []
+    found = [line.split() for line in lines[bool(start) : -1]]
+    return [one for one in found if len(one) == words]
 
 
 def read(folder: Path, offset: int) -> tuple[bytes, int]:
@@ -53,8 +125,12 @@ def tail(folder: Path, most_bytes: int) -> str:
 
 def size(folder: Path) -> int:
     """Return the number of kept bytes."""
+    return _size(_file(folder))
+
+
+def _size(path: Path) -> int:
     try:
-        return _file(folder).stat().st_size
+        return path.stat().st_size
     except FileNotFoundError:
         return 0
 

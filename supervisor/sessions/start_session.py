@@ -24,7 +24,7 @@ class StartSession(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     Gatehouse knows; `command` is then its name and arguments. `job`: what is to be
     maintained; without `agent` the built-in one does it. `include_ignored`:
     what git ignores comes into the private copy, too; `copy`: how that is made; `network`: which
-    of its programs can ask to get out; `keep_bodies`: the Network page shows bodies; `policy`: the
+    of its programs can ask to get out; `keep_bodies`: the Network tab shows bodies; `policy`: the
     whole path of the file that judges it; `limits`: its own bounds.
 
     `resume`: the id of a session that has ended. This one goes on with its copy and, but for what

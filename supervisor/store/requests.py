@@ -18,6 +18,7 @@ from sqlalchemy import (
     bindparam,
     case,
     distinct,
+    false,
     func,
     literal_column,
     not_,
@@ -41,6 +42,7 @@ from supervisor.core.approval_states import (
 )
 from supervisor.core.approvals import Answer, Request
 from supervisor.core.files.change_tree import Waiting
+from supervisor.core.session_timeline import ChangeFacts, RequestFacts
 from supervisor.errors import ChangedError
 from supervisor.store.tables import requests as table
 from supervisor.store.tables import rule_hits
@@ -92,6 +94,8 @@ def _is_among(fact: str, values: frozenset[Value]) -> ColumnElement[bool]:
 _PENDING = in_status("pending")
 _READY = in_status("allowed", "approved")
 _UNSETTLED = and_(in_status("used"), table.c.settled_at.is_(None))
+_FAILED = func.coalesce(table.c.outcome["ok"].as_boolean() == false(), false())
+_UNDONE = table.c.outcome["taken_back"].as_string().is_not(None)
 
 
 def add_all(connection: Connection, requests: Sequence[Request]) -> None:
@@ -169,6 +173,44 @@ def of_session(
     return [_request(row) for row in connection.execute(query)]
 
 
+def timeline_of(
+    connection: Connection,
+    session_id: str,
+    before: tuple[float, str] | None,
+    limit: int,
+    *,
+    with_allowed: bool,
+) -> list[RequestFacts]:
+    """Return the short facts of a session's requests, newest first, only those after the one
+    `before` (when it was asked, and its id). Without `with_allowed`, those that rules allowed and
+    nothing failed of are left out."""
+    names = [name for name in RequestFacts._fields if name in table.c]
+    query = (
+        select(*(table.c[name] for name in names), _FAILED, _UNDONE)
+        .where(table.c.session_id == session_id)
+        .order_by(table.c.asked_at.desc(), table.c.id)
+        .limit(limit)
+    )
+    if not with_allowed:
+        query = query.where(or_(table.c.decision != "allow", _FAILED))
+    if before is not None:
+        at, request_id = before
+        same = and_(table.c.asked_at == at, table.c.id > request_id)
+        query = query.where(or_(table.c.asked_at < at, same))
+    return [RequestFacts._make(row) for row in connection.execute(query)]
+
+
+def changed_of(connection: Connection, session_id: str) -> list[ChangeFacts]:
+    """Return the short facts of a session's changed files, newest first."""
+    names = [name for name in ChangeFacts._fields if name in table.c]
+    query = (
+        select(*(table.c[name] for name in names), _FAILED, _UNDONE)
+        .where(table.c.session_id == session_id, table.c.category == "filesystem")
+        .order_by(table.c.asked_at.desc(), table.c.id)
+    )
+    return [ChangeFacts._make(row) for row in connection.execute(query)]
+
+
 def newest(
     connection: Connection, limit: int = 100, category: Category | None = None
 ) -> list[Request]:
@@ -217,13 +259,15 @@ def waiting_between(connection: Connection, after: float, until: float) -> list[
 
 class RequestTally(NamedTuple):
     """A session's requests, counted: those that wait, and of these held connections; files that
-    were changed; what rules answered, and what people did."""
+    were changed; what rules answered, and what people did; all; files that it asked to change."""
 
     waiting: int = 0
     held: int = 0
     changed_files: int = 0
     by_rules: int = 0
     by_people: int = 0
+    asked: int = 0
+    files: int = 0
 
 
 def tallies(
@@ -243,6 +287,8 @@ def tallies(
         func.count(distinct(case((is_changed, table.c.subject)))),
         counted(table.c.decision != "ask"),
         counted(is_answered),
+        func.count(),
+        func.count(distinct(case((table.c.category == "filesystem", table.c.subject)))),
     ).group_by(table.c.session_id)
     found = connection.execute(query.where(table.c.session_id.in_(session_ids)))
     return {row[0]: RequestTally(*map(int, row[1:])) for row in found}

@@ -12,7 +12,10 @@ from tests.fakes.supervised import Supervised
 
 
 @asynccontextmanager
-async def page_of(browser: Browser, running: Supervised, session: Session) -> AsyncIterator[Page]:
+async def page_of(
+    browser: Browser, running: Supervised, session: Session, tab: str = ""
+) -> AsyncIterator[Page]:
+    """`tab`: its address after the session's, such as `/changes`; there the steps are unfolded."""
     context = await browser.new_context(viewport={"width": 1200, "height": 900})
     context.set_default_timeout(PATIENCE_MS)
     complaints: list[str] = []
@@ -25,7 +28,9 @@ async def page_of(browser: Browser, running: Supervised, session: Session) -> As
     made.on("dialog", lambda dialog: complaints.append(dialog.message))
     await made.goto(running.supervisor.login_url())
     await made.wait_for_url("**/")
-    await made.goto(f"http://127.0.0.1:{running.supervisor.port}/sessions/{session.id}")
+    await made.goto(f"http://127.0.0.1:{running.supervisor.port}/sessions/{session.id}{tab}")
+    if tab == "/changes":
+        await made.locator("#steps > summary").click()
     yield made
     await context.close()
     assert complaints == []

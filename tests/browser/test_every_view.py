@@ -10,7 +10,11 @@ from tests.browser.conftest import PATIENCE_MS, Watch
 from tests.browser.operator_site import Site, fill
 from tests.tables import share
 
-PATHS = ("/", "/sessions", "/sessions/one", "/rules", "/network", "/history", "/security")
+TABS = ("", "/changes", "/output", "/network", "/spend")
+PATHS = (
+    *("/", "/sessions", "/rules", "/history", "/security"),
+    *(f"/sessions/one{tab}" for tab in TABS),
+)
 WIDTHS = (390, 1300, 1920)
 VIEWS = [
     (number, width, scheme)

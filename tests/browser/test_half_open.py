@@ -92,7 +92,7 @@ async def test_a_part_that_news_came_of_is_fetched_again(
 async def test_what_a_program_prints_is_read_on(site: Site, hurried: BrowserContext) -> None:
     page = await hurried.new_page()
     unanswered = await Unanswered.on(page, "**/api/sessions/one/output**")
-    await page.goto(f"{site.url}/sessions/one")
+    await page.goto(f"{site.url}/sessions/one/output")
     await asyncio.wait_for(unanswered.came.wait(), PATIENCE_S)
     async with page.expect_response("**/api/sessions/one/output**"):
         pass

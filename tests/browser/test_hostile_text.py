@@ -137,9 +137,10 @@ async def test_pages(site: Site, context: BrowserContext) -> None:
         verdict=everything,
     )
     address = f"/requests/{request.id}"
-    for path in ("/", address, "/sessions", "/sessions/evil", "/rules", "/history"):
+    output = "/sessions/evil/output?lines=true"
+    for path in ("/", address, "/sessions", "/sessions/evil", output, "/rules", "/history"):
         page = await opened(context, site, path)
-        if path == "/sessions/evil":
+        if path == output:
             await expect(page.locator("#output")).to_contain_text("<svg onload=window.owned=1>")
             await expect(page.locator("#output")).to_contain_text("a\\u{202e}gpj.exe")
         for record in await page.locator("details").all():

@@ -103,8 +103,8 @@ async def test_news_wait_for_the_answer_and_are_not_lost(
     await page.locator(SWITCH).press("Enter")
     await asyncio.wait_for(held.there.wait(), PATIENCE_S)
     async with page.expect_response(
-        "**/parts/spend**"
-    ):  # which is fetched later upon the same news
+        "**/parts/sessions/one**"
+    ):  # which is fetched upon the same news
         news(site)
     assert asked == []
     await watch_switch(page)
@@ -199,12 +199,14 @@ async def test_what_a_person_is_asked_about_stays_until_they_answered(
     page = await opened(context, site, "/sessions/one")
     await calm(page)
     for answer, stopped in (("Cancel", 0), ("Stop it", 1)):
-        await page.get_by_role("button", name="Stop", exact=True).click()
+        await page.get_by_role("button", name="Stop session", exact=True).click()
         await expect(page.locator("#confirm-title")).to_have_text("Stop this session?")
-        async with page.expect_response("**/parts/timeline/**"):  # another part, for the same news
+        async with page.expect_response(
+            "**/sessions/one/timeline**"
+        ):  # another part, for the same news
             news(site)
         await page.evaluate(SHOWN)
-        async with page.expect_response("**/parts/sessions/one"):  # then the news are looked at
+        async with page.expect_response("**/parts/sessions/one?**"):  # then the news are looked at
             await page.get_by_role("button", name=answer, exact=True).click()
         assert len(site.parts.sessions.stopped) == stopped
 

@@ -36,7 +36,8 @@ async def test_a_list_that_the_space_bar_drops_down(site: Site, context: Browser
     """Chromium gives the release to the list, and the page hears nothing of it."""
     page = await opened(context, site, "/network?session=one")
     await calm(page)
-    await page.locator("#network-session").focus()
+    await page.locator("#network").evaluate("(one) => one.before(document.createElement('select'))")
+    await page.locator("select").focus()
     await page.keyboard.press(" ")
     await page.keyboard.press("Escape")
     site.parts.sessions.change("one", keep_bodies=True)
@@ -99,7 +100,8 @@ async def test_a_page_of_a_list_that_failed_is_not_what_news_bring(
 
     page = await context.new_page()
     await page.route("**/parts/timeline/one**", answer)
-    await page.goto(f"{site.url}/sessions/one")
+    await page.goto(f"{site.url}/sessions/one/changes")
+    await page.locator("#steps > summary").click()
     await page.wait_for_selector('#live[data-state="on"]')
     await calm(page)
     await page.get_by_role("button", name="Show older").click()

@@ -1,4 +1,4 @@
-"""The Network page as a person uses it: what a hostile session and its origins say stays text
+"""The Network tab as a person uses it: what a hostile session and its origins say stays text
 and in its place, and the archive is one."""
 
 import json

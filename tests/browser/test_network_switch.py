@@ -1,4 +1,4 @@
-"""The switch of the Network page that keeps bodies: by keyboard, seen at once in another tab
+"""The switch of the Network tab that keeps bodies: by keyboard, seen at once in another tab
 too, gone when the session has ended."""
 
 from playwright.async_api import BrowserContext, expect

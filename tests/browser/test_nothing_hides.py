@@ -288,12 +288,20 @@ async def test_no_other_page_cuts_anything_off(
     for request in asked.values():
         site.parts.gate.resolve(request.id, "denied", by="operator (cli)")
     site.ask(Exec(command=f"echo {text}"), session_id="evil")  # denied again, without a card
-    for path in ("/", "/sessions", "/sessions/evil", "/rules", "/history", "/network"):
+    for path in (
+        "/",
+        "/sessions",
+        "/sessions/evil",
+        "/sessions/evil/output",
+        "/rules",
+        "/history",
+        "/network",
+    ):
         page = await opened(context, site, path)
         await page.evaluate(
             "for (const one of document.querySelectorAll('details')) one.open = true"
         )
-        if path == "/sessions/evil":
+        if path == "/sessions/evil/output":
             await expect(page.locator("#output")).to_contain_text("end-of-it")
         ends = {"/history": list(asked)}.get(path, []) + (
             ["end-of-it"] if path != "/network" else []

@@ -42,7 +42,7 @@ async def session(running: Supervised, tmp_path: Path) -> Session:
 
 @pytest_asyncio.fixture(loop_scope="session")
 async def page(browser: Browser, running: Supervised, session: Session) -> AsyncIterator[Page]:
-    async with page_of(browser, running, session) as made:
+    async with page_of(browser, running, session, "/changes") as made:
         yield made
 
 
@@ -50,7 +50,8 @@ async def test_undo_shows_the_diff_and_brings_the_file_back(page: Page, session:
     workspace = Path(session.workspace)
     assert (workspace / "README.md").read_text() == "one\nagent\n"
     row = page.locator("#timeline tr", has_text="README.md")
-    await expect(row.locator(".sums")).to_have_text("+1 \N{MINUS SIGN}0")
+    await expect(row.locator(".sums .plus")).to_have_text("+1")
+    await expect(row.locator(".sums .minus")).to_have_count(0)
     await row.get_by_role("button", name="Undo README.md").click()
     shown = page.locator("[data-role=undo]")
     await expect(shown.locator("tr.rem")).to_contain_text("agent")
@@ -109,6 +110,7 @@ async def test_any_point_of_a_long_timeline_can_be_reached(
 ) -> None:
     monkeypatch.setattr(undo_api, "TIMELINE_ROWS", 1)
     await page.reload()
+    await page.locator("#steps > summary").click()
     rows = page.locator("#timeline tbody tr")
     await expect(rows).to_contain_text(["<img src=x"])
     await expect(page.locator("#timeline")).to_contain_text("1 older changes aren't shown")

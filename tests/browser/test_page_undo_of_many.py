@@ -39,7 +39,7 @@ async def session(running: Supervised, tmp_path: Path) -> Session:
 
 @pytest_asyncio.fixture(loop_scope="session")
 async def page(browser: Browser, running: Supervised, session: Session) -> AsyncIterator[Page]:
-    async with page_of(browser, running, session) as made:
+    async with page_of(browser, running, session, "/changes") as made:
         yield made
 
 
@@ -47,7 +47,7 @@ async def test_one_row_that_opens_and_is_taken_back_as_one(
     page: Page, running: Supervised, session: Session
 ) -> None:
     folder = Path(session.workspace) / "part"
-    rows = page.locator("#timeline > table > tbody > tr")
+    rows = page.locator("#timeline > .table-wrap > table > tbody > tr")
     await expect(rows).to_have_count(1)
     row = rows.first
     await expect(row.locator("summary")).to_have_text(f"{MANY} paths of part, answered as one")

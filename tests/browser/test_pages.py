@@ -26,7 +26,7 @@ STATIC = Path(__file__).resolve().parents[2] / "web" / "static"
 
 async def test_output_arrives_as_it_is_printed(site: Site, context: BrowserContext) -> None:
     site.parts.sessions.say("one", b"first line\n")
-    page = await opened(context, site, "/sessions/one")
+    page = await opened(context, site, "/sessions/one/output")
     box = page.locator("#output")
     await expect(box).to_have_text("first line\n")
     site.parts.sessions.say("one", b"\x1b[31msecond\x1b[0m line\r\n")
@@ -42,7 +42,7 @@ async def test_only_the_end_of_a_long_output_is_read(site: Site, context: Browse
     site.parts.sessions.say(
         "one", b"beginning\n" + b"x" * 99 + b"\n" + b"middle of it all\n" * 40_000 + b"the end\n"
     )
-    page = await opened(context, site, "/sessions/one")
+    page = await opened(context, site, "/sessions/one/output")
     await expect(page.locator("#output")).to_contain_text("the end")
     assert "beginning" not in (await page.locator("#output").text_content() or "")
     await expect(page.get_by_text("The last part; all of it is in")).to_be_visible()
@@ -53,46 +53,47 @@ async def test_a_session_from_start_to_end(
 ) -> None:
     sessions = site.parts.sessions
     page = await opened(context, site, "/sessions/one")
-    state = page.locator("[data-role=state]")
-    await expect(state).to_have_text("running")
+    state = page.locator("#session-head .state")
+    await expect(state).to_have_text("working")
     monkeypatch.setattr(
         sessions, "progress", lambda _: {"done": 120, "total": 900, "bytes": 4_200_000}
     )
     sessions.change("one", started_at=None)
-    await expect(page.locator("#session-facts")).to_contain_text("120 of 900 files, 4.2 MB")
+    await expect(page.locator("#session-head")).to_contain_text("120 of 900 files, 4.2 MB")
     monkeypatch.undo()
     sessions.change(
         "one", started_at=site.parts.clock.now(), notices=("recorded model: nobody looked at this",)
     )
-    await expect(page.locator("#session-facts .notice")).to_have_text(
+    await expect(page.locator("#session-head .notice")).to_have_text(
         "recorded model: nobody looked at this"
     )
     request = site.ask(Exec(command="make"))
     site.ask(Exec(command="make elsewhere"), session_id="two")
-    await page.reload()
-    await expect(page.get_by_text("1 waits for your answer.")).to_be_visible()
+    entry = page.locator("#timeline li", has_text="make")
+    await expect(entry).to_have_count(1)
+    await expect(entry).to_contain_text("waits for you")
+    await expect(state).to_have_text("waits for you")
     inbox = await opened(context, site)
     await approve(inbox, request)
     await inbox.close()
-    await expect(page.locator("#session-requests")).to_contain_text("done, exit code 0")
+    await expect(entry.locator(".state.done")).to_have_text("done, exit code 0")
+    await expect(entry).to_contain_text("You approved after")
     sessions.record_review("one", {
         "model": "recorded", "verdict": "comment", "summary": "Sound.",
         "findings": [{"severity": "low", "title": "small"}, {"severity": "critical",
         "title": "large", "path": "a.py", "line": 3}],
     })  # fmt: skip
-    await expect(page.locator(".finding strong")).to_have_text(["large", "small"])
-    await page.get_by_role("button", name="Stop", exact=True).click()
-    async with page.expect_response("**/stop"):
+    await expect(page.locator("[data-role=finding] h4")).to_have_text(["large", "small"])
+    await page.get_by_role("button", name="Stop session", exact=True).click()
+    async with page.expect_response("**/stop?**"):
         await page.get_by_role("button", name="Stop it").click()
     assert sessions.stopped == [("one", "stopped by the operator", "operator (browser)")]
     sessions.change(
         "one", ended_at=site.parts.clock.now(), end_reason="stopped by the operator", exit_code=143
     )
-    await expect(state).to_have_text("ended")
-    await expect(page.locator("#session-facts")).to_contain_text(
-        "stopped by the operator (exit code 143)"
-    )
-    await expect(page.get_by_role("button", name="Stop", exact=True)).to_have_count(0)
+    await expect(state).to_have_text("stopped by the operator")
+    await expect(page.locator("#session-head")).to_contain_text("exit code 143")
+    await expect(page.get_by_role("button", name="Stop session", exact=True)).to_have_count(0)
 
 
 async def test_starting_a_session(site: Site, context: BrowserContext, tmp_path: Path) -> None:

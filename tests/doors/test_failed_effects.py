@@ -37,8 +37,8 @@ def test_the_reason_is_told_everywhere(house: House) -> None:
     assert "failed: exit code 2" in done.stdout
     assert "No such file" in done.stdout
     assert "No such file" in house.run("show", one["id"]).stdout
-    shown = house.page.get(f"/parts/requests/{one['session_id']}").text
-    assert "What it printed last" in shown
+    shown = house.page.get(f"/parts/sessions/{one['session_id']}/timeline").text
+    assert "failed" in shown
     assert "No such file" in shown
     assert "No such file" in run.until_printed('"settled":true')
     assert "No such file" in house.ok("audit")

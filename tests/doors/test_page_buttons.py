@@ -71,7 +71,7 @@ def test_what_is_left_is_taken_and_dropped_by_its_buttons(house: House, page: Pa
     page.goto(f"{home}sessions/{taken}")
     page.get_by_role("button", name="Take into my repository").click()
     expect(page.locator("[data-role=taken]")).to_have_text("night")
-    with page.expect_response(f"**/parts/sessions/{taken}"):
+    with page.expect_response(f"**/parts/sessions/{taken}?**"):
         page.evaluate("document.body.dispatchEvent(new CustomEvent('gatehouse:session'))")
     page.evaluate(SHOWN)
     expect(page.locator("[data-role=taken]")).to_have_text("night")

@@ -35,6 +35,7 @@ from supervisor.reviews.pages import reviews_page
 from supervisor.reviews.service import ReviewService
 from supervisor.sandbox.base import Running
 from supervisor.server.common.auth import OperatorAuth
+from supervisor.sessions import session_output
 from supervisor.sessions.kept_copies import KeptCopies
 from supervisor.sessions.session_manager import SessionManager
 from supervisor.sessions.start_session import StartSession
@@ -64,11 +65,11 @@ class FakeSessions:
     """Sessions as records, without sandboxes. `start` makes one that runs at once; tokens are
     kept in `tokens`."""
 
-    def __init__(self, engine: Any, clock: FakeClock) -> None:
+    def __init__(self, engine: Any, clock: FakeClock, folder: Path) -> None:
         self._engine = engine
+        self._folder = folder
         self._clock = clock
         self.tokens: dict[str, str] = {}
-        self.outputs: dict[str, bytes] = {}
         self.stopped: list[tuple[str, str, str]] = []
         self.sandboxes: dict[str, Running] = {}
         self.switched: list[tuple[str, bool, str]] = []
@@ -167,17 +168,25 @@ class FakeSessions:
 
     def say(self, session_id: str, data: bytes) -> None:
         """The agent prints something."""
-        self.outputs[session_id] = self.outputs.get(session_id, b"") + data
+        self.folder(session_id).mkdir(parents=True, exist_ok=True)
+        session_output.mark_time(self.folder(session_id), self._clock.now())
+        session_output.append(self.folder(session_id), data)
         for watcher in self._on_output:
             watcher(session_id, data)
 
     def output(self, session_id: str, offset: int) -> tuple[bytes, int]:
         self.get(session_id)
-        data = self.outputs.get(session_id, b"")[offset : offset + 256 * 1024]
-        return data, offset + len(data)
+        return session_output.read(self.folder(session_id), offset)
 
     def output_size(self, session_id: str) -> int:
-        return len(self.outputs.get(session_id, b""))
+        return session_output.size(self.folder(session_id))
+
+    def folder(self, session_id: str) -> Path:
+        return self._folder / session_id
+
+    def resize(self, session_id: str, rows: int, columns: int) -> None:
+        if session_id in self.sandboxes:
+            self.sandboxes[session_id].resize(rows, columns)
 
     def progress(self, session_id: str) -> dict[str, int] | None:
         return None
@@ -336,7 +345,7 @@ class FakeParts:
         self.spending = Spending(
             self.engine, self.audit, self.clock, prices, per_day=Limits(), total=Limits()
         )
-        self.sessions = FakeSessions(self.engine, self.clock)
+        self.sessions = FakeSessions(self.engine, self.clock, self.settings.sessions_dir)
         self.sessions.opened = self._open
         known = {session.id for session in self.sessions.recent()}
         for name in ("one", "two"):

@@ -1,4 +1,4 @@
-"""What a session sent where, as the Network page has it: with its bytes, its end and its
+"""What a session sent where, as the Network tab has it: with its bytes, its end and its
 headers."""
 
 import asyncio

@@ -24,7 +24,7 @@ PLACEHOLDER = "gatehouse-placeholder-42"
 
 
 def keep(place: Setting, *, is_on: bool = True) -> None:
-    """As the switch of the Network page."""
+    """As the switch of the Network tab."""
     place.broker.keep_bodies(place.session_id, is_on=is_on)
 
 

@@ -25,10 +25,11 @@ PAGES = (
     "/",
     "/sessions",
     "/sessions/one",
+    "/sessions/one/changes",
     "/history",
     "/rules",
     "/parts/inbox",
-    "/parts/requests/one",
+    "/parts/sessions/one/timeline?rules=true",
     "/parts/history",
 )
 # Cards that a page shows.

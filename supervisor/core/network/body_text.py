@@ -1,4 +1,4 @@
-"""Detect and decode text bodies, for the Network page and the archive.
+"""Detect and decode text bodies, for the Network tab and the archive.
 
 It decides by the bytes and by the stated charset, one of a few common ones. Pure. It must never
 guess: a body whose bytes aren't text stays bytes, so that nothing is lost. A body that was cut may

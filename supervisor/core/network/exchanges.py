@@ -1,4 +1,4 @@
-"""Exchanges for the Network page: one per judged connection or request.
+"""Exchanges for the Network tab: one per judged connection or request.
 
 Pure: the known facts of each, and sums by host; `har` makes an archive of them. Texts come from
 agents and origins: the caller escapes them; secrets were removed before.

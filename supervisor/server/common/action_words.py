@@ -369,6 +369,22 @@ def delivery(request: Request) -> str:
     return f"done, exit code {outcome['exit_code']}" if "exit_code" in outcome else "done"
 
 
+def _person(request: Request) -> str:
+    by = request.answered_by or ""
+    return "you" if by.startswith("operator") else by or "a rule"
+
+
+def answer_words(request: Request) -> str:
+    """Return who let it through, and how soon; empty where nobody did."""
+    if request.decision == "allow":
+        return f"Allowed by {request.rule}" if request.rule else "Allowed by a rule"
+    if request.answer != "approved" or request.answered_at is None:
+        return ""
+    waited = format_duration(request.answered_at - request.asked_at)
+    person = _person(request)
+    return f"{'You' if person == 'you' else person} approved after {waited}"
+
+
 def _target(target: str) -> str:
     kind, colon, number = target.rpartition(":")
     return f"{number} (beside the code)" if colon and kind == "review" else target

@@ -51,7 +51,8 @@ class RequestView(msgspec.Struct, frozen=True, kw_only=True):
     `approve_words` what its button says.
     `flags` are reasons to look twice while it waits, `details` labels and values that the title
     lacks. `asked_because` is why it was asked, `why` the reason for its present status. `state` is
-    the status as pages name it: waiting, held, doing, done, failed, denied, expired or superseded.
+    the status as pages name it: waiting, held, doing, done, undone, failed, denied, expired or
+    superseded.
     `may_always`: whether a rule may be made of the answer (law 9); `sticky_why`: else why not.
     `delivery`: in words what came of a yes, `failure`: why that failed, `printed`: what it printed
     last then. `width`: how wide a proposed rule is, in words; else empty.
@@ -217,6 +218,8 @@ def state_of(request: Request, now: float) -> tuple[str, str]:
             return current, current
     if failure(request):
         return "failed", "failed"
+    if (request.outcome or {}).get("taken_back"):
+        return "undone", "undone"
     words = action_words.delivery(request)
     is_done = current == "used" and (request.settled_at is not None or words == "let through")
     return ("done", words or "done") if is_done else ("doing", words or "approved")

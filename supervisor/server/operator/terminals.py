@@ -107,9 +107,7 @@ class Terminals:
                 if kind == KEYS:
                     await self._write(session_id, data)
                 elif kind == SIZE and len(data) == struct.calcsize("!HH"):
-                    running = self._parts.sessions.running(session_id)
-                    if running is not None:
-                        running.resize(*struct.unpack("!HH", data))
+                    self._parts.sessions.resize(session_id, *struct.unpack("!HH", data))
 
     async def _write(self, session_id: str, data: bytes) -> None:
         while data:

@@ -17,7 +17,7 @@ import asyncio
 import contextlib
 import secrets
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from pathlib import Path
 
 import msgspec
@@ -95,6 +95,31 @@ class Undo:
     def line_counts(self, row_id: str) -> tuple[int, int] | None:
         """See `timeline.line_counts`."""
         return line_counts(self._sides, row_id)
+
+    def undos(self) -> list[UndoBegun]:
+        """Return what was undone, oldest first."""
+        return list(self._sides.history.undos.values())
+
+    def batches_of(self, requests: Iterable[str]) -> dict[str, str]:
+        """Return by request the id under which it was answered together with others."""
+        wanted = set(requests)
+        return {
+            request: batch
+            for batch, together in self._sides.history.batches.items()
+            if len(together) > 1
+            for request in together
+            if request in wanted
+        }
+
+    @property
+    def sides(self) -> Sides:
+        """Return host and copy, to read them."""
+        return self._sides
+
+    def whole_change(self, name: str) -> ChangeCard | None:
+        """Return what the session made of a path, against what was there before; None where it
+        changed nothing there, or that is no longer kept."""
+        return self._planner.whole_change(name)
 
     # -- what would be done -----------------------------------------------------------------------
 

@@ -31,7 +31,13 @@ from supervisor.errors import GatehouseError, NotFoundError, StorageError, UserE
 from supervisor.workspace.apply.restore import piece_held
 from supervisor.workspace.disk.beneath import Neighbours
 from supervisor.workspace.disk.merging import MOST_MERGED_BYTES, merge_file
-from supervisor.workspace.disk.scan import TooLargeError, UnsteadyError, look, read_file
+from supervisor.workspace.disk.scan import (
+    TooLargeError,
+    UnsteadyError,
+    look,
+    look_quietly,
+    read_file,
+)
 from supervisor.workspace.trees.journal import encode_name
 from supervisor.workspace.trees.repositories import RepositoryGuard
 from supervisor.workspace.trees.trees import Sides
@@ -122,6 +128,12 @@ class UndoPlanner:
     def card(self, file: UndoFile) -> ChangeCard:
         """Return the difference that an undo would make to a path."""
         now, to = file.now, file.to
+        old = self._side(now, host=file.name) if now is not None and now.kind == "file" else None
+        new = self._side(to) if to is not None and to.kind == "file" else None
+        return self._card_of(file, old, new)
+
+    def _card_of(self, file: UndoFile, old: Side | None, new: Side | None) -> ChangeCard:
+        now, to = file.now, file.to
         operation: Literal["write", "delete", "symlink", "mkdir"] = (
             "delete"
             if to is None
@@ -134,9 +146,35 @@ class UndoPlanner:
         before, after = now.token if now else None, to.token if to else None
         target = to.link_target if to is not None and to.kind == "symlink" else None
         wanted = Want(operation, before, after, to.mode & 0o7777 if to else None, target)
-        old = self._side(now, host=file.name) if now is not None and now.kind == "file" else None
-        new = self._side(to) if to is not None and to.kind == "file" else None
         return make_card(to_action(file.name, wanted), old, new, before)
+
+    def whole_change(self, name: str) -> ChangeCard | None:
+        """Return the difference between a path before the session's first effect on it and after
+        its last; None where there is none, or a content is no longer kept."""
+        undos = self._sides.history.undos
+        effects = [
+            one
+            for one in self._sides.history.effects()
+            if one.name == name and one.request not in undos
+        ]
+        if not effects:
+            return None
+        before, after = effects[0].before, effects[-1].after
+        sides = [self._kept_side(one, name) for one in (before, after)]
+        if any(side is None for side in sides):
+            return None
+        now = UndoFile(name=name, doing="restored", to=after, now=before)
+        return self._card_of(now, *(side or None for side in sides))
+
+    def _kept_side(self, held: HeldContent | None, name: str) -> Side | Literal[False] | None:
+        """Return a content that was once at a path: False where it was no file, None where it is
+        no longer kept."""
+        if held is None or held.kind != "file":
+            return False
+        data = self.content(held, MOST_TEXT_BYTES)
+        if data is None and is_same(held_of(look_quietly(self._sides.host, name)), held):
+            return self._side(held, host=name)
+        return None if data is None else Side(data, len(data), held.mode)
 
     def _side(self, held: HeldContent, *, host: str | None = None) -> Side:
         if host is None:

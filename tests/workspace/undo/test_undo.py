@@ -17,7 +17,7 @@ from supervisor.workspace.disk.host_errors import StaleError
 from supervisor.workspace.undo.undo import MARK, UndoRefusedError
 from supervisor.workspace.undo.undo_plan import UndoPlan
 from tests.fakes.gated import answer_all
-from tests.workspace.conftest import Desk
+from tests.workspace.conftest import SESSION, Desk
 
 ALL = Selection()
 
@@ -505,3 +505,22 @@ async def test_files_that_became_folders_in_one_answer_come_back(desk: Desk) -> 
         assert (desk.host / "thing3/inner.txt").read_text() == "in thing3\n"
         await undo(desk)
         assert tree(desk.host) == before
+
+
+async def test_what_was_made_of_a_path_is_told_against_what_was_there_before(desk: Desk) -> None:
+    async with desk.running():
+        (desk.host / "mine.txt").write_text("mine\n")
+        for text in ("first\n", "second\n"):
+            (desk.copy / "README.md").write_text(text)
+            (desk.copy / "new.txt").write_text(text)
+            await applied(desk)
+        await undo(desk, Selection(ids=(desk.queue.of_session(SESSION)[0].id,)))
+        async with desk.channel.undoing() as it:
+            changed, made = it.whole_change("README.md"), it.whole_change("new.txt")
+            assert it.whole_change("mine.txt") is None
+            assert len(it.undos()) == 1
+            assert it.batches_of(["none"]) == {}
+    for card, removed in ((changed, 1), (made, 0)):
+        assert card is not None
+        assert (card.diff.added, card.diff.removed) == (1, removed)
+        assert [line.text for line in card.diff.hunks[0].lines][-1] == "second"

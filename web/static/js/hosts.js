@@ -1,4 +1,4 @@
-// The hosts of the Network page. The list has a line for each; what went to one comes with the list while it is open.
+// The hosts of the Network tab. The list has a line for each; what went to one comes with the list while it is open.
 import { fire, networkShown } from "./live.js";
 
 const opened = (list) => [...list.querySelectorAll("details.host[open]")].map((one) => one.dataset.keep);

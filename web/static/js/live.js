@@ -16,6 +16,10 @@ const PAUSE_TIMES = 10;
 const LONGEST_PAUSE_MS = 20000;
 let networkPauseMs = NETWORK_PAUSE_MS;
 const SPEND_PAUSE_MS = 1500;
+// What an agent prints, as its screen and between its requests.
+const SCREEN_PAUSE_MS = 300;
+const PRINTED_PAUSE_MS = 3000;
+let screenPauseMs = SCREEN_PAUSE_MS;
 
 let retryMs = FIRST_RETRY_MS;
 let retryTimer = 0;
@@ -63,7 +67,7 @@ const handlers = {
     const shown = $("pane")?.dataset.request;
     if (shown) cardChanged(shown);
     // What was missed since the page was made is in its parts; also before its first hello, when nothing told it of news yet.
-    for (const name of ["inbox", "session", "requests", "rules", "network", "spend", "changes", "quiet", "banner"]) fire(name);
+    for (const name of ["inbox", "session", "requests", "rules", "network", "spend", "changes", "quiet", "screen", "banner"]) fire(name);
     if (greeted) fire("history");
     greeted = true;
     readOutput();
@@ -77,7 +81,7 @@ const handlers = {
     cardChanged(request.origin === "workspace" && $("pane")?.dataset.request === `changes:${request.session_id}` ? `changes:${request.session_id}` : request.id);
     soon("inbox");
     if (request.origin === "workspace") soon("changes");
-    if (!$("output") || request.session_id === $("output").dataset.session) soon("requests");
+    if (isShown(request.session_id)) soon("requests");
     soon("history");
   },
   changes(event) {
@@ -91,7 +95,7 @@ const handlers = {
     soon("inbox");
     soon("changes");
     soon("history");
-    if (!$("output") || event.session_id === $("output").dataset.session) soon("requests");
+    if (isShown(event.session_id)) soon("requests");
   },
   session({ session }) {
     // What its cards say of the time to answer is another from its end on.
@@ -108,7 +112,12 @@ const handlers = {
   },
   quiet() { soon("quiet", NETWORK_PAUSE_MS); },
   banner() { fire("banner"); },
-  output(event) { if ($("output") && $("output").dataset.session === event.session_id) readOutput(); },
+  output(event) {
+    if (sessionHere() !== event.session_id) return;
+    readOutput();
+    soon("screen", screenPauseMs);
+    soon("printed", PRINTED_PAUSE_MS);
+  },
   shutdown(event) { farewell = event.why || "Gatehouse is shutting down"; say(farewell); },
 };
 
@@ -160,6 +169,15 @@ function show(state, text) {
 export function networkShown(tookMs) {
   networkPauseMs = Math.min(Math.max(NETWORK_PAUSE_MS, PAUSE_TIMES * tookMs), LONGEST_PAUSE_MS);
 }
+
+// The same of the agent's screen, from asked for to shown.
+export function screenShown(tookMs) {
+  screenPauseMs = Math.min(Math.max(SCREEN_PAUSE_MS, PAUSE_TIMES * tookMs), LONGEST_PAUSE_MS);
+}
+
+// The session whose page this is; a page of all sessions has none.
+const sessionHere = () => $("session-head")?.dataset.session;
+const isShown = (session) => [undefined, session].includes(sessionHere());
 
 export function fire(name) {
   if (name === "history" && $("newer")) $("newer").hidden = false;

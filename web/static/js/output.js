@@ -1,5 +1,6 @@
 // What the agent prints, read as it comes and added as text. Old lines are dropped: the file has them.
 import { get } from "./get.js";
+import { screenShown } from "./live.js";
 import { $ } from "./say.js";
 
 const MOST_CHARS = 1_000_000;
@@ -35,4 +36,13 @@ function append(box, text) {
     box.firstChild.remove();
   }
   if (isAtEnd) box.scrollTop = box.scrollHeight;
+}
+
+// A screen that takes long to draw is asked for less often.
+export function watchScreen() {
+  const screen = $("screen");
+  if (!screen) return;
+  let began = 0;
+  screen.addEventListener("htmx:beforeRequest", () => { began = performance.now(); });
+  screen.addEventListener("htmx:afterSwap", () => screenShown(performance.now() - began));
 }

@@ -14,6 +14,7 @@ import { watchKeyHelp } from "./key_help.js";
 import { watchKeys } from "./keys.js";
 import { watchHunks } from "./hunks.js";
 import { connect } from "./live.js";
+import { watchScreen } from "./output.js";
 import { watchParts } from "./parts.js";
 import { watchRules } from "./rules.js";
 import { $, watchErrors } from "./say.js";
@@ -44,6 +45,7 @@ watchDiffs();
 watchComments();
 watchOpened();
 watchHosts();
+watchScreen();
 watchPlaces(); // last: it looks where things are once all else is as it was
 watchRules();
 watchStart();

@@ -37,7 +37,9 @@ export function tick() {
     item.dateTime = when.toISOString();
     item.title = when.toLocaleString();
     const isToday = when.toDateString() === new Date(at * 1000).toDateString();
-    write(item, isToday ? when.toLocaleTimeString() : when.toLocaleString());
+    const isShort = item.hasAttribute("data-short");
+    const time = when.toLocaleTimeString([], isShort ? { hour: "2-digit", minute: "2-digit", hourCycle: "h23" } : {});
+    write(item, isToday ? time : isShort ? when.toLocaleDateString([], { day: "numeric", month: "short" }) : when.toLocaleString());
   }
 }
 

@@ -1,4 +1,4 @@
-"""The Network page: each session's traffic by host, live; also as JSON and HTTP Archive.
+"""A session's traffic by host, live, as a tab of its page; also as JSON and HTTP Archive.
 
 It shows the content of `network_log` and decides nothing; its one switch is whether a session's
 bodies are kept. A list may be long, and the same loop gives every verdict. So handlers take a
@@ -12,7 +12,7 @@ from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
 import msgspec
-from litestar import Response, get, post
+from litestar import MediaType, Response, get, post
 from litestar.params import FromPath, FromQuery, JSONBody
 from litestar.response import Stream
 from litestar.types import ControllerRouterHandler
@@ -38,7 +38,7 @@ from supervisor.errors import NotFoundError, UserError
 from supervisor.network.network_log import SessionLog
 from supervisor.parts import Parts
 from supervisor.server.common.spend_views import CALL_WORDS
-from supervisor.server.common.views import clock_text, duration_text, identity_of, shown_data
+from supervisor.server.common.views import clock_text, duration_text, shown_data
 from supervisor.server.operator.operator_api import (
     AnyRequest,
     KeepBodiesBody,
@@ -46,7 +46,7 @@ from supervisor.server.operator.operator_api import (
     caller,
     parts_of,
 )
-from supervisor.server.operator.pages import page_frame, spend_page
+from supervisor.server.operator.pages import page_frame
 from supervisor.server.operator.pages.page_frame import Form
 
 # Beyond this number, a person finds a host by its name.
@@ -96,24 +96,13 @@ class NetworkList(NamedTuple):
     opened: tuple[str, ...] = ()
 
 
-@get("/network", include_in_schema=False)
-async def network(
-    request: AnyRequest, session: FromQuery[str] = "", span: FromQuery[spend_page.Span] = "session"
-) -> Response[str]:
-    """Return the page of one session or of the newest."""
+@get("/network", include_in_schema=False, sync_to_thread=False)
+def network(request: AnyRequest, session: FromQuery[str] = "") -> Response[str]:
+    """Go on to a session's network, or the newest one's; to the sessions where there is none."""
     parts = parts_of(request)
-    recent = parts.sessions.recent()
-    chosen = parts.sessions.get(session) if session else next(iter(recent), None)
-    values = page_frame.frame(request, "network") | {
-        "spend": spend_page.values(parts, chosen, span),
-        "sessions": await asyncio.to_thread(
-            lambda: [(one.id, identity_of(parts, one).name) for one in recent]
-        ),
-        "chosen": chosen.id if chosen is not None else "",
-        **({} if chosen is None else _keeping(parts, chosen.id)),
-    }
-    shown = None if chosen is None else _shown(parts, chosen)
-    return await asyncio.to_thread(_page, values, shown)
+    chosen = [parts.sessions.get(session)] if session else parts.sessions.recent(1)
+    place = f"/sessions/{chosen[0].id}/network" if chosen else "/sessions"
+    return Response("", status_code=303, headers={"Location": place}, media_type=MediaType.HTML)
 
 
 @get("/parts/network", include_in_schema=False)
@@ -125,7 +114,7 @@ async def network_part(
 ) -> Response[str]:
     """Return the list; for hosts in `opened`, with their exchanges."""
     parts = parts_of(request)
-    shown = _shown(parts, parts.sessions.get(session))._replace(
+    shown = shown_list(parts, parts.sessions.get(session))._replace(
         find=find, opened=tuple(opened or ())
     )
     return await asyncio.to_thread(_part, shown)
@@ -158,7 +147,7 @@ async def exchange(
     parts = parts_of(request)
     session = parts.sessions.get(session_id)
     view = _one(parts, session.id, number)
-    values = page_frame.frame(request, "network") | {"keeps": session.keep_bodies}
+    values = page_frame.frame(request, "sessions") | {"keeps": session.keep_bodies}
     return await asyncio.to_thread(_exchange, "exchange.html", values, view, parts.redactor)
 
 
@@ -194,12 +183,12 @@ def switch_bodies(request: AnyRequest, session_id: FromPath[str], data: Form) ->
         )
     except UserError as refused:
         error = str(refused)
-    return page_frame.html("parts/keep_bodies.html", **_keeping(parts, session_id, error))
+    return page_frame.html("parts/keep_bodies.html", **keeping(parts, session_id, error))
 
 
 @get("/parts/network/bodies", include_in_schema=False, sync_to_thread=False)
 def switch_part(request: AnyRequest, session: FromQuery[str]) -> Response[str]:
-    return page_frame.html("parts/keep_bodies.html", **_keeping(parts_of(request), session))
+    return page_frame.html("parts/keep_bodies.html", **keeping(parts_of(request), session))
 
 
 @post("/api/sessions/{session_id:str}/network/bodies", status_code=200, sync_to_thread=False)
@@ -246,11 +235,11 @@ def _one(parts: Parts, session_id: str, number: int) -> ExchangeView:
                 exchange=found, bodies=parts.network_log.bodies(session_id).get(number, NO_BODIES)
             )
     raise NotFoundError(
-        f"no exchange has the number {number}", "the Network page lists those that are held"
+        f"no exchange has the number {number}", "the Network tab lists those that are held"
     )
 
 
-def _shown(parts: Parts, session: Session) -> NetworkList:
+def shown_list(parts: Parts, session: Session) -> NetworkList:
     """Return the session's list as it is now."""
     waiting = parts.queue.pending_but(
         [session.id], session.id, limit=MOST_SHOWN, now=parts.clock.now()
@@ -266,10 +255,6 @@ def _shown(parts: Parts, session: Session) -> NetworkList:
         now=parts.clock.now(),
         redactor=parts.redactor,
     )
-
-
-def _page(values: dict[str, Any], shown: NetworkList | None) -> Response[str]:
-    return page_frame.html("network.html", **(values | ({} if shown is None else hosts(shown))))
 
 
 def _exchange(
@@ -307,7 +292,7 @@ async def _in_thread(made: Iterator[bytes]) -> AsyncIterator[bytes]:
         yield piece
 
 
-def _keeping(parts: Parts, session_id: str, error: str = "") -> dict[str, Any]:
+def keeping(parts: Parts, session_id: str, error: str = "") -> dict[str, Any]:
     """Return what the switch shows."""
     session = parts.sessions.get(session_id)
     has_ended = session.ended_at is not None

@@ -25,8 +25,8 @@ from supervisor.core.text.duration import format_duration
 from supervisor.errors import ChangedError, GatehouseError, NotFoundError, UserError
 from supervisor.parts import Parts
 from supervisor.server.common.action_words import install_words
-from supervisor.server.common.request_views import RequestView, request_view
-from supervisor.server.common.views import clock_text, identity_of, listed, shown
+from supervisor.server.common.request_views import request_view
+from supervisor.server.common.views import clock_text, identity_of, shown
 from supervisor.server.operator import decisions, rules_view
 from supervisor.server.operator.change_views import change
 from supervisor.server.operator.operator_api import AnyRequest, caller, live_of, parts_of
@@ -34,7 +34,6 @@ from supervisor.server.operator.pages import page_frame
 from supervisor.server.operator.pages.page_frame import Form
 from supervisor.server.operator.rules_view import preview_of_proposal
 
-REQUEST_ROWS = 100
 type YesOrNo = Literal["allow", "deny"]
 MOST_REASON_CHARS = 500
 _LASTING = (
@@ -45,11 +44,6 @@ _LASTING = (
     ("always", "always"),
 )
 _ANSWER_OF: dict[YesOrNo, Answer] = {"allow": "approved", "deny": "denied"}
-
-
-@get("/parts/requests/{session_id:str}", include_in_schema=False, sync_to_thread=False)
-def requests_part(request: AnyRequest, session_id: FromPath[str]) -> Response[str]:
-    return page_frame.html("parts/requests.html", answered=answered(parts_of(request), session_id))
 
 
 @post("/requests/{request_id:str}/{answer:str}", include_in_schema=False, status_code=200)
@@ -177,13 +171,6 @@ def _put(answer: Response[str], target: str, swap: str) -> Response[str]:
     return answer
 
 
-def answered(parts: Parts, session_id: str) -> list[RequestView]:
-    """Return a session's requests that no longer wait, newest first."""
-    asked = parts.queue.of_session(session_id, REQUEST_ROWS)
-    found = listed(one for one in asked if status(one) != "pending")
-    return [request_view(one, parts) for one in found]
-
-
 async def card(parts: Parts, request: Request, problem: str = "") -> dict[str, Any]:
     """Return the values of `parts/card.html`: the request's view, and what only its card shows. The
     diff is made only for a waiting request."""
@@ -263,7 +250,6 @@ def _proposed(parts: Parts, request: Request) -> list[tuple[str, str]]:
 def handlers() -> list[ControllerRouterHandler]:
     """Return every route of this module."""
     return [
-        requests_part,
         answer,
         always,
         save_always,

@@ -1,72 +1,216 @@
-"""The page of one session, and its buttons."""
+"""The pages of one session: its timeline, changes, output, network and spend, each with an address.
 
+Each tab shows what another module reads; what its buttons do, the session manager does. The head
+above the tabs and the panel of facts are parts that follow the session.
+"""
+
+import asyncio
 import contextlib
+from typing import Annotated, Any, Literal
 
 from litestar import Response, get, post
-from litestar.params import FromPath
+from litestar.params import FromPath, FromQuery, QueryParameter
 from litestar.types import ControllerRouterHandler
 
+from supervisor.core.budget import Limits, used_percent
+from supervisor.core.network.exchanges import by_host
+from supervisor.core.sessions import Session, remaining_s
+from supervisor.core.text.duration import format_duration
 from supervisor.errors import GatehouseError, UserError
-from supervisor.server.common.views import shown
-from supervisor.server.operator import decisions
+from supervisor.parts import Parts
+from supervisor.server.common.views import session_view, shown
+from supervisor.server.operator import decisions, session_changes, session_timeline_view
+from supervisor.server.operator.change_views import shown_change
 from supervisor.server.operator.operator_api import AnyRequest, caller, parts_of
-from supervisor.server.operator.pages import page_frame, request_cards
+from supervisor.server.operator.pages import network_page, page_frame, spend_page
+from supervisor.server.operator.pages.network_page import size_text
 from supervisor.server.operator.pages.page_frame import Form
-from supervisor.server.operator.pages.sessions_page import session_data, started
+from supervisor.server.operator.pages.sessions_page import (
+    may_resume,
+    review_of,
+    session_data,
+    started,
+    state_words,
+)
+from supervisor.server.operator.screens import Screens, ScreenView
+from supervisor.server.operator.session_timeline_view import TimelineWanted
 from supervisor.sessions.start_session import StartSession
+from supervisor.store.requests import RequestTally
 
+Tab = Literal["timeline", "changes", "output", "network", "spend"]
 # The end of an agent's output that a page starts with.
 OUTPUT_TAIL_BYTES = 256 * 1024
+# Rows of a changed file's difference.
+MOST_ROWS = 1000
+_Skip = Annotated[int, QueryParameter(ge=0)]
+
+
+# -- the tabs -------------------------------------------------------------------------------------
 
 
 @get("/sessions/{session_id:str}", include_in_schema=False)
-async def session(request: AnyRequest, session_id: FromPath[str]) -> Response[str]:
-    """Return one session: state, time, output, review, requests."""
+async def timeline_tab(request: AnyRequest, session_id: FromPath[str]) -> Response[str]:
+    """Return what the session asked and did, newest first."""
+    session = parts_of(request).sessions.get(session_id)
+    found = await _timeline(parts_of(request), session, TimelineWanted())
+    return await _page(request, session, "timeline", **found)
+
+
+@get("/sessions/{session_id:str}/changes", include_in_schema=False)
+async def changes_tab(
+    request: AnyRequest, session_id: FromPath[str], undo: FromQuery[str] = ""
+) -> Response[str]:
+    """Return what the session changed; with `undo`, what undoing all of it would do."""
     parts = parts_of(request)
-    found = parts.sessions.get(session_id)
+    session = parts.sessions.get(session_id)
+    found = await session_changes.changed_files(parts, session)
+    return await _page(request, session, "changes", changes=found, skip=0, undo=undo)
+
+
+@get("/sessions/{session_id:str}/output", include_in_schema=False)
+async def output_tab(
+    request: AnyRequest, session_id: FromPath[str], lines: FromQuery[bool] = False
+) -> Response[str]:
+    """Return what the agent prints: as its screen where it draws on one, else line by line."""
+    parts = parts_of(request)
+    session = parts.sessions.get(session_id)
     start = max(0, parts.sessions.output_size(session_id) - OUTPUT_TAIL_BYTES)
-    values = {
-        "session": session_data(parts, found),
-        "output_start": start,
-        "answered": request_cards.answered(parts, session_id),
-        "waiting": len(parts.queue.pending_ids_but([], session_id, now=parts.clock.now())),
-    }
-    return page_frame.page(request, "session.html", "sessions", **values)
+    screen = await _screens(request).view(session_id)
+    values = {"screen": screen, "as_lines": lines or not screen.is_drawn, "output_start": start}
+    return await _page(request, session, "output", **values)
 
 
-@get("/parts/sessions/{session_id:str}", include_in_schema=False, sync_to_thread=False)
-def session_part(request: AnyRequest, session_id: FromPath[str]) -> Response[str]:
+@get("/sessions/{session_id:str}/network", include_in_schema=False)
+async def network_tab(request: AnyRequest, session_id: FromPath[str]) -> Response[str]:
+    """Return where the session connected to."""
     parts = parts_of(request)
-    return page_frame.html(
-        "parts/session.html", session=session_data(parts, parts.sessions.get(session_id))
+    session = parts.sessions.get(session_id)
+    values = await asyncio.to_thread(network_page.hosts, network_page.shown_list(parts, session))
+    keeping = network_page.keeping(parts, session_id)
+    return await _page(request, session, "network", **values, keeping=keeping)
+
+
+@get("/sessions/{session_id:str}/spend", include_in_schema=False)
+async def spend_tab(
+    request: AnyRequest, session_id: FromPath[str], span: FromQuery[spend_page.Span] = "session"
+) -> Response[str]:
+    """Return what its models cost."""
+    session = parts_of(request).sessions.get(session_id)
+    values = spend_page.values(parts_of(request), session, span)
+    return await _page(request, session, "spend", spend=values)
+
+
+async def _page(request: AnyRequest, session: Session, tab: Tab, **values: Any) -> Response[str]:
+    head = await _head(parts_of(request), session, tab)
+    return page_frame.page(request, f"session_{tab}.html", "sessions", **(head | values))
+
+
+# -- their parts ----------------------------------------------------------------------------------
+
+
+@get("/parts/sessions/{session_id:str}", include_in_schema=False)
+async def head_part(
+    request: AnyRequest, session_id: FromPath[str], tab: FromQuery[Tab] = "timeline"
+) -> Response[str]:
+    """Return the head of the session's page: name, state, buttons, tabs."""
+    return await _head_part(request, session_id, tab)
+
+
+@get("/parts/sessions/{session_id:str}/facts", include_in_schema=False)
+async def facts_part(request: AnyRequest, session_id: FromPath[str]) -> Response[str]:
+    """Return the panel beside the timeline."""
+    parts = parts_of(request)
+    values = await _head(parts, parts.sessions.get(session_id), "timeline")
+    return page_frame.html("parts/session_facts.html", **values)
+
+
+@get("/parts/sessions/{session_id:str}/timeline", include_in_schema=False)
+async def timeline_part(
+    request: AnyRequest,
+    session_id: FromPath[str],
+    before: FromQuery[str] = "",
+    output: FromQuery[bool] = False,
+    rules: FromQuery[bool] = False,
+) -> Response[str]:
+    """Return a page of the timeline."""
+    parts = parts_of(request)
+    wanted = TimelineWanted(before=before, output=output, rules=rules)
+    found = await _timeline(parts, parts.sessions.get(session_id), wanted)
+    return page_frame.html("parts/session_timeline.html", session_id=session_id, **found)
+
+
+@get("/parts/sessions/{session_id:str}/changes", include_in_schema=False)
+async def changes_part(
+    request: AnyRequest, session_id: FromPath[str], skip: _Skip = 0
+) -> Response[str]:
+    """Return a page of the changed files."""
+    parts = parts_of(request)
+    found = await session_changes.changed_files(parts, parts.sessions.get(session_id), skip)
+    values = {"session_id": session_id, "changes": found, "skip": skip}
+    return page_frame.html("parts/session_changes.html", **values)
+
+
+@get("/parts/sessions/{session_id:str}/changes/{request_id:str}", include_in_schema=False)
+async def change_part(
+    request: AnyRequest, session_id: FromPath[str], request_id: FromPath[str]
+) -> Response[str]:
+    """Return one changed file's difference from what was there before the session."""
+    parts = parts_of(request)
+    try:
+        card = await session_changes.whole_change(parts, parts.queue.get(request_id))
+    except GatehouseError as error:
+        return page_frame.html("parts/error.html", error=str(error))
+    view = await asyncio.to_thread(
+        lambda: shown_change(parts, f"of-{request_id}", card, most_rows=MOST_ROWS)
     )
+    return page_frame.html("parts/session_change.html", change=view)
+
+
+@get("/parts/sessions/{session_id:str}/screen", include_in_schema=False)
+async def screen_part(
+    request: AnyRequest, session_id: FromPath[str], gone: FromQuery[bool] = False
+) -> Response[str]:
+    """Return the session's screen as it is now; with `gone`, what left it at its top."""
+    view = await _screens(request).view(session_id, with_gone=gone)
+    name = "parts/screen_gone.html" if gone else "parts/screen.html"
+    return page_frame.html(name, session_id=session_id, screen=view)
+
+
+@get("/api/sessions/{session_id:str}/screen")
+async def session_screen(request: AnyRequest, session_id: FromPath[str]) -> ScreenView:
+    """Return the agent's output as its terminal shows it, with what left the screen at its top."""
+    return await _screens(request).view(session_id, with_gone=True)
+
+
+# -- what its buttons do --------------------------------------------------------------------------
+
+
+@post("/sessions/{session_id:str}/resume", include_in_schema=False, status_code=200)
+async def resume_session(request: AnyRequest, session_id: FromPath[str]) -> Response[str]:
+    """Start a session that continues on the copy of an ended one, and go to its page."""
+    return await started(request, lambda: StartSession(resume=session_id))
 
 
 @post("/sessions/{session_id:str}/stop", include_in_schema=False, status_code=200)
-async def stop_session(request: AnyRequest, session_id: FromPath[str]) -> Response[str]:
+async def stop_session(
+    request: AnyRequest, session_id: FromPath[str], tab: FromQuery[Tab] = "timeline"
+) -> Response[str]:
     """Begin the orderly end of a session."""
-    parts = parts_of(request)
-    await parts.sessions.stop(session_id, reason="stopped by the operator", by=caller(request).name)
-    return page_frame.html(
-        "parts/session.html", session=session_data(parts, parts.sessions.get(session_id))
-    )
+    reason, by = "stopped by the operator", caller(request).name
+    await parts_of(request).sessions.stop(session_id, reason=reason, by=by)
+    return await _head_part(request, session_id, tab)
 
 
-@post(
-    "/sessions/{session_id:str}/pause",
-    include_in_schema=False,
-    status_code=200,
-    sync_to_thread=False,
-)
-def pause_session(request: AnyRequest, session_id: FromPath[str], data: Form) -> Response[str]:
+@post("/sessions/{session_id:str}/pause", include_in_schema=False, status_code=200)
+async def pause_session(
+    request: AnyRequest, session_id: FromPath[str], data: Form, tab: FromQuery[Tab] = "timeline"
+) -> Response[str]:
     """Stop its processes, or let them continue. Return the session as it is afterwards."""
-    parts = parts_of(request)
-    do = parts.sessions.unpause if data.get("go_on") else parts.sessions.pause
+    sessions = parts_of(request).sessions
+    do = sessions.unpause if data.get("go_on") else sessions.pause
     with contextlib.suppress(UserError):  # it went on, or ended, meanwhile: the page shows it
         do(session_id, by=caller(request).name)
-    return page_frame.html(
-        "parts/session.html", session=session_data(parts, parts.sessions.get(session_id))
-    )
+    return await _head_part(request, session_id, tab)
 
 
 @post(
@@ -104,20 +248,66 @@ async def take_branch(request: AnyRequest, session_id: FromPath[str]) -> Respons
     )
 
 
-@post("/sessions/{session_id:str}/resume", include_in_schema=False, status_code=200)
-async def resume_session(request: AnyRequest, session_id: FromPath[str]) -> Response[str]:
-    """Start a session that continues on the copy of an ended one, and go to its page."""
-    return await started(request, lambda: StartSession(resume=session_id))
-
-
 def handlers() -> list[ControllerRouterHandler]:
-    """Return every route of this module."""
+    """Return every page, part and form of this module."""
     return [
-        session,
-        session_part,
-        resume_session,
-        stop_session,
-        pause_session,
-        rename_session,
-        take_branch,
+        *(timeline_tab, changes_tab, output_tab, network_tab, spend_tab),
+        *(head_part, facts_part, timeline_part, changes_part, change_part, screen_part),
+        *(resume_session, stop_session, pause_session, rename_session, take_branch),
     ]
+
+
+def api_handlers() -> list[ControllerRouterHandler]:
+    """Return the routes of the same as data."""
+    return [session_screen]
+
+
+# -- inside ---------------------------------------------------------------------------------------
+
+
+def _screens(request: AnyRequest) -> Screens:
+    found: Screens = request.app.state["screens"]
+    return found
+
+
+async def _head_part(request: AnyRequest, session_id: str, tab: Tab) -> Response[str]:
+    parts = parts_of(request)
+    values = await _head(parts, parts.sessions.get(session_id), tab)
+    return page_frame.html("parts/session_head.html", **values)
+
+
+async def _timeline(parts: Parts, session: Session, wanted: TimelineWanted) -> dict[str, Any]:
+    found = await session_timeline_view.session_timeline(parts, session, wanted)
+    review = None if wanted.before else review_of(parts, session)
+    is_report = session.job is not None
+    return {"timeline": found, "wanted": wanted, "review": review, "is_report": is_report}
+
+
+async def _head(parts: Parts, session: Session, tab: Tab) -> dict[str, Any]:
+    """Return the values of head and facts."""
+    now = parts.clock.now()
+    counted = await asyncio.to_thread(parts.queue.tallies, [session.id], now=now)
+    tally = counted.get(session.id, RequestTally())
+    held = parts.network_log.held(session.id).exchanges
+    hosts = await asyncio.to_thread(by_host, held)
+    left, whole = remaining_s(session, now), session.deadline_at - session.created_at
+    return {
+        "session": session_data(parts, session),
+        "tab": tab,
+        "state": state_words(session, session_view(parts, session), tally),
+        "tally": tally,
+        "may_resume": may_resume(parts, session),
+        "whole": format_duration(whole),
+        "left_percent": round(100 * left / whole) if whole else 0,
+        "spend_percent": _spend_percent(parts, session),
+        "reached": len(hosts),
+        "sent": size_text(sum(one.up_bytes for one in hosts)),
+        "received": size_text(sum(one.down_bytes for one in hosts)),
+    }
+
+
+def _spend_percent(parts: Parts, session: Session) -> int | None:
+    """Return the share of its own budget that is used; None where it has none."""
+    found = parts.spending.standing(session.id, session.budget)
+    limits = found.limits["session"]
+    return used_percent(limits, found.used["session"]) if limits != Limits() else None

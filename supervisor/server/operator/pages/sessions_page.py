@@ -75,7 +75,6 @@ _STATE_TEXT = {
     "ended": "",
 }
 _SEVERITIES = ("critical", "high", "medium", "low", "info")
-_SEVERITY_CLASS = {"critical": "bad", "high": "bad", "medium": "warn"}
 _CONCLUSIONS = {
     "approve": ("approves the change", "good"),
     "comment": ("comments", ""),
@@ -244,7 +243,7 @@ def _tallies(parts: Parts, found: Sequence[Session]) -> dict[str, RequestTally]:
 
 def _running_card(parts: Parts, session: Session, tally: RequestTally) -> SessionCard:
     view = session_view(parts, session)
-    state, words = _live_state(view, tally)
+    state, words = state_words(session, view, tally)
     lasts_s = max(1.0, session.deadline_at - session.created_at)
     newest = parts.queue.of_session(session.id, 1)
     last = ""
@@ -268,6 +267,18 @@ def _first_waiting(parts: Parts, session: Session) -> str:
     return f"/requests/{found[0].id}" if found else ""
 
 
+def may_resume(parts: Parts, session: Session) -> bool:
+    """Return whether a session can be continued: it has ended, and its copy is still there."""
+    copy = parts.settings.sessions_dir / session.id / COPY
+    is_done = session.ended_at is not None and not has_own_folder(session)
+    return is_done and session.kind != "quarantine" and copy.is_dir()
+
+
+def state_words(session: Session, view: SessionView, tally: RequestTally) -> tuple[str, str]:
+    """Return a session's state: the one that icon and colour are chosen by, and its words."""
+    return _live_state(view, tally) if session.ended_at is None else _end_state(session, view)
+
+
 def _live_state(view: SessionView, tally: RequestTally) -> tuple[str, str]:
     if view.progress:
         return "doing", (
@@ -285,15 +296,14 @@ def _live_state(view: SessionView, tally: RequestTally) -> tuple[str, str]:
 
 def _ended_card(parts: Parts, session: Session, tally: RequestTally) -> SessionCard:
     view = session_view(parts, session)
-    state, words = _end_state(session, view)
-    copy = parts.settings.sessions_dir / session.id / COPY
+    state, words = state_words(session, view, tally)
     return SessionCard(
         view=view,
         tally=tally,
         state=state,
         words=words,
         ran=format_duration((session.ended_at or 0.0) - session.created_at),
-        may_resume=not has_own_folder(session) and session.kind != "quarantine" and copy.is_dir(),
+        may_resume=may_resume(parts, session),
         waits=_first_waiting(parts, session) if tally.waiting else "",
     )
 
@@ -559,7 +569,6 @@ def session_data(parts: Parts, session: Session) -> dict[str, Any]:
         "end_reason": redact(session.end_reason),
         "exit_code": session.exit_code,
         "progress": _progress(parts, session),
-        "review": _review(parts.redactor.data(session.review)) if session.review else None,
     }
 
 
@@ -616,7 +625,11 @@ def _progress(parts: Parts, session: Session) -> dict[str, Any] | None:
     }
 
 
-def _review(review: dict[str, Any]) -> dict[str, Any]:
+def review_of(parts: Parts, session: Session) -> dict[str, Any] | None:
+    """Return what its agent found; None where it reported nothing."""
+    if not session.review:
+        return None
+    review: dict[str, Any] = parts.redactor.data(session.review)
     given = review.get("findings")
     items = given if isinstance(given, list) else []
     findings = sorted(
@@ -654,7 +667,7 @@ def _finding(item: dict[str, Any]) -> dict[str, Any]:
     line = item.get("line")
     return {
         "severity": severity or "info",
-        "severity_class": _SEVERITY_CLASS.get(severity, ""),
+        "look": severity if severity in _SEVERITIES[:3] else "low",
         "rank": _SEVERITIES.index(severity) if severity in _SEVERITIES else len(_SEVERITIES),
         "title": _text(item, "title"),
         "place": f"{_text(item, 'path')}:{line}" if isinstance(line, int) else _text(item, "path"),

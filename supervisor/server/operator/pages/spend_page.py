@@ -1,4 +1,4 @@
-"""Costs of models over time: chart and sums on the Network page, also as JSON.
+"""Costs of models over time: chart and sums on the Spend tab, also as JSON.
 
 All of it comes from the ledger in the database, so it survives a restart. `core.spend_chart` draws
 the chart; this module has its times and words. It decides nothing.
@@ -145,7 +145,7 @@ def spend_over_time(
 
 
 def handlers() -> list[ControllerRouterHandler]:
-    """Return the part of the Network page."""
+    """Return the part of the Spend tab."""
     return [spend_part]
 
 

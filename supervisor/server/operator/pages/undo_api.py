@@ -227,7 +227,7 @@ async def _undo_part(
 
 def _selection(of: str, after: str) -> Selection:
     if of:
-        return Selection(ids=(of,))
+        return Selection(ids=tuple(of.split(",")))
     if not after:
         return Selection()
     number = whole_number(after, 9)

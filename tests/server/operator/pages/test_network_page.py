@@ -1,4 +1,4 @@
-"""The Network page's data through the operator's door."""
+"""The Network tab's data through the operator's door."""
 
 import html
 import re
@@ -82,7 +82,7 @@ async def test_what_waits_for_an_answer_is_shown_too(
     parts.gate.ask(
         Exec(command="held.sh", cwd="."), session_id="one", reason="", origin="agent_api"
     )
-    page = (await browser.get("/network?session=one")).text
+    page = (await browser.get("/sessions/one/network")).text
     assert "held.example.org:443" in page
     assert "held.sh" not in page
     assert re.search(r'<span class="badge flag warn">.*?</svg>held</span>', page)
@@ -95,7 +95,7 @@ async def test_what_waits_for_an_answer_is_shown_too(
         == 1
     )
     parts.gate.resolve(late.id, "denied", by="test")
-    assert "held.example.org" not in (await browser.get("/network?session=two")).text
+    assert "held.example.org" not in (await browser.get("/sessions/two/network")).text
     parts.gate.resolve(request.id, "denied", by="test")
     assert "held.example.org" not in (await browser.get("/parts/network?session=one")).text
 
@@ -125,8 +125,8 @@ async def test_values_that_authenticate_are_on_no_page_and_in_no_archive(
     refused = EgressRefused(session_id="one", action=asked, why="two hosts")
     EgressQuestions(parts.gate, 1, {}).refused(refused)
     parts.network_log.refused(refused)
-    for address in ("/", "/network", OPENED, "/network/one/1", "/history", "/api/requests",
-    "/api/quiet",
+    for address in ("/", "/sessions/one/network", OPENED, "/network/one/1", "/history",
+    "/sessions/one", "/api/requests", "/api/quiet",
                     "/api/sessions/one/network", "/api/sessions/one/network/1",
                     "/api/sessions/one/network.har"):  # fmt: skip
         answer = await browser.get(address)
@@ -143,7 +143,7 @@ async def test_only_hosts_that_are_open_bring_their_exchanges(
 ) -> None:
     for number, host in enumerate(("a.example.org", "b.example.org"), 1):
         send(parts, number, f"/on-{number}", host=host)
-    assert "/on-" not in (await browser.get("/network?session=one")).text
+    assert "/on-" not in (await browser.get("/sessions/one/network")).text
     part = (await browser.get(OPENED)).text
     assert "/on-1" in part
     assert "/on-2" not in part
@@ -208,7 +208,7 @@ async def test_nobody_waits_for_a_page_or_an_archive(
     """The loop gives every verdict: what is long is made in a thread, an archive entry by entry."""
     for number in range(3):
         send(parts, number)
-    for path in ("/network", OPENED, "/network/one/1", "/api/sessions/one/network",
+    for path in (OPENED, "/network/one/1", "/api/sessions/one/network",
     "/api/sessions/one/network/1",
                  "/api/sessions/one/network.har"):  # fmt: skip
         parts.redactor = Noting()
@@ -252,19 +252,19 @@ async def test_what_is_held_no_more_is_not_said_to_be_awaited(
     browser: httpx.AsyncClient, parts: FakeParts
 ) -> None:
     har = "/api/sessions/one/network.har"
-    page = (await browser.get("/network?session=one")).text
+    page = (await browser.get("/sessions/one/network")).text
     assert "Nothing yet." in page
     assert har in page
     parts.sessions.change("one", ended_at=parts.clock.now())
-    page = (await browser.get("/network?session=one")).text
+    page = (await browser.get("/sessions/one/network")).text
     assert "This session connected to nothing." in page
     assert har not in page
     parts.clock.advance(60)
     parts.network_log.began_at = parts.clock.now()
-    page = (await browser.get("/network?session=one")).text
+    page = (await browser.get("/sessions/one/network")).text
     assert "No longer kept: Gatehouse was restarted since." in page
     assert har not in page
-    assert "Nothing yet." in (await browser.get("/network?session=two")).text
+    assert "Nothing yet." in (await browser.get("/sessions/two/network")).text
 
 
 async def test_a_session_that_is_none_is_not_found(browser: httpx.AsyncClient) -> None:
@@ -274,7 +274,8 @@ async def test_a_session_that_is_none_is_not_found(browser: httpx.AsyncClient) -
         "/network?session=none",
     ):
         assert (await browser.get(path)).status_code == 404, path
-    assert (await browser.get("/network")).status_code == 200
+    answer = await browser.get("/network")
+    assert (answer.status_code, answer.headers["location"]) == (303, "/sessions/one/network")
 
 
 async def test_the_page_of_an_exchange_shows_its_bodies_as_text(
@@ -343,7 +344,7 @@ async def test_where_bodies_are_not_kept_the_page_says_how_they_would_be(
 async def test_the_switch_keeps_bodies_of_a_session_that_runs(
     browser: httpx.AsyncClient, parts: FakeParts
 ) -> None:
-    assert "Keep bodies from now on" in (await browser.get("/network?session=one")).text
+    assert "Keep bodies from now on" in (await browser.get("/sessions/one/network")).text
     for keep, button, other in (
         ("yes", "Stop keeping bodies", "yes"),
         ("no", "Keep bodies from now on", "no"),

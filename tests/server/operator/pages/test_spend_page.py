@@ -1,4 +1,4 @@
-"""What models cost over time, on the Network page and as JSON: read from the ledger, bounded,
+"""What models cost over time, on the Spend tab and as JSON: read from the ledger, bounded,
 and the same after a restart."""
 
 import html
@@ -49,7 +49,7 @@ async def test_the_sums_are_those_of_the_session_the_day_and_all(
     spend(parts, "model-a", 2 * PICOUSD)
     spend(parts, "model-b", PICOUSD, session="two")
     spend(parts, "model-a", 4 * PICOUSD, ago_s=3 * DAY_S, session="two")
-    page = (await browser.get("/network?session=one")).text
+    page = (await browser.get("/sessions/one/spend")).text
     assert re.findall(r'data-role="sum"><dt>([^<]*)</dt><dd>([^<]*)',
     page) == [
         ("this session", "$2.00"), ("today", "$3.00"), ("in total", "$7.00"),
@@ -91,7 +91,7 @@ async def test_the_table_has_each_kind_of_tokens(
     )  # fmt: skip
     spend(parts, "model-a", PICOUSD, tokens=Tokens(input=234, output=1, cache_write=1))
     spend(parts, "model-b", PICOUSD, tokens=Tokens(output=7))
-    page = (await browser.get("/network?session=one")).text
+    page = (await browser.get("/sessions/one/spend")).text
     table = re.search(r'<table class="table stacks models.*?</table>', page, re.DOTALL)[0]  # type: ignore[index]
     heads = re.findall(r'<th scope="col"[^>]*>([^<]*)', table)
     rows = [re.findall(r"<td[^>]*>([^<]*)", row) for row in table.split('data-role="model"')[1:]]
@@ -115,7 +115,7 @@ async def test_the_table_has_each_kind_of_tokens(
     shown = (await cli.get("/api/sessions/one")).json()["spend"]["models"][0]
     assert {key: shown[key] for key in kinds} == kinds
     line = re.search(
-        r'data-role="spend-of-model">.*?</div>', (await browser.get("/sessions/one")).text
+        r'data-role="spend-of-model">.*?</p>', (await browser.get("/sessions/one/spend")).text
     )[0]  # type: ignore[index]
     assert "1,234 tokens in, 3,000 from the cache, 46 into the cache, 21 out; 2 calls" in line
 
@@ -184,12 +184,12 @@ async def test_nothing_spent_is_said_and_a_limit_is_shown(
     browser: httpx.AsyncClient, parts: FakeParts
 ) -> None:
     parts.spending._fixed["day"] = parse_budget("10usd", "x")
-    page = (await browser.get("/network")).text
+    page = (await browser.get("/sessions/one/spend")).text
     assert "No model calls in this time" in page
     assert "$0.00 of $10.00" in page
     assert "near" not in page
     spend(parts, "model-a", 9 * PICOUSD)
-    page = (await browser.get("/network")).text
+    page = (await browser.get("/sessions/one/spend")).text
     assert 'class="limit near"' in page
     assert "$9.00 of $10.00 of the budget of this day are used or reserved" in page
 
@@ -209,10 +209,13 @@ async def test_a_models_name_is_text(
     browser: httpx.AsyncClient, cli: httpx.AsyncClient, parts: FakeParts
 ) -> None:
     spend(parts, f"<script>alert(1)</script>{SECRET}\u202e", PICOUSD)
-    for text in ((await browser.get("/network")).text, str((await cli.get("/api/spend")).json())):
+    for text in (
+        (await browser.get("/sessions/one/spend")).text,
+        str((await cli.get("/api/spend")).json()),
+    ):
         assert SECRET not in text
         assert "\u202e" not in text
-    assert "<script>alert" not in (await browser.get("/network")).text
+    assert "<script>alert" not in (await browser.get("/sessions/one/spend")).text
 
 
 async def test_what_isnt_there_is_refused(cli: httpx.AsyncClient) -> None:
