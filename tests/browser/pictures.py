@@ -15,7 +15,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
-from playwright.async_api import Browser, Page, async_playwright
+from playwright.async_api import Browser, Page, async_playwright, expect
 
 from supervisor.settings import ROOT
 from tests.browser.conftest import ARGS
@@ -144,9 +144,12 @@ async def _session(browser: Browser, folder: Path, target: Path) -> None:
         (workspace / "docs").mkdir()
         session = await running.ended(session)
         async with page_of(browser, running, session) as page:
+            await page.set_viewport_size(WIDE)
+            await page.goto(f"{page.url}/changes")
             await page.get_by_role("button", name="Undo src/parser/tokens.py").click()
             await page.locator("[data-role=undo-now]").wait_for()
-            await page.screenshot(path=target, full_page=True)
+            await expect(page.get_by_text("Reading…", exact=True)).to_have_count(0)
+            await page.screenshot(path=target)
 
 
 async def _push(browser: Browser, folder: Path, target: Path) -> None:
