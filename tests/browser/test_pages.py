@@ -21,8 +21,6 @@ from tests.browser.inbox import (
 )
 from tests.browser.operator_site import Site, fill
 
-STATIC = Path(__file__).resolve().parents[2] / "web" / "static"
-
 
 async def test_output_arrives_as_it_is_printed(site: Site, context: BrowserContext) -> None:
     site.parts.sessions.say("one", b"first line\n")
@@ -405,39 +403,3 @@ async def test_no_page_is_wider_than_a_phone(
         await page.wait_for_selector('#live[data-state="on"]', state="attached")
         assert await page.evaluate("document.documentElement.scrollWidth") <= 390, path
         await page.close()
-
-
-@pytest.mark.parametrize("look", ["light", "dark"])
-def test_text_has_contrast(look: str) -> None:
-    """WCAG 2.2, 1.4.3: 4.5 to 1 for text."""
-    blocks = re.findall(r":root \{(.*?)\}", (STATIC / "gatehouse.css").read_text(), re.DOTALL)
-    colours = dict(re.findall(r"--([\w-]+): (#[0-9a-f]{6})", blocks[0]))
-    if look == "dark":
-        colours |= dict(re.findall(r"--([\w-]+): (#[0-9a-f]{6})", blocks[1]))
-    pairs = [
-        *((text, ground) for text in ("text", "muted") for ground in ("ground", "surface",
-        "sunken")),
-        *((text, ground) for text in ("accent", "bad", "good", "warn") for ground in ("ground",
-        "surface")),
-        *((kind, "surface") for kind in ("exec", "filesystem", "network", "git", "packages",
-        "sandbox")),
-        *((tone, f"{tone}-ground") for tone in ("good", "bad", "warn")),
-        *(("text", f"{tone}-{part}") for tone in ("good", "bad") for part in ("ground", "mark")),
-        ("text", "warn-ground"), ("accent-text", "accent"), ("good-text", "good"), ("bad-text",
-         "bad"),
-    ]  # fmt: skip
-    weak = {pair: round(_contrast(*(colours[name] for name in pair)), 2) for pair in pairs}
-    assert {pair: ratio for pair, ratio in weak.items() if ratio < 4.5} == {}
-
-
-def _contrast(first: str, second: str) -> float:
-    light, dark = sorted((_luminance(first), _luminance(second)), reverse=True)
-    return (light + 0.05) / (dark + 0.05)
-
-
-def _luminance(colour: str) -> float:
-    parts = [int(colour[at : at + 2], 16) / 255 for at in (1, 3, 5)]
-    linear = [
-        part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in parts
-    ]
-    return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]

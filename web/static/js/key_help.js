@@ -11,7 +11,7 @@ export const KEYS = [
   ]],
   ["A request", [
     ["a", "approve"], ["d", "deny"], ["r", "type a reason for the denial"], ["A", "allow or deny for longer"],
-    ["1 to 9", "tick that part of a change"], ["m", "apply the merge"], ["g", "give the agent your version"],
+    ["1 to 9", "tick that part of a change"], ["↑ ↓", "walk through the lines"], ["c", "comment on a line"], ["m", "apply the merge"], ["g", "give the agent your version"],
   ]],
 ];
 
