@@ -118,7 +118,8 @@ def test_the_form_starts_each_agent_on_its_task(house: House, page: Page) -> Non
         assert re.fullmatch(
             rf"{house.workspace.name} · {title} · \d\d:\d\d", house.session(session)["name"]
         )
-        expect(page.locator("#output")).to_contain_text(f"{before}<Move the <b>discounts</b>>")
+        page.goto(f"{home}sessions/{session}/output")
+        expect(page.locator("main")).to_contain_text(f"{before}<Move the <b>discounts</b>>")
 
 
 def test_an_agent_that_is_not_there_is_told_with_its_remedy(house: House, page: Page) -> None:
