@@ -3,7 +3,7 @@ complains of nothing, and axe-core finds nothing that keeps people out."""
 
 import pytest
 from axe_playwright_python.async_playwright import Axe
-from playwright.async_api import Browser
+from playwright.async_api import Browser, expect
 
 from supervisor.core.actions import Exec, Network
 from tests.browser.conftest import PATIENCE_MS, Watch
@@ -12,7 +12,7 @@ from tests.tables import share
 
 TABS = ("", "/changes", "/output", "/network", "/spend")
 PATHS = (
-    *("/", "/sessions", "/rules", "/history", "/security"),
+    *("/", "/sessions", "/changes/one", "/rules", "/history", "/security"),
     *(f"/sessions/one{tab}" for tab in TABS),
 )
 WIDTHS = (390, 1300, 1920)
@@ -56,9 +56,12 @@ async def test_every_page(
     ])  # fmt: skip
     page = await context.new_page()
     found = {}
-    for path in PATHS:
+    asked = [f"/requests/{one}" for one in site.parts.queue.pending_ids()[:8]]
+    for path in (*PATHS, *asked):
         await page.goto(site.url + path)
         await page.wait_for_selector('#live[data-state="on"]')
+        # In their first second answers are shut, and dimmed.
+        await expect(page.locator("[data-settling]")).to_have_count(0)
         # Nothing lies beyond the right edge, where nobody would look for it.
         wide = await page.evaluate("document.documentElement.scrollWidth > innerWidth + 1")
         assert not wide, path

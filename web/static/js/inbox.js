@@ -203,7 +203,7 @@ const look = oneAtATime(async () => {
 const said = (pane) => pane.querySelector(".answer-what")?.textContent;
 
 function sayCame(text) {
-  say(`${text.trim()}${waiting().some((row) => row.dataset.row !== selected()) ? "" : ". Nothing else waits"}`);
+  say(`${(text ?? "").trim()}${waiting().some((row) => row.dataset.row !== selected()) ? "" : ". Nothing else waits"}`);
 }
 
 function keepUp(pane, fresh, part) {
