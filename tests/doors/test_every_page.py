@@ -30,6 +30,7 @@ _ELSEWHERE = {
     "/reviews/{run_id:str}": "tests/doors/test_demo.py",
     "/repos/{repository_id:str}": "tests/doors/test_demo.py",
     "/parts/act/{request_id:str}": "tests/doors/test_demo.py",
+    "/parts/sessions/{session_id:str}/screen": "tests/doors/test_session_page.py",
 }
 
 # An agent that asks for changed files, a push, an install and a connection.
