@@ -202,7 +202,7 @@ def question(action: Action) -> str:
         case Exec(by_agent=True):
             return "Let the agent run this in its sandbox?"
         case Exec():
-            return "Run this on the private copy?"
+            return "Run this command in the sandbox?"
         case FileChange():
             verb = "Delete" if action.operation == "delete" else "Change"
             return f"{verb} this in your folder?"

@@ -187,7 +187,7 @@ def _sticky_why(request: Request) -> str:
     if not request.sticky:
         return ""
     if request.rule:
-        return f"the rule {request.rule} says so"
+        return f"{request.why} ({request.rule})"
     return "no rule can allow this; approving it holds once"
 
 

@@ -233,9 +233,10 @@ async function takeOver(old, newer) {
   say("A newer version took the place of the card");
 }
 
-// What is flagged has to have been in view before it can be approved.
+// What is flagged has to have been in view before it can be approved, and what is still on its way has to have come.
+const wereSeen = new WeakSet();
 function watchFlags(pane) {
-  const flagged = new Set(pane.querySelectorAll("[data-flagged]"));
+  const flagged = new Set([...pane.querySelectorAll("[data-flagged], [data-coming]")].filter((one) => !wereSeen.has(one)));
   unseen.set(pane, flagged);
   const shut = () => {
     for (const button of pane.querySelectorAll("button[data-approves]")) button.toggleAttribute("data-shut", flagged.size > 0);
@@ -245,10 +246,10 @@ function watchFlags(pane) {
   shut();
   if (!flagged.size) return;
   const seen = new IntersectionObserver((entries) => {
-    for (const { target, isIntersecting } of entries) if (isIntersecting) { flagged.delete(target); seen.unobserve(target); }
+    for (const { target, isIntersecting } of entries) if (isIntersecting) { flagged.delete(target); wereSeen.add(target); seen.unobserve(target); }
     shut();
   }, { root: pane.querySelector(".pane-scroll"), threshold: 0.5 });
-  for (const one of flagged) seen.observe(one);
+  for (const one of flagged) if (!("coming" in one.dataset)) seen.observe(one);
 }
 
 function isShut(button) {
@@ -271,6 +272,9 @@ async function answered(pane, before, ids) {
   if (!first || !await open(first.dataset.row, { how: "followed" })) sayCame(said(pane));
 }
 
+// Of an approval it says no more than that: what comes of it stands in its row.
+const toldAs = (pane, state) => (state.matches(".denied, .failed, .expired, .superseded") ? state.textContent : "Approved");
+
 let toastTimer = 0;
 function tell(pane) {
   const box = $("done");
@@ -278,7 +282,7 @@ function tell(pane) {
   const words = document.createElement("span");
   words.className = "cut";
   const [state, action] = [".state", '[data-role="action"]'].map((one) => pane.querySelector(one));
-  words.textContent = state && action ? `${state.textContent}: ${shownText(action).replace(/^The exact action: /, "")}` : pane.querySelector("#card-title").textContent;
+  words.textContent = state && action ? `${toldAs(pane, state)}: ${shownText(action).replace(/^The exact action: /, "")}` : pane.querySelector("#card-title").textContent;
   const look = document.createElement("a");
   look.className = "button compact end";
   look.textContent = "Look";
@@ -438,13 +442,16 @@ export function watchInbox() {
     if (pane.querySelector(".error")) fresh();
     else answered(pane, before, ids);
   });
+  document.addEventListener("htmx:afterSettle", ({ detail: { requestConfig }, target }) => {
+    if (requestConfig?.verb === "get" && target.closest && target.closest("#pane")) watchFlags($("pane"));
+  });
   // A click on what is shut says why.
   document.addEventListener("click", (event) => {
     const button = event.target.closest("[data-approves]:not(form), form[data-approves] [data-answer]");
     if (!isShut(button)) return;
     event.preventDefault();
     event.stopImmediatePropagation();
-    $("pane").querySelector("[data-flagged]").scrollIntoView({ block: "center" });
+    $("pane").querySelector("[data-flagged], [data-coming]")?.scrollIntoView({ block: "center" });
     say("Look at what is flagged first.");
   }, true);
 }

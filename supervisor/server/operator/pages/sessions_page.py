@@ -19,6 +19,7 @@ from litestar.types import ControllerRouterHandler
 
 from supervisor.core.actions import Exec, title
 from supervisor.core.agents.agents import AGENTS, NAMES, AgentName, agent_named
+from supervisor.core.approvals import status
 from supervisor.core.files.changes import name_fields
 from supervisor.core.jobs import Job
 from supervisor.core.quarantine.quarantine_answers import dropped_words
@@ -250,6 +251,8 @@ def _running_card(parts: Parts, session: Session, tally: RequestTally) -> Sessio
     if newest:
         action = newest[0].action
         last = f"$ {action.command}" if isinstance(action, Exec) else title(action)
+        if status(newest[0]) == "denied":
+            last = f"denied: {last}"
     return SessionCard(
         view=view,
         tally=tally,
@@ -316,7 +319,7 @@ def _end_state(session: Session, view: SessionView) -> tuple[str, str]:
         return "failed", f"exit status {session.exit_code}"
     if (session.ended_at or 0.0) >= session.deadline_at:
         return "expired", "time limit reached"
-    return "failed" if session.started_at is None else "denied", view.end_reason
+    return "failed" if session.started_at is None else "expired", view.end_reason
 
 
 # -- the form -------------------------------------------------------------------------------------
