@@ -33,7 +33,7 @@ async def test_an_install_is_shown_and_approved_with_its_scripts(
                 card = shown_card(page, install)
                 shown = card.locator("[data-role=install]")
                 await expect(shown.get_by_text("1 added")).to_be_visible()
-                row = shown.locator("tbody tr")
+                row = shown.locator(".packages li")
                 await expect(row).to_contain_text("lodahs")
                 await expect(row).to_contain_text("<b>MIT</b>")
                 flags = shown.locator("[data-role=flag]")
