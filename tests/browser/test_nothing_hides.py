@@ -201,7 +201,7 @@ async def test_keys_unfold_before_they_approve(site: Site, page: Page) -> None:
 
 async def test_several_are_approved_once_all_of_each_was_shown(site: Site, page: Page) -> None:
     requests = [
-        site.ask(Exec(command=one)) for one in ("make", "make all", "ls " + "x" * 5000 + " the-end")
+        site.ask(Exec(command=one)) for one in ("make", "make all", "ls " + "x" * 3000 + " the-end")
     ]
     await expect(rows(page)).to_have_count(3)
     await page.keyboard.press("X")

@@ -9,7 +9,17 @@ from typing import Any
 
 import msgspec
 
-from supervisor.core.actions import Action, Category, Effect, Proposal, category_of, title
+from supervisor.core.actions import (
+    Action,
+    Category,
+    Effect,
+    Exec,
+    Git,
+    Network,
+    Proposal,
+    category_of,
+    title,
+)
 from supervisor.core.approvals import (
     Answer,
     Origin,
@@ -29,6 +39,8 @@ from supervisor.server.common.action_words import Flag
 from supervisor.server.common.views import shown, shown_data
 
 MOST_ODD_LETTERS = 4
+# Longer actions are read alone.
+MOST_TOGETHER_CHARS = 4096
 # Scripts that nobody mistakes for Latin, however many of their letters a text has.
 _PLAIN_SCRIPTS = (
     "LATIN",
@@ -163,6 +175,21 @@ def flags_of(request: Request) -> tuple[Flag, ...]:
     return tuple(found)
 
 
+def alone_why(request: Request) -> str:
+    """Return why a request is only approved on its own card: what is flagged, what a rule asks
+    every time, and what one line doesn't show whole. Empty where several are approved together."""
+    if names := ", ".join(flag.name for flag in flags_of(request)):
+        return names
+    action = request.action
+    if request.sticky:
+        return "asked every time"
+    if isinstance(action, Git) and not action.updates:
+        return ""
+    if not isinstance(action, Exec | Network):
+        return "what it would do is on its own card"
+    return "too long to be read with others" if len(title(action)) > MOST_TOGETHER_CHARS else ""
+
+
 def _shown_flag(flag: Flag, parts: Parts) -> Flag:
     return msgspec.structs.replace(flag, note=shown(flag.note, parts.redactor))
 
@@ -228,12 +255,15 @@ def state_of(request: Request, now: float) -> tuple[str, str]:
 def odd_letters(text: str) -> str:
     """Return a text's letters that look like others, spelled out, such as a Cyrillic one in a host
     name. Empty where there are none."""
-    found = []
+    found: list[str] = []
     for char in dict.fromkeys(text):
+        if len(found) > MOST_ODD_LETTERS:
+            break
         if char.isascii() or unicodedata.category(char)[0] in "CZ":
             continue  # controls, marks and odd spaces are spelled out where they stand
         name = unicodedata.name(char, "unnamed character")
         if name.startswith("FULLWIDTH") or not name.startswith(_PLAIN_SCRIPTS):
             found.append(f"{char} is {name.lower()} (U+{ord(char):04X})")
-    more = len(found) - MOST_ODD_LETTERS
-    return ", ".join(found[:MOST_ODD_LETTERS]) + (f" and {more} more" if more > 0 else "")
+    return ", ".join(found[:MOST_ODD_LETTERS]) + (
+        " and more" if len(found) > MOST_ODD_LETTERS else ""
+    )

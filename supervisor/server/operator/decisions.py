@@ -11,7 +11,7 @@ nothing happens.
 """
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping, Sequence
 from typing import Literal
 
 import msgspec
@@ -35,7 +35,7 @@ from supervisor.errors import (
 from supervisor.gate import audit_lines
 from supervisor.parts import Parts
 from supervisor.records.policy_files import ALWAYS, PolicyFiles, Until
-from supervisor.server.common.request_views import flags_of
+from supervisor.server.common.request_views import alone_why, flags_of
 from supervisor.server.operator.change_sets import ChangeSets
 from supervisor.server.operator.shown_changes import must_be_seen
 
@@ -162,7 +162,7 @@ async def answer_shown(
     _must_wait(parts, category, shown)
     left_out: dict[str, str] = {}
     if given == "approved":
-        left_out = await only_alone(sets, parts.queue.get_all(shown))
+        left_out = await _left_out(sets, parts.queue.get_all(shown), category)
         _must_wait(parts, category, shown)
     ids = [one for one in shown if one not in left_out]
     if not ids:
@@ -171,12 +171,16 @@ async def answer_shown(
     return BulkAnswer(answered=answered, left_out=left_out)
 
 
-async def only_alone(sets: ChangeSets, requests: Iterable[Request]) -> dict[str, str]:
-    """Return, by id with the reason, which requests are only approved one by one: what is flagged,
-    in conflict or protected, and what an earlier attempt failed at."""
-    asked = list(requests)
-    found = await sets.left_out(asked)
-    for one in asked:
+async def _left_out(
+    sets: ChangeSets, requests: Sequence[Request], category: Category | None
+) -> dict[str, str]:
+    """Return, by id with the reason, which requests an approval of several leaves out. The page
+    shows a line of each, so it covers only what a line shows whole. Who names a category has shown
+    each, and leaves out what is flagged, in conflict or protected."""
+    if category is None:
+        return {one.id: why for one in requests if (why := alone_why(one))}
+    found = await sets.left_out(requests)
+    for one in requests:
         if why := ", ".join(flag.name for flag in flags_of(one)):
             found.setdefault(one.id, why)
     return found

@@ -6,7 +6,7 @@ as the first are answered, and the filters and the search look through all.
 """
 
 import asyncio
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from itertools import pairwise
 from typing import Any, get_args
 
@@ -24,7 +24,7 @@ from supervisor.errors import GatehouseError, UserError
 from supervisor.parts import Parts
 from supervisor.server.common import action_words
 from supervisor.server.common.action_words import Flag
-from supervisor.server.common.request_views import flags_of, state_of
+from supervisor.server.common.request_views import alone_why, flags_of, request_view, state_of
 from supervisor.server.common.views import identity_of
 from supervisor.server.operator import decisions, rules_view
 from supervisor.server.operator.change_sets import ChangeSets
@@ -43,6 +43,8 @@ from supervisor.server.operator.pages.request_cards import MOST_REASON_CHARS
 MOST_ROWS = 200
 MOST_LOOKED_THROUGH = 5000
 MOST_ANSWERED = 8
+# Of more at once no common rule is looked for.
+MOST_UNDER_ONE_RULE = 30
 # Much more of an action than a row shows; the card has all of it.
 MOST_LINE_CHARS = 4096
 # Changed files of a session that came less than this apart are one row, in seconds.
@@ -156,31 +158,34 @@ async def _batch(
     answered: int | None = None,
 ) -> Response[str]:
     """Return the card of several requests. What needs a look of its own is shown, and left out."""
-    parts = parts_of(request)
+    return await asyncio.to_thread(_batch_now, parts_of(request), ids, error, answered)
+
+
+def _batch_now(
+    parts: Parts, ids: Sequence[str], error: UserError | None, answered: int | None
+) -> Response[str]:
     now = parts.clock.now()
-    sets: ChangeSets = request.app.state["change_sets"]
     waiting = [one for one in parts.queue.get_all(ids) if status(one) == "pending"]
     waiting.sort(key=lambda one: one.asked_at)
-    left_out = await decisions.only_alone(sets, waiting)
-    rows: dict[str, InboxRow] = {one.id: _redacted(parts, _row(one, now)) for one in waiting}
+    left_out = {one.id: why for one in waiting if (why := alone_why(one))}
+    together = [one for one in waiting if one.id not in left_out]
+    alone = [one for one in waiting if one.id in left_out]
     return page_frame.html(
         "parts/batch.html",
         error,
-        rows=[row for one, row in rows.items() if one not in left_out],
-        left_out=[(rows[one], why) for one, why in left_out.items()],
+        rows=[request_view(one, parts) for one in together],
+        left_out=[(_redacted(parts, _row(one, now)), left_out[one.id]) for one in alone],
         selected=len(ids),
         answered=answered,
         error=str(error) if error else "",
-        one_rule=_one_rule(parts, waiting, left_out) if len(rows) - len(left_out) > 1 else None,
+        one_rule=_one_rule(parts, together) if 1 < len(together) <= MOST_UNDER_ONE_RULE else None,
     )
 
 
-def _one_rule(
-    parts: Parts, waiting: Sequence[Request], left_out: Mapping[str, str]
-) -> dict[str, Any] | None:
+def _one_rule(parts: Parts, asked: Sequence[Request]) -> dict[str, Any] | None:
     """Return a rule that would answer all of these, and what it would have answered; None where
     there is none."""
-    first, *others = [one for one in waiting if one.id not in left_out]
+    first, *others = asked
     for offered in decisions.suggestions(parts, first.id, "allow"):
         try:
             for one in others:
@@ -334,7 +339,7 @@ def _row(request: Request, now: float) -> InboxRow:
         urgency=_urgency(request, now),
         hold_until=request.hold_until if state == "held" else None,
         held_left=format_duration((request.hold_until or now) - now),
-        is_alone=bool(flags) or request.held_up,
+        is_alone=bool(alone_why(request)),
         fingerprint=request.fingerprint,
         state=state,
         state_words=words,

@@ -97,6 +97,10 @@ async def save_always(
     parts = parts_of(request)
     rule = (data.get("rule") or data.get("own", "")).strip()
     try:
+        if effect == "allow" and parts.card_extras(parts.queue.get(request_id)).get("has_act"):
+            raise UserError(
+                "what is posted is chosen on the card", "post it there, and add a rule on Rules"
+            )
         if not rule:
             raise UserError("no rule was chosen", "choose one, or write your own")
         done = await decisions.answer(
