@@ -326,8 +326,9 @@ def of_the_caller() -> dict[str, str]:
 
 
 def everything() -> dict[str, str]:
-    """The whole environment: for a person's own commands (`cmd:` of a credential) alone."""
-    return dict(os.environ)
+    """The environment for a person's own commands (`cmd:` of a credential) alone: all of it but our
+    own secret address."""
+    return {name: value for name, value in os.environ.items() if name != "GATEHOUSE_TELL"}
 
 
 def for_own_git() -> dict[str, str]:

@@ -16,6 +16,8 @@ import msgspec
 CPU_S = 1.0
 # A text's colours end here; what follows stays plain. Below `CPU_S`, so that most texts keep some.
 _COLOURS_S = 0.3
+# So do those of a text of more pieces, each of which takes a tuple's memory.
+MOST_PIECES = 100_000
 _MEMORY_BYTES = 1 << 30
 _LENGTH_BYTES = 4
 _MOST_NESTING = 20
@@ -48,12 +50,16 @@ def colours(name: str, text: str) -> list[list[Any]]:
     except ClassNotFound:
         return []
     lines: list[list[Any]] = [[]]
+    pieces = 0
     for _, kind, value in lexer.get_tokens_unprocessed(text):
         word = STANDARD_TYPES.get(kind) or STANDARD_TYPES.get(kind.parent, "")
         for at, piece in enumerate(value.split("\n")):
             if at:
                 lines.append([])
             _append(lines[-1], len(piece), word if word in CLASSES else "")
+            pieces += 1
+            if pieces == MOST_PIECES:
+                return lines
         if signal.getitimer(signal.ITIMER_VIRTUAL)[0] < CPU_S - _COLOURS_S:
             break
     return lines

@@ -23,8 +23,13 @@ from supervisor.errors import GatehouseError
 MOST_CHARS = 256 * 1024
 # For the whole way there and back, on a busy machine too; the text itself has `CPU_S`.
 PATIENCE_S = 10.0
+# For one's turn, once the process has answered: whoever is behind many texts is shown plain.
+TURN_S = 1.0
 _MOST_ANSWER_BYTES = 16 * 1024 * 1024
-_MOST_KEPT = 200
+# Answers that are kept, and their bytes together.
+_MOST_KEPT, MOST_KEPT_BYTES = 200, 64 * 1024 * 1024
+# A text that isn't shown in colours.
+_PLAIN = msgspec.msgpack.encode(None)
 _NAME_CHARS = 100
 _LENGTH_BYTES = 4
 _WORKER = (sys.executable, "-P", "-m", "supervisor.base.render_worker")
@@ -40,21 +45,23 @@ class Renderer:
     def __init__(self) -> None:
         self._child: Child | None = None
         self._turn = asyncio.Lock()
-        self._kept: OrderedDict[bytes, Any] = OrderedDict()
+        self._wait_s = PATIENCE_S
+        # As they came: as tuples they take twenty times the memory.
+        self._kept: OrderedDict[bytes, bytes] = OrderedDict()
+        self._kept_bytes = 0
 
     async def colours(self, path: str, text: str) -> Colours:
         """Return the colours of a file's text, by its path."""
         shown = text[:MOST_CHARS].replace("\r\n", "\n")
         found = await self._rendered("code", path.rpartition("/")[2][-_NAME_CHARS:], shown)
-        return found or ()
+        return await asyncio.to_thread(_colours, found)
 
     async def prose(self, text: str) -> str | None:
         """Return Markdown as harmless HTML: no link, no image, no attribute. None where it takes
         too long, or is longer than `MOST_CHARS`."""
         if len(text) > MOST_CHARS:
             return None
-        found: str | None = await self._rendered("prose", "", text)
-        return found
+        return msgspec.msgpack.decode(await self._rendered("prose", "", text), type=str | None)
 
     async def stop(self) -> None:
         """End the process; the next text starts another one."""
@@ -66,21 +73,36 @@ class Renderer:
         if child is not None:
             await child.end()
 
-    async def _rendered(self, kind: Literal["code", "prose"], name: str, text: str) -> Any:
+    async def _rendered(self, kind: Literal["code", "prose"], name: str, text: str) -> bytes:
+        """Return the process' answer; `_PLAIN` where it takes too long."""
         if not text:
-            return None
+            return _PLAIN
         asked = msgspec.msgpack.encode((kind, name, text.encode(errors="replace").decode()))
         key = hashlib.blake2b(asked, digest_size=32).digest()
-        if key not in self._kept:
-            async with self._turn:
-                if key not in self._kept:
-                    self._kept[key] = await self._asked(kind, asked)
-        self._kept.move_to_end(key)
-        while len(self._kept) > _MOST_KEPT:
-            self._kept.popitem(last=False)
-        return self._kept[key]
+        if key in self._kept:
+            self._kept.move_to_end(key)
+            return self._kept[key]
+        try:
+            async with asyncio.timeout(self._wait_s):
+                await self._turn.acquire()
+        except TimeoutError:
+            return _PLAIN  # not kept: the others may be done next time
+        try:
+            if key not in self._kept:
+                self._keep(key, await self._asked(kind, asked))
+            return self._kept[key]
+        finally:
+            self._turn.release()
 
-    async def _asked(self, kind: str, asked: bytes) -> Any:
+    def _keep(self, key: bytes, answer: bytes) -> None:
+        self._kept[key] = answer
+        self._kept_bytes += len(answer)
+        while len(self._kept) > _MOST_KEPT or (
+            self._kept_bytes > MOST_KEPT_BYTES and len(self._kept) > 1
+        ):
+            self._kept_bytes -= len(self._kept.popitem(last=False)[1])
+
+    async def _asked(self, kind: str, asked: bytes) -> bytes:
         try:
             async with asyncio.timeout(PATIENCE_S):
                 if self._child is None:
@@ -89,21 +111,15 @@ class Renderer:
         except (TimeoutError, asyncio.IncompleteReadError, OSError, GatehouseError) as error:
             log.warning("a text is shown plain", kind=kind, error=type(error).__name__)
             await self._end()
-            return None
+            return _PLAIN
         except BaseException:
             await self._end()
             raise
-        if kind != "code":
-            return answer
-        return [
-            [
-                (length, word if word in CLASSES else "")
-                for length, word in zip(line[::2], line[1::2], strict=True)
-            ]
-            for line in answer
-        ]
+        finally:
+            self._wait_s = TURN_S
+        return answer
 
-    async def _exchanged(self, child: Child, asked: bytes) -> Any:
+    async def _exchanged(self, child: Child, asked: bytes) -> bytes:
         assert child.stdin is not None
         assert child.stdout is not None
         # It reads all of it before it answers; one that is ended meanwhile breaks the pipe.
@@ -111,7 +127,17 @@ class Renderer:
         length = int.from_bytes(await child.stdout.readexactly(_LENGTH_BYTES))
         if length > _MOST_ANSWER_BYTES:
             raise OSError("too long an answer")
-        return msgspec.msgpack.decode(await child.stdout.readexactly(length))
+        return await child.stdout.readexactly(length)
+
+
+def _colours(answer: bytes) -> Colours:
+    return [
+        [
+            (length, word if word in CLASSES else "")
+            for length, word in zip(line[::2], line[1::2], strict=True)
+        ]
+        for line in msgspec.msgpack.decode(answer) or ()
+    ]
 
 
 def _write(pipe: Any, data: bytes) -> None:

@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator
 import pytest
 
 from supervisor.base import render_worker
+from supervisor.base import renderer as module
 from supervisor.base.renderer import MOST_CHARS, Colours, Renderer
 
 CODE = 'x = """a\nb"""\ndef f(): pass\n'
@@ -72,6 +73,39 @@ async def test_many_ask_at_once(renderer: Renderer) -> None:
     texts = [f"*{number}*" for number in range(20)]
     found = await asyncio.gather(*map(renderer.prose, texts))
     assert found == [f"<p><em>{number}</em></p>\n" for number in range(20)]
+
+
+async def test_who_waits_behind_others_is_plain_for_now(
+    renderer: Renderer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "TURN_S", 0.05)
+    assert await renderer.colours("first.py", CODE)  # starts the process, which takes its time
+    async with renderer._turn, asyncio.timeout(5):
+        assert list(await renderer.colours("a.py", CODE)) == []
+        assert await renderer.prose("*a*") is None
+        assert await renderer.colours("first.py", CODE)  # known: no turn is needed
+    assert await renderer.colours("a.py", CODE)
+    assert await renderer.prose("*a*") == "<p><em>a</em></p>\n"
+
+
+async def test_what_is_kept_has_a_bound(
+    renderer: Renderer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "MOST_KEPT_BYTES", 100_000)
+    for number in range(8):
+        text = ("[1," * 100 + "\n") * 100 + str(number)
+        assert await renderer.colours("a.json", text)
+        assert renderer._kept_bytes == sum(map(len, renderer._kept.values()))
+        assert renderer._kept_bytes <= 100_000 or len(renderer._kept) == 1
+    assert 0 < len(renderer._kept) < 8
+
+
+def test_the_pieces_of_a_text_have_a_bound(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(render_worker, "MOST_PIECES", 1000)
+    monkeypatch.setattr(render_worker, "_COLOURS_S", 2 * render_worker.CPU_S)  # no end by time
+    for text in ("[1,\n" * 5000, "\n" * 5000):
+        found = render_worker.colours("a.json", text)
+        assert 500 < len(found) + sum(len(line) for line in found) // 2 <= 2 * 1000
 
 
 async def test_a_cancelled_text_is_not_the_answer_to_the_next(renderer: Renderer) -> None:

@@ -348,3 +348,13 @@ def test_no_credential_takes_the_place_of_what_the_sandbox_needs() -> None:
                 f"version: 1\ncredentials: {{a: {{preset: openai, variable: {name}}}}}",
                 "credentials.yaml",
             )
+
+
+async def test_a_command_gets_the_environment_without_our_secret_address(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("GATEHOUSE_TELL", "https://hooks.example/secret-address")
+    monkeypatch.setenv("THEIRS", SECRET)
+    said = "\"sh -c 'echo $THEIRS$GATEHOUSE_TELL'\""
+    found, _ = await load(tmp_path, f"{{preset: openai, cmd: {said}}}")
+    assert [one.secret for one in found.credentials] == [SECRET]

@@ -14,6 +14,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 from copy import copy
 from functools import lru_cache, partial
+from itertools import islice
 from typing import Any
 
 import msgspec
@@ -113,9 +114,11 @@ class TerminalScreen:
             found.pop()
         return found
 
-    def history(self) -> list[ScreenRow]:
-        """Return the lines that went off the top of the screen, oldest first."""
-        return [self._screen.row(line, is_here=False) for line in self._screen.gone]
+    def history(self, newest: int = MOST_HISTORY) -> list[ScreenRow]:
+        """Return the newest lines that went off the top of the screen, oldest first."""
+        gone = self._screen.gone
+        found = islice(gone, max(0, len(gone) - newest), None)
+        return [self._screen.row(line, is_here=False) for line in found]
 
 
 def addresses_screen(data: bytes) -> bool:

@@ -8,6 +8,7 @@ session, since an agent chooses what is drawn (law 14).
 import asyncio
 import codecs
 from collections import OrderedDict
+from itertools import chain
 
 import msgspec
 
@@ -26,6 +27,8 @@ from supervisor.sessions.session_output import TerminalSize
 
 REPLAY_BYTES = 128 * 1024
 MOST_SCREENS = 4
+# Rows above the screen that are read with it, so that a key of many lines is known as one.
+EDGE_ROWS = 60
 
 
 class ScreenView(msgspec.Struct, frozen=True, kw_only=True):
@@ -91,26 +94,59 @@ class Screens:
         data = session_output.read(folder, kept.offset)[0][:REPLAY_BYTES]
         _catch_up(kept, data, session_output.sizes(folder, kept.offset))
         rows, columns = kept.screen.size
+        gone, lines = self._without_secrets(
+            kept.screen.history() if with_gone else kept.screen.history(EDGE_ROWS),
+            kept.screen.rows(),
+            is_one=not kept.screen.is_alternate,
+        )
         return ScreenView(
             is_drawn=kept.is_drawn,
             is_alternate=kept.screen.is_alternate,
             rows=rows,
             columns=columns,
-            lines=self._without_secrets(kept.screen.rows()) if kept.is_drawn else [],
-            gone=self._without_secrets(kept.screen.history()) if with_gone else [],
+            lines=lines if kept.is_drawn else [],
+            gone=gone if with_gone else [],
             next_offset=kept.offset,
             is_cut=kept.start > 0,
             is_final=has_ended,
         )
 
-    def _without_secrets(self, rows: list[ScreenRow]) -> list[ScreenRow]:
-        """Return the rows; without their looks where there is a secret, which may go on from one
-        row to the next."""
-        text = "".join(row.text if row.continues else f"{row.text}\n" for row in rows)
-        clean = self._parts.redactor.printed(text)
-        if clean == text:
-            return rows
-        return [ScreenRow((ScreenSpan(line),)) for line in clean.removesuffix("\n").split("\n")]
+    def _without_secrets(
+        self, gone: list[ScreenRow], rows: list[ScreenRow], *, is_one: bool
+    ) -> tuple[list[ScreenRow], list[ScreenRow]]:
+        """Return both without secrets, read as one text: a secret may go on from one row to the
+        next, over the screen's top edge too. Lines with one lose their looks, and are one row;
+        that of the edge is the screen's. `is_one`: the last row that is gone may go on here."""
+        lines = _lines([*gone, *rows]) if is_one else [*_lines(gone), *_lines(rows)]
+        texts = ["".join(row.text for row in line) for line in lines]
+        clean = self._parts.redactor.printed("\n".join(texts)).split("\n")
+        if not lines or clean == texts:
+            return gone, rows
+        if len(clean) != len(texts):  # a secret of several lines
+            found = [[_plain(text)] for text in clean]
+        else:
+            found = [
+                line if text == now else [_plain(now)]
+                for line, text, now in zip(lines, texts, clean, strict=True)
+            ]
+        here = max(0, len(found) - len(_lines(rows)))
+        return list(chain(*found[:here])), list(chain(*found[here:]))
+
+
+def _plain(text: str) -> ScreenRow:
+    return ScreenRow((ScreenSpan(text),))
+
+
+def _lines(rows: list[ScreenRow]) -> list[list[ScreenRow]]:
+    """Return the lines that the program wrote, each in its rows."""
+    found: list[list[ScreenRow]] = []
+    goes_on = False
+    for row in rows:
+        if not goes_on:
+            found.append([])
+        found[-1].append(row)
+        goes_on = row.continues
+    return found
 
 
 def _catch_up(kept: _Kept, data: bytes, sizes: list[TerminalSize]) -> None:

@@ -60,6 +60,27 @@ async def test_a_secret_shows_nowhere_though_it_goes_on_in_the_next_row(
     assert "[redacted]" in gone
 
 
+async def test_a_secret_over_the_top_edge_shows_no_half(
+    cli: httpx.AsyncClient, browser: httpx.AsyncClient, parts: FakeParts
+) -> None:
+    text = (
+        f"{FULL}\x1b[?1049l\x1b[32mabove\x1b[0m\r\n" + "x" * 72 + SECRET + "\r\n" * 22 + "end\r\n"
+    )
+    parts.sessions.say("one", text.encode())
+    found = (await cli.get("/api/sessions/one/screen")).json()
+    shown = {
+        name: ["".join(span["text"] for span in row["spans"]) for row in found[name]]
+        for name in ("gone", "lines")
+    }
+    assert [shown["gone"], shown["lines"][0]] == [["above"], "x" * 72 + "[redacted]"]
+    assert "end" in shown["lines"]
+    assert found["gone"][0]["spans"][0]["looks"] == "green"  # a line without a secret keeps them
+    for gone in ("false", "true"):
+        page = (await browser.get(f"/parts/sessions/one/screen?gone={gone}")).text
+        assert SECRET[:6] not in page
+        assert SECRET[-6:] not in page
+
+
 async def test_only_the_end_of_a_long_output_is_replayed(parts: FakeParts) -> None:
     parts.sessions.say("one", b"first\r\n" * (REPLAY_BYTES // 4) + b"\x1b[2Jlast")
     made = Screens(parts)  # type: ignore[arg-type]
