@@ -15,8 +15,11 @@ import msgspec
 from supervisor.core.actions import FileChange, category_of, title
 from supervisor.core.approvals import Request, failure, last_printed, status
 from supervisor.core.network.exchanges import Exchange, name_of
+from supervisor.core.secrets.redact import Redactor
+from supervisor.core.secrets.token_shapes import MARK
 from supervisor.core.session_timeline import RequestFacts, RequestGroup, together
 from supervisor.core.sessions import Session
+from supervisor.core.text.display import visible
 from supervisor.core.text.numbers import whole_number
 from supervisor.core.text.terminal_screen import addresses_screen
 from supervisor.errors import GatehouseError, UserError
@@ -36,7 +39,11 @@ MOST_NAMED = 3
 # Output of one entry: bytes that are read, and lines that are shown, from its end.
 MOST_OUTPUT_BYTES = 4096
 MOST_OUTPUT_LINES = 8
-MOST_PRINTED_LINES = 6
+MOST_PRINTED_LINES, MOST_PRINTED_CHARS = 6, 2000
+# Characters of a title or note that are read, and shown: the request's card has all of it.
+MOST_READ_CHARS, MOST_TITLE_CHARS = 4096, 500
+# Bytes on each side of an entry's output that are read with it, so that no secret is cut in two.
+AROUND_BYTES = 4096
 
 
 class TimelineEntry(msgspec.Struct, frozen=True, kw_only=True):
@@ -84,25 +91,27 @@ async def session_timeline(
     before = _place(wanted.before) if wanted.before else None
     groups, is_last = await asyncio.to_thread(_groups, parts, session, wanted, before)
     undos, rows = await _undos(parts, session, groups)
-    requests: dict[str, Request] = {
-        one.id: one
-        for one in parts.queue.get_all([one for group in groups for one in group.ids[:MOST_NAMED]])
-    }
-    newest = before[0] if before else None
     held = parts.network_log.held(session.id).exchanges
-    oldest = session.created_at if is_last or not groups else groups[-1].oldest_at
-    found = [
-        *(_entry(parts, requests, group, rows) for group in groups if group.ids[0] in requests),
-        *(one for one in undos if oldest <= one.at and (newest is None or one.at < newest)),
-        *await asyncio.to_thread(_by_network_rules, parts, held, wanted, oldest, newest),
-        *([_end(session)] if session.ended_at is not None and newest is None else []),
-        *([_start(parts, session)] if is_last else []),
-    ]
-    found.sort(key=lambda entry: -entry.at)
-    if wanted.output:
-        found = await asyncio.to_thread(_with_output, parts, session, found, oldest, newest)
-    more = "" if is_last or not groups else f"{groups[-1].oldest_at!r},{groups[-1].ids[-1]}"
-    return SessionTimeline(entries=found, next=more)
+
+    def made() -> SessionTimeline:
+        newest = before[0] if before else None
+        oldest = session.created_at if is_last or not groups else groups[-1].oldest_at
+        ids = [one for group in groups for one in group.ids[:MOST_NAMED]]
+        requests: dict[str, Request] = {one.id: one for one in parts.queue.get_all(ids)}
+        found = [
+            *(_entry(parts, requests, group, rows) for group in groups if group.ids[0] in requests),
+            *(one for one in undos if oldest <= one.at and (newest is None or one.at < newest)),
+            *_by_network_rules(parts, held, wanted, oldest, newest),
+            *([_end(session)] if session.ended_at is not None and newest is None else []),
+            *([_start(parts, session)] if is_last else []),
+        ]
+        found.sort(key=lambda entry: -entry.at)
+        if wanted.output:
+            found = _with_output(parts, session, found, oldest, newest)
+        more = "" if is_last or not groups else f"{groups[-1].oldest_at!r},{groups[-1].ids[-1]}"
+        return SessionTimeline(entries=found, next=more)
+
+    return await asyncio.to_thread(made)  # an agent chooses how long all of it is (law 14)
 
 
 def _place(text: str) -> tuple[float, str]:
@@ -144,7 +153,7 @@ async def _undos(
             at=one.at,
             kind="files",
             icon="undo",
-            titles=[shown(f"undo of {one.what}", parts.redactor)],
+            titles=[_brief(f"undo of {one.what}", parts.redactor)],
             state="done",
             words="undone",
             notes=[shown(f"by {one.by}", parts.redactor)],
@@ -174,19 +183,19 @@ def _entry(
     is_applied = isinstance(first.action, FileChange) and state == "done"
     alone = first.id if len(group.ids) == 1 else ""
     printed = last_printed(first.outcome)
-    lines = printed.splitlines()[-MOST_PRINTED_LINES:] if len(group.ids) == 1 else []
+    lines = shown(printed, redactor).splitlines()[-MOST_PRINTED_LINES:] if alone else []
     return TimelineEntry(
         key=group.ids[-1],
         at=group.newest_at,
         kind=action_words.ICONS[category],
         icon=action_words.ICONS[category],
-        titles=[shown(title(one.action), redactor) for one in named],
+        titles=[_brief(title(one.action), redactor) for one in named],
         more=len(group.ids) - len(named),
         state=state,
         words=shown(words, redactor),
         until=first.hold_until if state == "held" else None,
-        notes=[shown(one, redactor) for one in said if one],
-        printed=shown("\n".join(lines), redactor),
+        notes=[_brief(one, redactor) for one in said if one],
+        printed="\n".join(lines)[-MOST_PRINTED_CHARS:],
         answer=first.id if status(first) == "pending" else "",
         undo=rows.get(first.id, alone) if is_applied else "",
     )
@@ -222,11 +231,11 @@ def _exchanges(parts: Parts, found: list[Exchange]) -> TimelineEntry:
         at=newest.at,
         kind="network",
         icon="network",
-        titles=[shown(title(newest.action), parts.redactor)],
+        titles=[_brief(title(newest.action), parts.redactor)],
         more=len(found) - 1,
         state="done" if is_allowed else "denied",
         words=f"{'allowed' if is_allowed else 'denied'} by a rule",
-        notes=[shown(rule, parts.redactor)] if rule else [],
+        notes=[_brief(rule, parts.redactor)] if rule else [],
     )
 
 
@@ -238,7 +247,7 @@ def _start(parts: Parts, session: Session) -> TimelineEntry:
         at=session.created_at,
         kind="exec",
         icon="play",
-        titles=[shown(command, parts.redactor)],
+        titles=[_brief(command, parts.redactor)],
         state="done",
         words="started",
         notes=[shown(f"under the policy {policy}", parts.redactor)] if policy else [],
@@ -286,9 +295,17 @@ def _with_output(
 
 def _output(parts: Parts, folder: Path, at: float, begin: int, end: int) -> TimelineEntry:
     """Return the end of what was printed between two bytes."""
-    data, _ = session_output.read(folder, max(begin, end - MOST_OUTPUT_BYTES))
-    data = data[: min(end - begin, MOST_OUTPUT_BYTES)]
-    lines = [] if addresses_screen(data) else as_text(data, parts.redactor).rstrip().split("\n")
+    first = max(begin, end - MOST_OUTPUT_BYTES)
+    before = min(first, AROUND_BYTES)
+    behind = before + end - first
+    data = session_output.read(folder, first - before)[0][: behind + AROUND_BYTES]
+    text = as_text(data, parts.redactor)
+    if MARK in text:
+        start = _end_of(as_text(data[:before], parts.redactor), text)
+        text = text[start : _end_of(as_text(data[:behind], parts.redactor), text)]
+    else:
+        text = as_text(data[before:behind], parts.redactor)
+    lines = [] if addresses_screen(data[before:behind]) else text.rstrip().split("\n")
     return TimelineEntry(
         key=f"output-{begin}",
         at=at,
@@ -298,3 +315,25 @@ def _output(parts: Parts, folder: Path, at: float, begin: int, end: int) -> Time
         printed="\n".join(lines[-MOST_OUTPUT_LINES:]),
         is_output=True,
     )
+
+
+# -- texts that are cut ---------------------------------------------------------------------------
+
+
+def _brief(text: str, redactor: Redactor) -> str:
+    """Return the beginning of a text as people may see it."""
+    if len(text) <= MOST_TITLE_CHARS:
+        return shown(text, redactor)
+    clean = redactor.text(text[:MOST_READ_CHARS])
+    return visible(f"{clean[: _end_of(redactor.text(text[:MOST_TITLE_CHARS]), clean)]}…")
+
+
+def _end_of(part: str, whole: str) -> int:
+    """Return where a beginning ends in the whole, both without secrets. A secret that goes on
+    behind it belongs to the beginning, as its mark."""
+    pairs = enumerate(zip(part, whole, strict=False))
+    at = next((at for at, (one, other) in pairs if one != other), min(len(part), len(whole)))
+    for back in range(at == len(part), min(at + 1, len(MARK))):
+        if whole.startswith(MARK, at - back):
+            return at - back + len(MARK)
+    return at

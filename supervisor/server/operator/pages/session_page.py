@@ -102,7 +102,13 @@ async def spend_tab(
 
 async def _page(request: AnyRequest, session: Session, tab: Tab, **values: Any) -> Response[str]:
     head = await _head(parts_of(request), session, tab)
-    return page_frame.page(request, f"session_{tab}.html", "sessions", **(head | values))
+    frame = page_frame.frame(request, "sessions")
+    return await _html(f"session_{tab}.html", **(frame | head | values))
+
+
+async def _html(template: str, **values: Any) -> Response[str]:
+    """Return an answer made in a thread: an agent chooses how much stands in it (law 14)."""
+    return await asyncio.to_thread(lambda: page_frame.html(template, **values))
 
 
 # -- their parts ----------------------------------------------------------------------------------
@@ -136,7 +142,7 @@ async def timeline_part(
     parts = parts_of(request)
     wanted = TimelineWanted(before=before, output=output, rules=rules)
     found = await _timeline(parts, parts.sessions.get(session_id), wanted)
-    return page_frame.html("parts/session_timeline.html", session_id=session_id, **found)
+    return await _html("parts/session_timeline.html", session_id=session_id, **found)
 
 
 @get("/parts/sessions/{session_id:str}/changes", include_in_schema=False)
