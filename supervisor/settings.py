@@ -215,9 +215,17 @@ class Settings(NamedTuple):
 
     @property
     def clones_dir(self) -> Path:
-        """Clones for reviews: a cache, and no part of the data folder, which no sandbox shows."""
-        name = str(self.data_dir.absolute()).replace("/", "%")[-200:]
-        return cache_dir() / "clones" / name
+        """Clones for reviews."""
+        return self._cache("clones")
+
+    @property
+    def demos_dir(self) -> Path:
+        """Projects of demos that were started on the page."""
+        return self._cache("demos")
+
+    def _cache(self, kind: str) -> Path:
+        """A cache of this data folder, and no part of it: no sandbox shows the data folder."""
+        return cache_dir() / kind / str(self.data_dir.absolute()).replace("/", "%")[-200:]
 
     @property
     def saved_rules_file(self) -> Path:

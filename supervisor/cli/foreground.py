@@ -74,7 +74,8 @@ def demo(settings: Settings, *, open_browser: bool) -> int:
                     _keep_running(own, open_browser=open_browser, reviews=True, began=began)
                 )
             finally:
-                shutil.rmtree(own.clones_dir, ignore_errors=True)
+                for cache in (own.clones_dir, own.demos_dir):
+                    shutil.rmtree(cache, ignore_errors=True)
 
 
 def alone(settings: Settings, work: Callable[[running.Client], int]) -> int:

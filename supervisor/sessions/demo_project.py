@@ -4,14 +4,15 @@ The bugs in the change are planted.
 """
 
 import asyncio
+import shutil
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 
 from supervisor.errors import UserError
 from supervisor.git.run_git import GitPlace, run_git
 
-FOLDER_PREFIX = "gatehouse-demo-"
+FOLDER_PREFIX, PROJECT = "gatehouse-demo-", "shop"
 FILES = {
     "README.md": "# Shop\n\nA small shop, to try reviews on.\n",
     "shop/cart.py": "def total(items):\n    return sum(item.price for item in items)\n",
@@ -37,9 +38,11 @@ CHANGED = {
 _AUTHOR = ("user.name=Ada", "user.email=ada@example.org")
 
 
-async def make_project() -> Path:
-    """Make the project in a new folder below the system's for temporary files, and return it."""
-    folder = await asyncio.to_thread(_written, FILES)
+async def make_project(below: Path, used: Collection[str]) -> Path:
+    """Make the project in a new folder below that one, and return it. Remove those of earlier
+    demos, except the workspaces that are in use."""
+    await asyncio.to_thread(_remove_others, below, used)
+    folder = await asyncio.to_thread(_written, below, FILES)
     place = GitPlace(folder / ".git", folder)
     for words in (("init", "-q", "-b", "main"), ("add", "-A"), ("commit", "-qm", "First commit")):
         done = await run_git(place, *words, config=_AUTHOR)
@@ -55,8 +58,15 @@ def is_demo(workspace: str) -> bool:
     return Path(workspace).parent.name.startswith(FOLDER_PREFIX)
 
 
-def _written(files: Mapping[str, str]) -> Path:
-    folder = Path(tempfile.mkdtemp(prefix=FOLDER_PREFIX)) / "shop"
+def _remove_others(below: Path, used: Collection[str]) -> None:
+    for one in below.glob(f"{FOLDER_PREFIX}*"):
+        if str(one / PROJECT) not in used:
+            shutil.rmtree(one, ignore_errors=True)
+
+
+def _written(below: Path, files: Mapping[str, str]) -> Path:
+    below.mkdir(parents=True, exist_ok=True)
+    folder = Path(tempfile.mkdtemp(prefix=FOLDER_PREFIX, dir=below)) / PROJECT
     _write(folder, files)
     return folder
 

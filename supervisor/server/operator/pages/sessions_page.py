@@ -170,8 +170,10 @@ async def start_session(request: AnyRequest, data: Form) -> Response[str]:
 @post("/demo", include_in_schema=False, status_code=200)
 async def start_demo(request: AnyRequest) -> Response[str]:
     """Have a recorded agent ask for one action of each kind, in a throw-away project."""
+    parts = parts_of(request)
+    used = [one.workspace for one in parts.sessions.live()]
     try:
-        made = await demo_project.make_project()
+        made = await demo_project.make_project(parts.settings.demos_dir.resolve(), used)
     except GatehouseError as error:
         return _refused(error)
     demo = StartSession(workspace=made, kind="review", review_model=RECORDED, name="shop · Demo")

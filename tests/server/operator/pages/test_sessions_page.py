@@ -88,3 +88,19 @@ async def test_a_folder_of_our_own_is_on_no_page(
         text = (await (cli if "/api/" in path else browser).get(path)).text
         assert "acme/shop#1 · Review, round 2" in text, path
         assert "/data/reviews" not in text, path
+
+
+async def test_a_new_demo_removes_the_projects_of_ended_ones(
+    browser: httpx.AsyncClient, parts: FakeParts, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    begun = []
+    for _ in range(3):
+        answer = await browser.post("/demo")
+        begun.append(answer.headers["HX-Redirect"].removeprefix("/sessions/"))
+        if len(begun) == 1:
+            parts.sessions.change(begun[0], ended_at=parts.clock.now())
+    projects = [Path(parts.sessions.get(one).workspace) for one in begun]
+    assert [(one / ".git").is_dir() for one in projects] == [False, True, True]
+    assert {one.parent for one in projects[1:]} == set(parts.settings.demos_dir.iterdir())
+    assert parts.settings.demos_dir.is_relative_to(tmp_path / "cache")
