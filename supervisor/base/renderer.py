@@ -45,7 +45,7 @@ class Renderer:
     def __init__(self) -> None:
         self._child: Child | None = None
         self._turn = asyncio.Lock()
-        self._wait_s = PATIENCE_S
+        self._is_ready = False
         # As they came: as tuples they take twenty times the memory.
         self._kept: OrderedDict[bytes, bytes] = OrderedDict()
         self._kept_bytes = 0
@@ -82,10 +82,7 @@ class Renderer:
         if key in self._kept:
             self._kept.move_to_end(key)
             return self._kept[key]
-        try:
-            async with asyncio.timeout(self._wait_s):
-                await self._turn.acquire()
-        except TimeoutError:
+        if not await self._has_turn():
             return _PLAIN  # not kept: the others may be done next time
         try:
             if key not in self._kept:
@@ -93,6 +90,17 @@ class Renderer:
             return self._kept[key]
         finally:
             self._turn.release()
+
+    async def _has_turn(self) -> bool:
+        """Wait for the lock. Return False where others have it for too long; a first start, which
+        takes its time, is waited for."""
+        while True:
+            try:
+                async with asyncio.timeout(TURN_S):
+                    return await self._turn.acquire()
+            except TimeoutError:
+                if self._is_ready:
+                    return False
 
     def _keep(self, key: bytes, answer: bytes) -> None:
         self._kept[key] = answer
@@ -116,7 +124,7 @@ class Renderer:
             await self._end()
             raise
         finally:
-            self._wait_s = TURN_S
+            self._is_ready = True
         return answer
 
     async def _exchanged(self, child: Child, asked: bytes) -> bytes:

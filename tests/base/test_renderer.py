@@ -79,7 +79,10 @@ async def test_who_waits_behind_others_is_plain_for_now(
     renderer: Renderer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(module, "TURN_S", 0.05)
-    assert await renderer.colours("first.py", CODE)  # starts the process, which takes its time
+    async with renderer._turn:  # as if it were started, which takes its time
+        first = asyncio.create_task(renderer.colours("first.py", CODE))
+        await asyncio.sleep(0.2)
+    assert await first
     async with renderer._turn, asyncio.timeout(5):
         assert list(await renderer.colours("a.py", CODE)) == []
         assert await renderer.prose("*a*") is None

@@ -138,12 +138,8 @@ async def texts_of(painter: Painter, path: str, old: bytes, new: bytes) -> Texts
         old_text, new_text = old.decode(), new.decode()
     except UnicodeDecodeError:
         return NO_TEXTS
-    return Texts(
-        split_lines(old_text),
-        split_lines(new_text),
-        await painter.colours(path, old_text),
-        await painter.colours(path, new_text),
-    )
+    colours = await asyncio.gather(painter.colours(path, old_text), painter.colours(path, new_text))
+    return Texts(split_lines(old_text), split_lines(new_text), *colours)
 
 
 async def diff_of_texts(
