@@ -8,7 +8,6 @@ session, since an agent chooses what is drawn (law 14).
 import asyncio
 import codecs
 from collections import OrderedDict
-from itertools import chain
 
 import msgspec
 
@@ -123,14 +122,19 @@ class Screens:
         if not lines or clean == texts:
             return gone, rows
         if len(clean) != len(texts):  # a secret of several lines
-            found = [[_plain(text)] for text in clean]
-        else:
-            found = [
-                line if text == now else [_plain(now)]
-                for line, text, now in zip(lines, texts, clean, strict=True)
-            ]
-        here = max(0, len(found) - len(_lines(rows)))
-        return list(chain(*found[:here])), list(chain(*found[here:]))
+            here = max(0, len(clean) - len(_lines(rows)))
+            return list(map(_plain, clean[:here])), list(map(_plain, clean[here:]))
+        above: list[ScreenRow] = []
+        below: list[ScreenRow] = []
+        left = len(gone)
+        for line, text, now in zip(lines, texts, clean, strict=True):
+            if text == now:
+                above += line[: max(0, left)]
+                below += line[max(0, left) :]
+            else:
+                (above if len(line) <= left else below).append(_plain(now))
+            left -= len(line)
+        return above, below
 
 
 def _plain(text: str) -> ScreenRow:

@@ -81,6 +81,28 @@ async def test_a_secret_over_the_top_edge_shows_no_half(
         assert SECRET[-6:] not in page
 
 
+async def test_a_long_line_over_the_top_edge_stays_in_its_rows_beside_a_secret(
+    parts: FakeParts,
+) -> None:
+    wrapped = "a" * 80 + "b" * 5
+    parts.sessions.say("one", f"\x1b[H{SECRET}\r\n{wrapped}\r\n{SECRET}".encode() + b"\r\n" * 22)
+    found = await Screens(parts).view("one", with_gone=True)  # type: ignore[arg-type]
+    assert [row.text for row in found.gone] == ["[redacted]", "a" * 80]
+    assert [row.text for row in found.lines][:3] == ["b" * 5, "[redacted]", ""]
+
+
+async def test_a_key_of_many_lines_over_the_top_edge_is_one_secret(parts: FakeParts) -> None:
+    key = [f"{number:02}" + "k3Y/" * 15 for number in range(20)]
+    said = ["-----BEGIN RSA PRIVATE KEY-----", *key, "-----END RSA PRIVATE KEY-----"]
+    parts.sessions.say("one", ("\x1b[H" + "\r\n".join(["above", *said, "below"])).encode())
+    parts.sessions.say("one", b"\r\n" * 10)
+    for gone in (False, True):
+        found = await Screens(parts).view("one", with_gone=gone)  # type: ignore[arg-type]
+        text = "\n".join(row.text for row in [*found.gone, *found.lines])
+        assert "k3Y" not in text
+        assert "below" in text
+
+
 async def test_only_the_end_of_a_long_output_is_replayed(parts: FakeParts) -> None:
     parts.sessions.say("one", b"first\r\n" * (REPLAY_BYTES // 4) + b"\x1b[2Jlast")
     made = Screens(parts)  # type: ignore[arg-type]
