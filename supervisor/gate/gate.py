@@ -60,6 +60,7 @@ from supervisor.records.policy_files import PolicyFiles
 __all__ = ["Gate", "Grant", "Lease", "Outcome", "Refused"]
 
 NO_LINES: Mapping[str, Encoded | None] = MappingProxyType({})
+NOTHING_SENT_BACK: Mapping[str, str] = MappingProxyType({})
 FULL = Verdict(decision="deny", why=INBOX_FULL, remedy="wait for answers", by_policy=False)
 MOST_REASON_CHARS = 2000
 
@@ -419,14 +420,21 @@ class Gate:
         return await self.answers.in_turns(self._said(request_ids, answer, reason), by)
 
     async def resolve_as_one(
-        self, request_ids: Sequence[str], answer: Answer, *, by: str, reason: str = ""
+        self,
+        request_ids: Sequence[str],
+        answer: Answer,
+        *,
+        by: str,
+        reason: str = "",
+        sent_back: Mapping[str, str] = NOTHING_SENT_BACK,
     ) -> list[Request]:
-        """Answer all in one transaction, and offer approved ones together. `ChangedError` where one
-        is no longer pending.
+        """Answer all in one transaction, and offer approved ones together. `sent_back`: requests
+        that are denied in it, id to reason. `ChangedError` where one is no longer pending.
         """
-        return await self.answers.as_one(
-            self._said(request_ids, answer, reason), by, all_of_them=True
-        )
+        said = self._said(request_ids, answer, reason)
+        for one, why in sent_back.items():
+            said += self._said([one], "denied", why)
+        return await self.answers.as_one(said, by, all_of_them=True)
 
     def _said(
         self, request_ids: Iterable[str], answer: Answer, reason: str, *, in_part: bool = False

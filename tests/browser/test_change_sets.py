@@ -2,7 +2,7 @@
 approved, then the rest; by keyboard, too."""
 
 import pytest_asyncio
-from playwright.async_api import BrowserContext, Page, expect
+from playwright.async_api import BrowserContext, Locator, Page, expect
 
 from supervisor.core.actions import FileChange, content_hash, fingerprint
 from supervisor.core.approvals import Request, status
@@ -32,6 +32,13 @@ def change(
 
 def ask(site: Site, actions: list[FileChange]) -> list[Request]:
     return site.parts.gate.ask_all(actions, session_id="one", origin="workspace")
+
+
+async def say(page: Page, file: Locator, text: str) -> None:
+    """Comment on the first new line of a file."""
+    await file.locator("tr.add .code").first.hover()
+    await file.get_by_role("button", name="Comment on line 1").click()
+    await file.get_by_label("Your comment on line 1, for the agent").fill(text)
 
 
 def states(site: Site, requests: list[Request]) -> list[str]:
@@ -244,3 +251,131 @@ async def test_rows_become_one_when_there_are_many(site: Site, page: Page) -> No
     await expect(rows(page)).to_have_count(1)
     await expect(page.locator("#pending-count")).to_have_text("35")
     assert set(states(site, first)) == {"pending"}
+
+
+def many(site: Site, folder: str, number: int) -> list[Request]:
+    return ask(site, [change(site, f"{folder}/{one:03}.py") for one in range(number)])
+
+
+async def test_a_folder_without_its_tick_keeps_what_is_not_listed_of_it(
+    site: Site, context: BrowserContext, requests: list[Request]
+) -> None:
+    """300 files, of which 200 are listed; one of these is ticked again."""
+    big = many(site, "big", 300)
+    page = await opened(context, site, "/changes/one")
+    card = page.locator("#changes-one")
+    tree = page.get_by_role("navigation", name="Changed files")
+    await expect(tree).to_contain_text("and 100 more files, which are answered with the folder")
+    await tree.get_by_label("Approve all in big/").uncheck()
+    await expect(card.get_by_role("button", name="Approve 60 of 360")).to_be_enabled()
+    await tree.get_by_label("Approve big/001.py").check()
+    await steady(card)
+    await card.get_by_role("button", name="Approve 61 of 360").click()
+    await expect(card.locator("[data-role=last]")).to_contain_text("61 approved")
+    assert set(states(site, [*requests, big[1]])) == {"used"}
+    assert states(site, [big[0], *big[2:]]) == ["pending"] * 299
+    await expect(card.get_by_role("button", name="Approve 0 of 299")).to_be_disabled()
+
+
+async def test_a_folder_that_is_opened_or_comes_again_stays_without_its_tick(
+    site: Site, context: BrowserContext, requests: list[Request]
+) -> None:
+    """So many files that folders are loaded when they are opened."""
+    lazy = [*many(site, "lazy/in", 150), *many(site, "lazy/out", 150), *many(site, "other", 150)]
+    page = await opened(context, site, "/changes/one")
+    card = page.locator("#changes-one")
+    tree = page.get_by_role("navigation", name="Changed files")
+    folder = tree.get_by_label("Approve all in lazy/", exact=True)
+    await folder.uncheck()
+    await tree.locator("summary", has_text="lazy/").click()
+    inner = tree.get_by_label("Approve all in lazy/in/")
+    await expect(inner).not_to_be_checked()
+    await expect(folder).not_to_be_checked()
+    await expect(card.get_by_role("button", name="Approve 210 of 510")).to_be_enabled()
+    await inner.check()
+    await expect(folder).to_have_js_property("indeterminate", True)
+    # Another answer brings the page anew: the folder opens by itself, with its ticks.
+    await steady(card)
+    first = page.locator(f"#file-{lazy[0].id}")
+    await expect(first.locator("[data-loading]")).to_have_count(0)
+    await first.get_by_role("button", name="Deny this").click()
+    await expect(card.locator("[data-role=sum]")).to_have_text("Change 509 files in project")
+    await expect(inner).to_be_checked()
+    await expect(tree.get_by_label("Approve all in lazy/out/")).not_to_be_checked()
+    await steady(card)
+    await card.get_by_role("button", name="Approve 359 of 509").click()
+    await expect(card.locator("[data-role=sum]")).to_have_text("Change 150 files in project")
+    assert set(states(site, [*requests, *lazy[1:150], *lazy[300:]])) == {"used"}
+    assert states(site, lazy[150:300]) == ["pending"] * 150
+
+
+async def test_what_left_the_page_stays_without_its_tick_and_goes_back_with_its_comments(
+    site: Site, context: BrowserContext, requests: list[Request]
+) -> None:
+    big = many(site, "all", 110)
+    page = await opened(context, site, "/changes/one")
+    card = page.locator("#changes-one")
+    await card.get_by_role("button", name="Show the next files").click()
+    off, said = (page.locator(f"#file-{big[number].id}") for number in (100, 101))
+    await off.get_by_label("Approve all/100.py").uncheck()
+    await said.scroll_into_view_if_needed()
+    await say(page, said, "rename this")
+    third = page.locator(f"#file-{big[3].id}")
+    await third.scroll_into_view_if_needed()
+    await expect(third.locator("[data-loading]")).to_have_count(0)
+    await steady(card)
+    await third.get_by_role("button", name="Deny this").click()
+    await expect(card.locator("[data-role=sum]")).to_have_text("Change 169 files in project")
+    await expect(off).to_have_count(0)
+    await expect(page.locator("[data-role=left-out]")).to_contain_text(
+        "1 file goes back with your comments. 1 file waits on."
+    )
+    await steady(card)
+    await card.get_by_role("button", name="Approve 167 of 169").click()
+    await expect(card.locator("[data-role=sum]")).to_have_text("Change 1 file in project")
+    assert states(site, [big[100], big[101], big[3]]) == ["pending", "denied", "denied"]
+    assert site.parts.queue.get(big[101].id).answer_reason == "all/101.py:1: rename this"
+    assert set(states(site, big[102:])) == {"used"}
+
+
+async def test_comments_and_ticks_go_over_to_what_the_agent_changed_again(
+    site: Site, context: BrowserContext, requests: list[Request], watch: Watch
+) -> None:
+    watch.expected = ("409 (Conflict)",)
+    page = await opened(context, site, "/changes/one")
+    card = page.locator("#changes-one")
+    await say(page, page.locator(f"#file-{requests[0].id}"), "rename this")
+    tree = page.get_by_role("navigation", name="Changed files")
+    await tree.get_by_label("Approve src/1.py").uncheck()
+    again, other = ask(site, [change(site, f"src/{one}.py", new=b"x = 2\n") for one in (0, 1)])
+    await expect(card.locator(".news")).to_contain_text("the agent changed it again")
+    await steady(card)
+    await card.get_by_role("button", name="Approve 58 of 60").click()
+    await expect(card.locator(".error")).to_contain_text("not what was shown")
+    await expect(tree.get_by_label("Approve src/0.py")).not_to_be_checked()
+    await expect(tree.get_by_label("Approve src/1.py")).not_to_be_checked()
+    await steady(card)
+    await card.get_by_role("button", name="Approve 58 of 60").click()
+    await expect(card.locator("[data-role=sum]")).to_have_text("Change 1 file in project")
+    assert states(site, [again, other]) == ["denied", "pending"]
+    assert site.parts.queue.get(again.id).answer_reason == "src/0.py:1: rename this"
+
+
+async def test_one_is_not_approved_without_its_comments_unasked(
+    site: Site, context: BrowserContext, requests: list[Request]
+) -> None:
+    page = await opened(context, site, "/changes/one")
+    card = page.locator("#changes-one")
+    file = page.locator(f"#file-{requests[0].id}")
+    await say(page, file, "rename this")
+    await steady(card)
+    await file.get_by_role("button", name="Approve this").click()
+    dialog = page.get_by_role("dialog", name="Approve without your comments?")
+    await expect(dialog).to_contain_text("Your comment goes with a denial only")
+    await dialog.get_by_role("button", name="Cancel").click()
+    assert states(site, requests[:1]) == ["pending"]
+    await file.get_by_role("button", name="Approve this").click()
+    await dialog.get_by_role("button", name="Approve").click()
+    await expect(card.locator("[data-role=sum]")).to_have_text("Change 59 files in project")
+    assert states(site, requests[:1]) == ["used"]
+    await expect(page.locator("[data-role=left-out]")).to_have_text("Can be undone.")

@@ -8,7 +8,15 @@ from playwright.async_api import BrowserContext, Page, expect
 
 from supervisor.core.approvals import status
 from tests.browser.conftest import PATIENCE_S, opened
-from tests.browser.inbox import approve_button, card_of, deny_button, reason_box, shown_card, steady
+from tests.browser.inbox import (
+    always_form,
+    approve_button,
+    card_of,
+    deny_button,
+    reason_box,
+    shown_card,
+    steady,
+)
 from tests.browser.operator_site import Site
 
 OLD = (
@@ -127,6 +135,46 @@ async def test_a_newer_version_takes_the_comments_along(site: Site, page: Page) 
     await expect(field).to_have_value("three, please")
     above = field.locator("xpath=ancestor::tr/preceding-sibling::tr[1]")
     await expect(above.locator(".code")).to_have_text("    return 2")
+
+
+async def test_an_approval_asks_before_it_drops_comments(site: Site, page: Page) -> None:
+    request = site.ask_change("a.py", OLD.encode(), NEW.encode())
+    card = await card_of(page, request)
+    await card.locator("tr.add .code", has_text="return 2").hover()
+    await card.locator(".add-say").click()
+    await page.keyboard.type("three, please")
+    await steady(card)
+    await approve_button(card).click()
+    dialog = page.get_by_role("dialog", name="Approve without your comments?")
+    await dialog.get_by_role("button", name="Cancel").click()
+    assert status(site.parts.queue.get(request.id)) == "pending"
+    await approve_button(card).click()
+    await dialog.get_by_role("button", name="Approve").click()
+    assert status(await site.parts.gate.wait(request.id, PATIENCE_S)) != "pending"
+
+
+async def test_a_rule_never_approves_what_lost_its_tick_or_drops_comments(
+    site: Site, page: Page
+) -> None:
+    request = site.ask_change("a.py", OLD.encode(), NEW.encode())
+    card = await card_of(page, request)
+    hunk = card.locator("input[data-hunk]").first
+    await hunk.uncheck()
+    form = await always_form(card)
+    save = form.locator("[type=submit]")
+    await expect(save).to_be_disabled()
+    await expect(form).to_contain_text("A rule approves the whole change: tick all of it first.")
+    await page.keyboard.press("Escape")
+    await hunk.check()
+    await expect(save).to_be_enabled()
+    await card.locator("tr.add .code", has_text="return 2").hover()
+    await card.locator(".add-say").click()
+    await page.keyboard.type("three, please")
+    await expect(save).to_be_disabled()
+    await expect(form.locator("[data-role=always-shut]")).to_have_text(
+        "Your comments don't go with a rule: remove them first, or deny with them."
+    )
+    assert status(site.parts.queue.get(request.id)) == "pending"
 
 
 async def test_markdown_is_shown_rendered_and_loads_nothing(site: Site, page: Page) -> None:

@@ -200,6 +200,28 @@ async def test_as_one_answers_none_where_one_was_answered_meanwhile(
     assert offered.groups == []
 
 
+async def test_what_is_sent_back_beside_an_approval_is_one_answer_with_it(
+    world: World, tasks: asyncio.TaskGroup
+) -> None:
+    ids = ask_all(world, changes(4), origin="workspace")
+    offered = Offered(world, tasks)
+    world.gate.resolve(ids[3], "denied", by="another tab")
+    with pytest.raises(ChangedError):
+        await world.gate.resolve_as_one(
+            ids[:2], "approved", by="operator", sent_back={ids[2]: "why?", ids[3]: "why?"}
+        )
+    assert states(world, ids) == ["pending"] * 3 + ["denied"]
+    assert offered.groups == []
+    await world.gate.resolve_as_one(
+        ids[:2], "approved", by="operator", sent_back={ids[2]: "rename this"}
+    )
+    assert states(world, ids[2:]) == ["denied", "denied"]
+    assert world.gate.queue.get(ids[2]).answer_reason == "rename this"
+    await asyncio.sleep(0)
+    (together,) = offered.groups
+    assert sorted(together) == sorted(ids[:2])
+
+
 @pytest.mark.parametrize("turns", [1, 3, 6, 8])
 async def test_as_one_that_ends_midway_left_all_or_nothing(tmp_path: Path, turns: int) -> None:
     world = World(tmp_path)

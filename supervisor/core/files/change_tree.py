@@ -178,9 +178,13 @@ class ChangeSet:
         )
         return [self.leaf(one) for one in found[start : start + MOST_FILES]]
 
-    def left_out(self, ids: Iterable[str], folders: Iterable[str]) -> frozenset[str]:
-        """Return the ids that a person took the tick from: of files, and of all in folders."""
-        inside = (one.id for folder in folders for one in self.below(folder))
+    def left_out(
+        self, ids: Iterable[str], folders: Iterable[str], but: Iterable[str] = ()
+    ) -> frozenset[str]:
+        """Return the ids that a person took the tick from: of files, and of all in folders, `but`
+        what they ticked again further in. The nearest folder decides."""
+        is_left = dict.fromkeys(but, False) | dict.fromkeys(folders, True)
+        inside = (one.id for one in self.waiting if _nearest(one.action.path, is_left))
         return frozenset([*ids, *inside])
 
     def below(self, folder: str) -> list[Waiting]:
@@ -261,6 +265,13 @@ class ChangeSet:
             added=sum(one[0] for one in lines),
             removed=sum(one[1] for one in lines),
         )
+
+
+def _nearest(path: str, is_left: Mapping[str, bool]) -> bool:
+    """Return what is said of a path, or of the nearest folder above it."""
+    while path and path not in is_left:
+        path = path.rpartition("/")[0]
+    return is_left.get(path, False)
 
 
 def digest(waiting: Iterable[Waiting]) -> str:

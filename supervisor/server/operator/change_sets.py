@@ -67,10 +67,12 @@ class SetView(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class LeftOut(NamedTuple):
-    """What a person took the tick from: files, and folders with all that is in them."""
+    """What a person took the tick from: files, and folders with all that is in them, but the paths
+    in these that they ticked again."""
 
     ids: Sequence[str] = ()
     folders: Sequence[str] = ()
+    but: Sequence[str] = ()
 
 
 LEFT_NOTHING = LeftOut()
@@ -286,11 +288,9 @@ class ChangeSets:
             )
         # A change that was replaced meanwhile no longer waits under its old id: then nothing is
         # answered.
-        resolve = self._parts.gate.resolve_as_one
-        answered = await resolve(ids, given, by=by, reason=reason) if ids else []
-        for one, why in said.items():
-            answered += await resolve([one], "denied", by=by, reason=why)
-        return answered
+        return await self._parts.gate.resolve_as_one(
+            ids, given, by=by, reason=reason, sent_back=said
+        )
 
     def _said(
         self, session_id: str, reason: str, comments: Mapping[str, list[LineComment]]
@@ -315,7 +315,7 @@ class ChangeSets:
         outside = {one.id for one in self._outside(session_id, found.waiting)}
         ticked = {one: mark for one, mark in ticked.items() if one not in outside}
         return (
-            found.approved_by(below, seen, ticked, found.left_out(left.ids, left.folders))
+            found.approved_by(below, seen, ticked, found.left_out(left.ids, left.folders, left.but))
             if given == "approved"
             else found.denied_by(below, seen)
         )
@@ -325,6 +325,8 @@ class ChangeSets:
         found = self._parts.queue.last_answered_changes(session_id)
         if not found:
             return None
+        # What was denied with comments beside an approval isn't of it.
+        found = [one for one in found if one[0] == "approved"] or found
         failed = [one for _, one in found if one is not None and not one.get("ok")]
         return LastAnswer(
             answer=found[0][0],

@@ -206,3 +206,7 @@ def test_an_approval_leaves_out_what_lost_its_tick() -> None:
     ticked = {flagged.id: flagged.fingerprint}
     assert found.approved_by("", seen, ticked, left) == ["id-srcs/e.py", flagged.id]
     assert found.approved_by("src", found.level("src").folder.shown, {}, left) == []
+    # What is nearest decides; where both are said, it is left out.
+    left = found.left_out([], [""], ["src", "a.txt"]) | found.left_out([], ["src/deep/c.py"])
+    assert found.approved_by("", seen, {}, left) == ["id-a.txt", "id-src/deep/d.py"]
+    assert "id-a.txt" in found.left_out([], ["a.txt"], ["a.txt"])

@@ -1,50 +1,85 @@
 // The page of one session's changed files: all is ticked, but what a person took the tick from or commented on. What is shown goes back
 // with each answer; the server refuses an answer to anything else. Nothing is replaced under a person's hand.
-import { commentsOf } from "./comments.js";
+import { commentsOf, forgetComments, keepPlace, placesOf } from "./comments.js";
 import { looksNew } from "./steady.js";
 
 const page = () => document.querySelector("article.changes.pane");
-// Ids without a tick. They stay so when the page's content is fetched anew.
-const off = new Set();
 
-const boxesOf = (root) => [...root.querySelectorAll("input[data-take]")];
-const isOff = (box) => off.has(box.dataset.take);
-const idsHere = () => new Set([...document.querySelectorAll("[data-take], [data-file]")].map((one) => one.dataset.take || one.dataset.file));
+// Where the ticks of a path differ from its folder's: of a file, or of a folder with all that is in it ("" is all). The boxes only show
+// this: it holds for what isn't loaded, for what left the page, and for what the agent changes again.
+const choices = new Map();
+let session = "";
 
-function setTaken(ids, isTaken) {
-  for (const id of ids) if (isTaken) off.delete(id); else off.add(id);
-}
+// Paths are compared as the bytes that the server encoded, one character each.
+const decoded = (key) => atob(key.replaceAll("-", "+").replaceAll("_", "/"));
+const pathOf = (box) => decoded(box.dataset.path);
+const keyOf = (path) => btoa(path || "/").replaceAll("+", "-").replaceAll("/", "_");
+const above = (path) => path.slice(0, Math.max(0, path.lastIndexOf("/")));
+const isInside = (path, folder) => path !== folder && (!folder || path.startsWith(`${folder}/`));
 
-// The folders of the tree whose content isn't here, and that lost their tick as a whole.
-const offFolders = () => [...new Map([...document.querySelectorAll("details[data-folder]")].filter((one) => !one.querySelector("ul") && !folderBox(one).checked).map((one) => [one.dataset.folder, one])).values()];
-const folderBox = (folder) => folder.parentElement.querySelector(":scope > input[data-take-folder]");
-
-function showFolders() {
-  // Inner ones first: what is in them counts in the outer ones.
-  for (const folder of [...document.querySelectorAll("details[data-folder]")].reverse()) {
-    const list = folder.querySelector(":scope > ul");
-    if (!list) continue;
-    const inner = [...list.querySelectorAll(":scope > li > input[data-take], :scope > li > input[data-take-folder]")];
-    const box = folderBox(folder);
-    box.checked = inner.length === 0 || inner.some((one) => one.checked || one.indeterminate);
-    box.indeterminate = inner.some((one) => !one.checked || one.indeterminate) && box.checked;
+function isTaken(path) {
+  for (let at = path; ; at = above(at)) {
+    if (choices.has(at)) return choices.get(at);
+    if (!at) return true;
   }
 }
+
+function choose(path, wanted) {
+  for (const one of [...choices.keys()]) if (one === path || isInside(one, path)) choices.delete(one);
+  if (isTaken(path) !== wanted) choices.set(path, wanted);
+}
+
+// How many files a choice is about. A folder that it is in is opened where that isn't loaded; null until it is.
+function sizeOf(path, boxes) {
+  const box = boxes.get(path);
+  if (box) return "takeFolder" in box.dataset ? Number(box.dataset.files) : "take" in box.dataset ? 1 : 0;
+  for (let at = above(path); at; at = above(at)) {
+    const folder = boxes.get(at)?.nextElementSibling;
+    if (!folder) continue;
+    if (!folder.querySelector(":scope > ul")) {
+      folder.open = true;
+      return null;
+    }
+    // One that isn't listed may wait, too.
+    return folder.querySelector(":scope > ul > [data-more]") ? 1 : 0;
+  }
+  return document.querySelector(".tree section > ul > [data-more]") ? 1 : 0;
+}
+
+// The comments stay with their files. What was commented on goes back: it isn't approved.
+function takeFromCommented(boxes) {
+  for (const box of boxes.values()) if ("take" in box.dataset || "tick" in box.dataset) keepPlace(idOf(box), session, box.dataset.path);
+  for (const [, key] of placesOf(session)) choose(decoded(key), false);
+}
+
+const idOf = (box) => box.dataset.take ?? box.dataset.tick.split(":")[0];
 
 function show() {
   const card = page();
   if (!card || card.dataset.status === "done") return;
-  const here = idsHere();
-  const said = [...here].filter((id) => commentsOf(id).length);
-  for (const id of said) off.add(id); // what goes back isn't approved
-  for (const box of boxesOf(document)) box.checked = !isOff(box);
-  showFolders();
+  if (session !== card.dataset.changes) choices.clear();
+  session = card.dataset.changes;
+  const all = [...document.querySelectorAll("input[data-path]")];
+  const boxes = new Map(all.map((one) => [pathOf(one), one]).reverse()); // the first of those of one path
+  takeFromCommented(boxes);
+  const sizes = new Map([...choices.keys()].map((path) => [path, sizeOf(path, boxes)]));
+  // What isn't listed is never taken: it was answered, or nobody sees its tick.
+  for (const [path, wanted] of [...choices]) if (wanted && sizes.get(path) !== null && !boxes.has(path)) choose(path, false);
+  const isLoading = [...sizes.values()].includes(null);
+  // How many files of a folder are taken, by all choices in it.
+  const takenIn = (folder, size) => [...choices].reduce((sum, [path, wanted]) => sum + (isInside(path, folder) ? (wanted ? 1 : -1) * sizes.get(path) : 0), isTaken(folder) ? size : 0);
+  for (const box of all) {
+    if ("tick" in box.dataset) { if (commentsOf(idOf(box)).length) box.checked = false; continue; }
+    const files = Number(box.dataset.files ?? 1);
+    const taken = "take" in box.dataset ? Number(isTaken(pathOf(box))) : takenIn(pathOf(box), files);
+    box.checked = taken > 0;
+    box.indeterminate = taken > 0 && taken < files;
+  }
   const plain = Number(card.dataset.plain);
-  const without = [...off].filter((id) => here.has(id)).length + offFolders().reduce((sum, one) => sum + Number(one.dataset.files), 0);
-  const taken = plain - without;
+  const taken = takenIn("", plain);
   const apart = card.querySelectorAll("[data-tick]:checked").length;
   const waiting = Number(card.dataset.waiting);
-  const back = said.length;
+  const back = placesOf(session).length;
   const number = taken + apart;
   const say = (role, text) => { for (const one of document.querySelectorAll(`[data-role="${role}"]`)) one.textContent = text; };
   const files = (count) => `${count.toLocaleString("en")} ${count === 1 ? "file" : "files"}`;
@@ -53,28 +88,13 @@ function show() {
   const stay = waiting - number - back;
   say("left-out", [back ? `${files(back)} ${back === 1 ? "goes" : "go"} back with your comments.` : "", stay > 0 ? `${files(stay)} ${stay === 1 ? "waits" : "wait"} on.` : "", "Can be undone."].filter(Boolean).join(" "));
   say("approve", number || !back ? `Approve ${number.toLocaleString("en")} of ${waiting.toLocaleString("en")}` : `Send ${files(back)} back`);
-  card.querySelector("[data-approve-ticked]").disabled = !number && !back;
-  for (const all of document.querySelectorAll("[data-take-all]")) {
-    all.checked = taken > 0;
-    all.indeterminate = taken > 0 && taken < plain;
-  }
-}
-
-function takeFolder(folder, isTaken) {
-  setTaken(boxesOf(folder).map((one) => one.dataset.take), isTaken);
-  for (const one of [folder, ...folder.querySelectorAll("details[data-folder]")]) folderBox(one).checked = isTaken;
+  card.querySelector("[data-approve-ticked]").disabled = isLoading || (!number && !back);
 }
 
 function changedTick({ target }) {
   if (!page()) return;
-  if (target.matches("[data-take]")) setTaken([target.dataset.take], target.checked);
-  else if (target.matches("[data-take-folder]")) {
-    const key = target.nextElementSibling.dataset.folder;
-    for (const one of document.querySelectorAll(`details[data-folder="${CSS.escape(key)}"]`)) takeFolder(one, target.checked);
-  } else if (target.matches("[data-take-all]")) {
-    setTaken(boxesOf(document).map((one) => one.dataset.take), target.checked);
-    for (const one of document.querySelectorAll("details[data-folder]")) takeFolder(one, target.checked);
-  } else if (!target.matches("[data-tick]")) return;
+  if (target.matches("[data-path]:not([data-tick])")) choose(pathOf(target), target.checked);
+  else if (!target.matches("[data-tick]")) return;
   show();
 }
 
@@ -84,18 +104,28 @@ function filter({ target }) {
   for (const leaf of document.querySelectorAll(".tree .leaf[data-name]")) leaf.hidden = !leaf.dataset.name.toLowerCase().includes(wanted);
 }
 
-// What goes with an answer: what lost its tick, what is ticked that is set apart, and comments.
+// What goes with an answer: what lost its tick, what is ticked in it all the same, what is ticked that is set apart, and comments.
 function configure({ detail }) {
   const card = detail.elt.closest("article.changes.pane");
   if (!card || detail.verb !== "post") return;
-  const here = idsHere();
-  const said = Object.fromEntries([...here].map((id) => [id, commentsOf(id)]).filter(([, list]) => list.length));
+  const listed = (wanted) => [...choices].filter(([, one]) => one === wanted).map(([path]) => keyOf(path)).join(",");
+  const said = placesOf(session).map(([id]) => id);
   Object.assign(detail.parameters, {
-    without: [...off].filter((id) => here.has(id)).join(","),
-    without_below: offFolders().map((one) => one.dataset.folder).join(","),
+    without: said.join(","),
+    without_below: listed(false),
+    with_below: listed(true),
     ticked: [...card.querySelectorAll("[data-tick]:checked")].map((one) => one.dataset.tick).join(","),
-    comments: JSON.stringify(said),
+    comments: JSON.stringify(Object.fromEntries(said.map((id) => [id, commentsOf(id)]))),
   });
+}
+
+// What was answered has neither comments nor a choice. Those of a file that changed again have gone over to it by then.
+function forgetAnswered({ requestConfig: { verb, parameters, elt } }) {
+  if (verb !== "post" || page().querySelector(".notice.error")) return;
+  const ids = parameters.one ? [parameters.one] : Object.keys(JSON.parse(parameters.comments || "{}"));
+  const answered = parameters.one ? [elt.closest("[data-file]").querySelector("[data-path]").dataset.path] : placesOf(session).filter(([id]) => ids.includes(id)).map(([, key]) => key);
+  for (const key of answered) choices.delete(decoded(key));
+  forgetComments(ids);
 }
 
 export function watchChanges() {
@@ -107,13 +137,15 @@ export function watchChanges() {
   document.addEventListener("htmx:beforeSwap", ({ detail: { target } }) => {
     if (target.id === "main") ticked = [...document.querySelectorAll("[data-tick]:checked")].map((one) => one.dataset.tick);
   });
-  document.addEventListener("htmx:afterSettle", ({ target }) => {
+  document.addEventListener("htmx:afterSettle", ({ target, detail }) => {
     const card = page();
     if (!card) return;
     if (target.id === "main") {
       for (const one of card.querySelectorAll("[data-tick]")) one.checked = ticked.includes(one.dataset.tick);
       looksNew(card);
       card.focus({ preventScroll: true });
+      show();
+      forgetAnswered(detail);
     }
     show();
   });

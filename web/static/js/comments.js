@@ -27,6 +27,33 @@ const wordsOf = (at) => `line ${at.slice(1)}${at.startsWith("o") ? " before" : "
 // What goes with a denial of this request; nothing where nothing was said.
 export const commentsOf = (id) => (all[id] || []).filter((one) => one.text).map(({ at, text }) => ({ line: Number(at.slice(1)), is_old: at.startsWith("o"), text }));
 
+// Where a file waits: its comments are found by that once the file isn't on the page. Those of its path under another id, which the
+// agent changed again, become its own.
+export function keepPlace(id, session, path) {
+  const isHere = (one) => one.session === session && one.path === path;
+  const older = Object.keys(all).filter((one) => one !== id && all[one].some(isHere));
+  if (!older.length && (all[id] || []).every(isHere)) return;
+  all[id] = [...(all[id] || []), ...older.flatMap((one) => all[one])].map((one) => Object.assign(one, { session, path }));
+  for (const one of older) delete all[one];
+  keep();
+}
+
+// Of each file of a session with comments: its id and path.
+export const placesOf = (session) => Object.keys(all).filter((id) => commentsOf(id).length && all[id][0].session === session).map((id) => [id, all[id][0].path]);
+
+export function forgetComments(ids) {
+  for (const id of ids) delete all[id];
+  keep();
+}
+
+// What a person is asked before an approval that their comments don't go with; nothing where there are none.
+export function questionOf(button) {
+  if (!button.matches("[data-approves]:not([data-approve-ticked])")) return "";
+  const id = button.closest("[data-file]")?.dataset.file ?? button.closest(".card[data-request]")?.dataset.request;
+  const number = id ? commentsOf(id).length : 0;
+  return number ? `Your ${number === 1 ? "comment goes" : `${number} comments go`} with a denial only. An approval drops ${number === 1 ? "it" : "them"}.` : "";
+}
+
 // To the newer version of a card.
 export function moveComments(old, card) {
   const [was, is] = [old, card].map((one) => one.dataset.request);

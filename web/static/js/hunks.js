@@ -1,13 +1,25 @@
 // Ticked changes of a file. All are ticked at first; once one isn't, "Approve" means those that are and nothing else. What a person
 // ticked, typed and wrote on lines goes on to the card that takes the place of theirs, as far as the changes read the same there.
-import { moveComments } from "./comments.js";
+import { commentsOf, moveComments } from "./comments.js";
 
 const boxes = (card) => [...card.querySelectorAll("input[data-hunk]")];
 const ticked = (card) => boxes(card).filter((box) => box.checked && !box.disabled);
 const hasChosen = (card) => boxes(card).some((box) => !box.checked);
 
+// A rule answers for a whole change, and says nothing to the agent.
+function shutAlways(card) {
+  const form = card.querySelector(".always-form");
+  if (!form) return;
+  const why = "approves" in form.dataset && hasChosen(card) ? "A rule approves the whole change: tick all of it first." : commentsOf(card.dataset.request).length ? "Your comments don't go with a rule: remove them first, or deny with them." : "";
+  form.querySelector("[type=submit]").disabled = Boolean(why);
+  const note = form.querySelector('[data-role="always-shut"]');
+  note.textContent = why;
+  note.hidden = !why;
+}
+
 // The buttons of a card as its ticks say.
 export function showTicks(card) {
+  shutAlways(card);
   const part = card.querySelector("[data-part]");
   if (!part) return;
   const isPart = hasChosen(card);
@@ -95,6 +107,7 @@ export function watchHunks() {
   });
   document.addEventListener("htmx:afterSettle", (event) => {
     const card = event.target.closest && event.target.closest(".card");
+    if (card) shutAlways(card);
     if (!card || !toTick.has(card)) return;
     const was = toTick.get(card);
     if (was && was.off) {
@@ -103,6 +116,7 @@ export function watchHunks() {
     } else tickAgain(card, was);
     toTick.delete(card);
   });
+  document.addEventListener("gatehouse:comments", () => { for (const card of document.querySelectorAll(".card[data-request]")) shutAlways(card); });
   // A page that was reloaded keeps its ticks in some browsers.
   for (const card of document.querySelectorAll(".card")) showTicks(card);
 }

@@ -36,8 +36,8 @@ MOST_REASON_CHARS = 500
 class SetAnswerBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """`shown` is that of the folder `below`, as it was shown. `ticked` maps ids to fingerprints of
     changes that need a separate look and are approved all the same. An approval leaves out the ids
-    `without`, and all in the folders `without_below`. `comments` on lines, by id, are denied with
-    them."""
+    `without`, and all in the folders `without_below` that isn't in one `with_below` further in.
+    `comments` on lines, by id, are denied with them."""
 
     answer: Answer
     shown: Shown | None = None
@@ -45,6 +45,7 @@ class SetAnswerBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     ticked: dict[str, str] = {}
     without: list[str] = []
     without_below: list[str] = []
+    with_below: list[str] = []
     comments: dict[str, LineComments] = {}
     reason: Annotated[str, msgspec.Meta(max_length=2000)] = ""
 
@@ -112,7 +113,11 @@ async def answer_set(
         below=data.below.strip("/"),
         seen=data.shown,
         ticked=data.ticked,
-        left=LeftOut(data.without, [one.strip("/") for one in data.without_below]),
+        left=LeftOut(
+            data.without,
+            [one.strip("/") for one in data.without_below],
+            [one.strip("/") for one in data.with_below],
+        ),
         reason=data.reason,
         comments=data.comments,
     )
@@ -147,7 +152,7 @@ async def files_part(
     await sets_of(request).learn(session_id)
     found = await sets_of(request).read(session_id)
     values = await asyncio.to_thread(_files, found, start)
-    return page_frame.html("parts/change_files.html", session_id=session_id, **values)
+    return page_frame.html("parts/change_files.html", session_id=session_id, key=encode, **values)
 
 
 @get("/parts/changes/{session_id:str}/folder", include_in_schema=False)
@@ -210,6 +215,10 @@ async def answer_part(
                 seen=data.get("seen", ""),
             )
         else:
+            # A page keeps comments on files that somebody has answered meanwhile. What changed
+            # since is refused by what was shown.
+            comments = read_set_comments(data.get("comments", ""))
+            waiting = {one.id for one in (await sets_of(request).read(session_id)).waiting}
             await sets_of(request).answer(
                 session_id,
                 answer,
@@ -219,10 +228,11 @@ async def answer_part(
                 ticked=_ticked(data.get("ticked", "")),
                 left=LeftOut(
                     _listed(data.get("without", "")),
-                    [_decode(one) for one in _listed(data.get("without_below", ""))],
+                    _decoded(data.get("without_below", "")),
+                    _decoded(data.get("with_below", "")),
                 ),
                 reason=reason,
-                comments=read_set_comments(data.get("comments", "")),
+                comments={one: said for one, said in comments.items() if one in waiting},
             )
     except NotFoundError:
         raise
@@ -316,6 +326,11 @@ def _shown(data: dict[str, str]) -> Shown:
 def _listed(text: str) -> list[str]:
     """Parse ids, comma-separated."""
     return [one for one in text.split(",") if one]
+
+
+def _decoded(text: str) -> list[str]:
+    """Parse encoded paths, comma-separated; `/` is the whole workspace."""
+    return [_decode(one).strip("/") for one in _listed(text)]
 
 
 def _ticked(text: str) -> dict[str, str]:
