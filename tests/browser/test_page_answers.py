@@ -119,7 +119,9 @@ async def test_a_held_connection_goes_on(site: Site, page: Page) -> None:
     )
     shown = page.locator('#pane[data-category="network"]')
     for where in (shown, rows(page)):
-        await expect(where.locator(".countdown")).to_have_text(re.compile(r"^\d+m \d\ds left$"))
+        await expect(where.locator(".countdown")).to_have_text(
+            re.compile(r"^\d+m \d\ds left(, then it is refused)?$")
+        )
     await shown.get_by_role("button", name="Approve connection").click()
     assert isinstance(await asyncio.wait_for(held, PATIENCE_S), Grant)
 
@@ -280,9 +282,9 @@ async def test_cancelled_means_nothing_happened(site: Site, page: Page) -> None:
     await settled_on(page, requests[0])
     stop = page.get_by_role("button", name="Stop everything")
     await stop.click()
-    await expect(page.locator("dialog")).to_be_visible()
+    await expect(page.locator("#confirm")).to_be_visible()
     await page.keyboard.press("Escape")
-    await expect(page.locator("dialog")).not_to_be_visible()
+    await expect(page.locator("#confirm")).not_to_be_visible()
     await expect(stop).to_be_focused()
     assert {status(site.parts.queue.get(one.id)) for one in requests} == {"pending"}
     assert status(site.ask(Exec(command="git status"))) == "allowed"
@@ -454,7 +456,7 @@ async def test_a_change_that_cannot_be_compared_leaves_the_inbox_whole(
 ) -> None:
     monkeypatch.setattr(site.workspace, "card", lambda request: 1 / 0)
     request, other = site.ask_change("a.txt", b"old\n", b"new\n"), site.ask(Exec(command="make"))
-    await expect(shown_card(page, request).locator(".warning")).to_contain_text("can't be shown")
+    await expect(shown_card(page, request).locator(".notice")).to_contain_text("can't be shown")
     await approve(page, other)
     assert status(await answered(site, other)) in ("approved", "used")
 

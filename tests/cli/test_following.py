@@ -29,6 +29,8 @@ GIVEN = {
     "GATEHOUSE_POLICY": "/x/policy.yaml",
     "GATEHOUSE_KEEP_BODIES": "no",
     "GATEHOUSE_HOLD": "5s",
+    "GATEHOUSE_TELL": "desktop",
+    "GATEHOUSE_TELL_AFTER": "5s",
     "GATEHOUSE_INCLUDE_IGNORED": "no",
     "GATEHOUSE_BIND": "nvm,/opt/tools/bin",
     "GATEHOUSE_EXEC_RULES": "enforce",

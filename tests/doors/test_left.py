@@ -72,7 +72,7 @@ def all_is_shown(house: House, session: str, number: int) -> dict[str, str]:
         status, sets = house.http("GET", "/api/changes")
         assert status == 200
         assert session in json.dumps(sets)
-        assert house.page.get(f"/parts/changes/{session}").status_code == 200
+        assert house.page.get(f"/changes/{session}").status_code == 200
         status, below = house.http("GET", f"/api/sessions/{session}/changes?below=many")
         assert status == 200
         assert "1.txt" in json.dumps(below)

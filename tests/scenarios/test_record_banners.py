@@ -22,7 +22,7 @@ from tests.records.test_audit_place import disk, fill
 __all__ = ["disk"]
 
 POLICY = "version: 1\nallow: [exec(echo *)]\n"
-_BANNER = re.compile(r'role="alert"[^>]*><span>(.*?)</span>', re.DOTALL)
+_BANNER = re.compile(r'role="alert"[^>]*>.*?<p>(.*?)</p>', re.DOTALL)
 PAGES = ["/", "/history", "/rules", "/sessions"]
 
 
