@@ -35,7 +35,7 @@ def lines(screen: TerminalScreen) -> list[str]:
         ("\tx\b\by\x07\x00", ["       yx"]),
         ("a\x0bb\x0cc", ["a", " b", "  c"]),
         ("gone\x1b[2J\x1b[Hhere", ["here"]),
-        ("a\x1b[5yb\x1b[>0mc", ["abc"]),
+        ("a\x1b[5yb\x1b[>0mc\x1b[?5nd", ["abcd"]),
         ("\x1b[3;5Hx\x1b[2;2fy", ["", " y", "    x"]),
         ("abc\x1b[Dx\x1b[2Gy\x1b[1`z", ["zyx"]),
         ("\x1b[3Ca\x1b[1ab", ["   a b"]),
