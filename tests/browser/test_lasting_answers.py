@@ -148,7 +148,7 @@ async def test_a_held_request_says_how_long_without_a_script_too(site: Site, pag
     await expect(first).not_to_have_text(before or "")
     answer = await page.context.request.get(f"{site.url}/")
     # Both rows, and the card of the first.
-    assert len(re.findall(r">1?\dm \d\ds left<", await answer.text())) == 3
+    assert len(re.findall(r">1?\dm \d\ds left[<,]", await answer.text())) == 3
 
 
 async def test_repeats_of_a_denial_are_listed_and_can_be_let_through(
