@@ -5,6 +5,7 @@ characters are made visible (law 6). Nothing is shortened: a person approves wha
 """
 
 import unicodedata
+from collections.abc import Sequence
 from typing import Any
 
 import msgspec
@@ -175,10 +176,11 @@ def flags_of(request: Request) -> tuple[Flag, ...]:
     return tuple(found)
 
 
-def alone_why(request: Request) -> str:
+def alone_why(request: Request, flags: Sequence[Flag]) -> str:
     """Return why a request is only approved on its own card: what is flagged, what a rule asks
-    every time, and what one line doesn't show whole. Empty where several are approved together."""
-    if names := ", ".join(flag.name for flag in flags_of(request)):
+    every time, and what one line doesn't show whole. Empty where several are approved together.
+    `flags` are those of `flags_of`."""
+    if names := ", ".join(flag.name for flag in flags):
         return names
     action = request.action
     if request.sticky:

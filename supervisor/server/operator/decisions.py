@@ -178,7 +178,7 @@ async def _left_out(
     shows a line of each, so it covers only what a line shows whole. Who names a category has shown
     each, and leaves out what is flagged, in conflict or protected."""
     if category is None:
-        return {one.id: why for one in requests if (why := alone_why(one))}
+        return {one.id: why for one in requests if (why := alone_why(one, flags_of(one)))}
     found = await sets.left_out(requests)
     for one in requests:
         if why := ", ".join(flag.name for flag in flags_of(one)):

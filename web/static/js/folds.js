@@ -5,7 +5,6 @@ import { looksNew } from "./steady.js";
 import { quietly } from "./say.js";
 
 const foldsIn = (root) => [...root.querySelectorAll("[data-folded]")];
-export const hasFolds = (root) => root.querySelector("[data-folded], [data-show-all]") !== null || hasHiddenSpace(root);
 
 function unfold(fold) {
   fold.querySelector("[data-short]").remove();

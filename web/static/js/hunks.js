@@ -18,7 +18,7 @@ function shutAlways(card) {
 }
 
 // The buttons of a card as its ticks say.
-export function showTicks(card) {
+function showTicks(card) {
   shutAlways(card);
   const part = card.querySelector("[data-part]");
   if (!part) return;

@@ -78,7 +78,7 @@ const handlers = {
     else waitingIds.delete(request.id);
     count();
     if (isNew) say(`A ${request.category} request waits`);
-    cardChanged(request.origin === "workspace" && $("pane")?.dataset.request === `changes:${request.session_id}` ? `changes:${request.session_id}` : request.id);
+    for (const id of [request.id, `changes:${request.session_id}`]) cardChanged(id);
     soon("inbox");
     if (request.origin === "workspace") soon("changes");
     if (isShown(request.session_id)) soon("requests");

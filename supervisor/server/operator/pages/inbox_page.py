@@ -167,7 +167,7 @@ def _batch_now(
     now = parts.clock.now()
     waiting = [one for one in parts.queue.get_all(ids) if status(one) == "pending"]
     waiting.sort(key=lambda one: one.asked_at)
-    left_out = {one.id: why for one in waiting if (why := alone_why(one))}
+    left_out = {one.id: why for one in waiting if (why := alone_why(one, flags_of(one)))}
     together = [one for one in waiting if one.id not in left_out]
     alone = [one for one in waiting if one.id in left_out]
     return page_frame.html(
@@ -339,7 +339,7 @@ def _row(request: Request, now: float) -> InboxRow:
         urgency=_urgency(request, now),
         hold_until=request.hold_until if state == "held" else None,
         held_left=format_duration((request.hold_until or now) - now),
-        is_alone=bool(alone_why(request)),
+        is_alone=bool(alone_why(request, flags)),
         fingerprint=request.fingerprint,
         state=state,
         state_words=words,
