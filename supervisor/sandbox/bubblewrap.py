@@ -36,15 +36,13 @@ from supervisor.sandbox.base import (
 )
 from supervisor.sandbox.cgroups import Cgroup
 from supervisor.sandbox.check_result import CheckResult
-from supervisor.sandbox.host import HostSystem, read_host
+from supervisor.sandbox.host import DEVICES, HostSystem, devices_of_others, read_host
 from supervisor.sandbox.limits import Watchdog, Watched, apply_rlimits
 from supervisor.sandbox.namespaces import NSENTER, Namespaces, PortOpener
 from supervisor.sandbox.program_listener import ProgramListener
 from supervisor.sandbox.running import BubblewrapRunning, Capture, OutputBudget, result_of
 
 BWRAP = "/usr/bin/bwrap"
-# The host's own device files, which bubblewrap binds into /dev.
-DEVICES = ("/dev/full", "/dev/null", "/dev/random", "/dev/tty", "/dev/urandom", "/dev/zero")
 START_S = 20.0
 INFO_BYTES = 64 * 1024
 # The gate reports that it is there, waits for a whole line (end of input is no line), gives up the
@@ -387,7 +385,7 @@ class _Start:
         bubblewrap has no bind that is read-only and allows devices. Reading and writing the devices
         stays possible.
         """
-        if any(_is_ours(device) for device in DEVICES):
+        if len(devices_of_others()) < len(DEVICES):
             with self._entered(init_pid, "mnt", inodes) as namespaces:
                 await self._opener.close_mounts(namespaces, DEVICES)
 
@@ -493,10 +491,3 @@ async def _read_all(descriptor: int) -> bytes:
 def _resolve(ready: "asyncio.Future[None]") -> None:
     if not ready.done():
         ready.set_result(None)
-
-
-def _is_ours(path: str) -> bool:
-    try:
-        return Path(path).stat().st_uid == os.geteuid()
-    except OSError:
-        return False

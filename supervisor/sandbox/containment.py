@@ -8,10 +8,11 @@ Sources: proc_pid_mountinfo(5), proc_pid_status(5).
 """
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 
 from supervisor.errors import GatehouseError
 from supervisor.sandbox.base import MERGED, Sandbox, Spec
+from supervisor.sandbox.host import devices_of_others
 
 CHECK_S = 20.0
 _MARK = "--- next ---"
@@ -44,7 +45,7 @@ class Containment:
             known = self._checks[session_id] = asyncio.get_running_loop().create_future()
             problems: tuple[str, ...] = ("the check was cut short",)
             try:
-                problems = await self._check(session_id)
+                problems = await check_of(self._sandbox, lambda: self._spec_for(session_id))
             finally:
                 known.set_result(problems)
                 self._on_checked(session_id, problems)
@@ -59,23 +60,26 @@ class Containment:
         """Forget a session, which has ended."""
         self._checks.pop(session_id, None)
 
-    async def _check(self, session_id: str) -> tuple[str, ...]:
-        try:
-            made = await self._sandbox.run_tool(self._spec_for(session_id), timeout_s=CHECK_S)
-        except GatehouseError as error:
-            return (f"the check can't be made: {error.message}",)
-        if made.exit_code != 0:
-            return (f"the check failed: {made.killed_why or f'exit code {made.exit_code}'}",)
-        return problems_in(made.stdout.decode(errors="replace"))
+
+async def check_of(sandbox: Sandbox, spec: Callable[[], Spec]) -> tuple[str, ...]:
+    """Run `PROBE` in a sandbox as `spec()` says; return the problems found."""
+    try:
+        made = await sandbox.run_tool(spec(), timeout_s=CHECK_S)
+    except GatehouseError as error:
+        return (f"the check can't be made: {error.message}",)
+    if made.exit_code != 0:
+        return (f"the check failed: {made.killed_why or f'exit code {made.exit_code}'}",)
+    return problems_in(made.stdout.decode(errors="replace"), devices_of_others())
 
 
-def problems_in(output: str) -> tuple[str, ...]:
-    """Return the problems in what `PROBE` printed."""
+def problems_in(output: str, devices: Collection[str] = ()) -> tuple[str, ...]:
+    """Return the problems in what `PROBE` printed. `devices`: the device files that nobody in the
+    sandbox owns, whose mounts may be writable."""
     parts = output.split(f"{_MARK}\n")
     if len(parts) != len(_FILES) + 1:
         return ("the check printed something else",)
     mounts, interfaces, status, variables = (part.splitlines() for part in parts)
-    found = [f"`{where}` of the host can be written to" for where in _writable(mounts)]
+    found = [f"`{where}` of the host can be written to" for where in _writable(mounts, devices)]
     found += [
         f"there is a network interface `{name}`"
         for line in interfaces[2:]
@@ -91,14 +95,15 @@ def problems_in(output: str) -> tuple[str, ...]:
     return tuple(found)
 
 
-def _writable(mounts: list[str]) -> list[str]:
+def _writable(mounts: list[str], devices: Collection[str]) -> list[str]:
     """Return the writable mounts that aren't the sandbox's own: neither the private copy nor a
-    whole file system in memory."""
+    whole file system in memory, and not one of `devices`."""
     found = []
     for line in mounts:
         fields = line.split(" ")
         root, where, options, kind = *fields[3:6], fields[fields.index("-") + 1]
         is_own = where == MERGED or (kind in ("tmpfs", "devpts") and root == "/")
+        is_own = is_own or (where in devices and root == where.removeprefix("/dev"))
         if "rw" in options.split(",") and not is_own:
             found.append(where)
     return found or ([] if mounts else ["/"])

@@ -19,6 +19,8 @@ from supervisor.sandbox.base import HOME
 
 UID = 1000
 GID = 1000
+# The host's own device files, which bubblewrap binds into /dev.
+DEVICES = ("/dev/full", "/dev/null", "/dev/random", "/dev/tty", "/dev/urandom", "/dev/zero")
 
 # Public by nature: how programs are linked, time zones, types, fonts, terminal and TLS settings.
 ETC = (
@@ -185,3 +187,16 @@ def _texts() -> dict[str, str]:
         "resolv.conf": "nameserver 127.0.0.1\n",
         "shells": "/bin/sh\n/bin/bash\n",
     }
+
+
+def devices_of_others() -> frozenset[str]:
+    """Return the bound device files that this user doesn't own. Their mounts stay writable, because
+    nobody in a sandbox can change them."""
+    return frozenset(device for device in DEVICES if not _is_ours(device))
+
+
+def _is_ours(path: str) -> bool:
+    try:
+        return Path(path).stat().st_uid == os.geteuid()
+    except OSError:
+        return False

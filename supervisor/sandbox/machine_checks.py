@@ -19,6 +19,7 @@ from supervisor.sandbox import seccomp
 from supervisor.sandbox.base import Sandbox, SandboxLimits, Spec
 from supervisor.sandbox.cgroups import Cgroup
 from supervisor.sandbox.check_result import CheckResult, bad
+from supervisor.sandbox.containment import PROBE, check_of
 
 BWRAP_AT_LEAST = (0, 8, 0)  # Debian 12: --disable-userns, --size, --add-seccomp-fd
 TIMEOUT_S = 10.0
@@ -45,6 +46,7 @@ async def check(backend: Sandbox, program: str | None) -> list[CheckResult]:
         filters(),
         cgroups(),
         await trial(backend),
+        await containment(backend),
         await redirection(backend),
     ]
 
@@ -136,6 +138,23 @@ async def trial(backend: Sandbox) -> CheckResult:
             )[-200:]
             return bad(name, f"it started, but isn't as it must be: {why}", "report this")
     return CheckResult(name=name, ok=True, detail="started, isolated and ended")
+
+
+async def containment(backend: Sandbox) -> CheckResult:
+    """Check whether commands can be run contained, as the gate does for each session."""
+    name = "contained commands"
+    with tempfile.TemporaryDirectory(
+        prefix="gatehouse-trial-", ignore_cleanup_errors=True
+    ) as folder:
+        spec = msgspec.structs.replace(
+            _trial_spec(Path(folder)), command=("/bin/bash", "-c", PROBE)
+        )
+        problems = await check_of(backend, lambda: spec)
+    if problems:
+        return bad(
+            name, "; ".join(problems), "report this; until then each command is asked", needed=False
+        )
+    return CheckResult(name=name, ok=True, detail="they change nothing outside", needed=False)
 
 
 async def redirection(backend: Sandbox) -> CheckResult:

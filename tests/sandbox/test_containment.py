@@ -39,6 +39,16 @@ def test_a_sandbox_as_it_should_be_has_no_problem() -> None:
     assert problems_in(printed()) == ()
 
 
+def test_a_device_file_may_be_writable_where_nobody_in_the_sandbox_owns_it() -> None:
+    # As an ordinary user's sandbox has it: root owns the host's device, which is bound there.
+    bound = "141 140 0:6 {root} /dev/null rw,nosuid - devtmpfs devtmpfs rw,mode=755\n"
+    of_root = printed(mounts=GOOD_MOUNTS + bound.format(root="/null"))
+    assert problems_in(of_root, {"/dev/null"}) == ()
+    assert problems_in(of_root) == ("`/dev/null` of the host can be written to",)
+    other = printed(mounts=GOOD_MOUNTS + bound.format(root="/vda"))
+    assert problems_in(other, {"/dev/null"}) == ("`/dev/null` of the host can be written to",)
+
+
 @pytest.mark.parametrize(
     ("output", "problem"),
     [

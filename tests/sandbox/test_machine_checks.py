@@ -17,9 +17,10 @@ async def test_this_machine_passes_what_is_needed() -> None:
     assert [finding for finding in findings if finding.needed and not finding.ok] == []
     assert [finding.name for finding in findings] == [
         "kernel", "user namespaces", "AppArmor", "Landlock", "bubblewrap", "git", "seccomp",
-        "control groups", "trial sandbox",
+        "control groups", "trial sandbox", "contained commands",
         "transparent network",
     ]  # fmt: skip
+    assert findings[-2].ok, findings[-2].detail
 
 
 @pytest.mark.parametrize(
