@@ -95,7 +95,7 @@ async def test_where_the_check_fails_commands_are_asked(
     running: Supervised, workspace: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(
-        "supervisor.sandbox.containment.problems_in", lambda output: ("`/srv` can be written to",)
+        "supervisor.sandbox.containment.problems_in", lambda *_: ("`/srv` can be written to",)
     )
     session = await running.start(
         workspace, *agent_command(("/v1/exec", {"command": "echo hello"}))
