@@ -115,7 +115,8 @@ async def test_descriptors_that_come_with_a_greeting_are_closed(hostile: Hostile
     assert await hostile.is_hung_up(made)
     other = hostile.connect()
     other.send(b'{"hello": 1}')
-    with contextlib.suppress(BrokenPipeError, BlockingIOError):
+    # Until nobody reads any more, or an ordinary user has too many under way (unix(7)).
+    with contextlib.suppress(OSError):
         for _ in range(100):
             socket.send_fds(other, [b'{"hello": 1}'], [0] * 200)
     assert await hostile.is_hung_up(other)
