@@ -7,6 +7,7 @@ says so.
 import asyncio
 import zoneinfo
 from collections.abc import Mapping
+from typing import Any
 
 from sqlalchemy import Engine
 
@@ -76,19 +77,30 @@ class Configurations:
         `UserError` if a value can't be used."""
         with self._engine.begin() as connection:
             known = queries.repository_of(connection, repository_id).settings
-            merged = {key: value for key, value in (known | dict(changes)).items() if value}
-            read_settings({key: merged[key] for key in SETTINGS if key in merged})
+            merged = _merged(known, changes)
             queries.change_repository(connection, repository_id, settings=merged)
+
+    def change_owner(self, forge: str, owner: str, changes: Mapping[str, object]) -> None:
+        """Do the same for all repositories of an owner."""
+        with self._engine.begin() as connection:
+            merged = _merged(queries.owner_settings(connection, forge, owner), changes)
+            queries.put_owner(connection, forge, owner, merged)
+
+    def owner_settings(self, repository: queries.Repository) -> dict[str, Any]:
+        """Return the operator's settings for all repositories of this one's owner."""
+        with self._engine.connect() as connection:
+            return queries.owner_settings(connection, repository.forge, owner_of(repository))
 
     async def _effective(self, repository: queries.Repository, own: BranchFiles) -> EffectiveConfig:
         layers: list[ConfigLayer] = []
         notes: list[str] = []
-        settings = {key: repository.settings[key] for key in SETTINGS if key in repository.settings}
-        if settings:
+        owner = owner_of(repository)
+        made = {"": repository.settings, f" for {owner}": self.owner_settings(repository)}
+        for whose, settings in made.items():
             try:
-                layers.append(ConfigLayer("dashboard", read_settings(settings)))
+                layers.append(ConfigLayer(f"dashboard{whose}", read_settings(chosen(settings))))
             except UserError as error:
-                notes.append(f"the settings of the repository are not used: {error}")
+                notes.append(f"the settings of the dashboard{whose} are not used: {error}")
         await self._add(f"`{REVIEWERC}` at {own.sha[:7]}", own.files.get(REVIEWERC), layers, notes)
         await self._add(f"`{REFINERY}` at {own.sha[:7]}", own.files.get(REFINERY), layers, notes)
         for name, found in await self._central(repository):
@@ -118,7 +130,7 @@ class Configurations:
 
     async def _central(self, repository: queries.Repository) -> list[tuple[str, BranchFiles]]:
         """Return the owner's file, if the App is installed on a repository that has one."""
-        owner = repository.full_name.split("/", maxsplit=1)[0]
+        owner = owner_of(repository)
         for name in CENTRAL:
             with self._engine.connect() as connection:
                 found = queries.repository(connection, repository.forge, f"{owner}/{name}")
@@ -139,3 +151,19 @@ class Configurations:
             branch=repository.default_branch,
         )
         return await self._clones.branch_files(branch, paths)
+
+
+def owner_of(repository: queries.Repository) -> str:
+    """Return the owner of a repository."""
+    return repository.full_name.split("/", maxsplit=1)[0]
+
+
+def chosen(settings: Mapping[str, object]) -> dict[str, object]:
+    """Return the settings that are configuration."""
+    return {key: settings[key] for key in SETTINGS if key in settings}
+
+
+def _merged(known: Mapping[str, object], changes: Mapping[str, object]) -> dict[str, object]:
+    merged = {key: value for key, value in (dict(known) | dict(changes)).items() if value}
+    read_settings(chosen(merged))
+    return merged

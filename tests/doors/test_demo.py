@@ -65,7 +65,15 @@ def test_the_demo_is_walked_and_its_review_approved(
     place = f"/api/repos/{repository['id']}"
     assert house.http("GET", f"{place}/configuration")[0] == 200
     assert house.http("PATCH", f"{place}/settings", {"checklist": ["Is it tested?"]})[0] == 200
-    assert "Is it tested?" in str(house.http("GET", f"{place}/configuration")[1])
+    said = {"strictness": "strict", "checklist": ["Is it said?"]}
+    assert house.http("PATCH", "/api/owners/ACME/settings", said)[0] == 200
+    assert house.http("PATCH", "/api/owners/nobody/settings", said)[0] == 404
+    rows = house.http("GET", f"{place}/configuration")[1]["rows"]
+    assert {
+        ("strictness", "strict", "dashboard for acme"),
+        ("checklist", "Is it said?", "dashboard for acme"),
+        ("checklist", "Is it tested?", "dashboard"),
+    } <= {(one["key"], one["value"], one["source"]) for one in rows}
     assert house.http("POST", "/api/reviews/undo", {"of": run})[0] == 200
     assert house.http("POST", "/api/reviews", {"pull": "no/such#1"})[0] == 404
 

@@ -13,7 +13,7 @@ from supervisor.core.text.duration import format_duration
 from supervisor.core.text.numbers import whole_number
 from supervisor.errors import GatehouseError, NotFoundError, UserError
 from supervisor.parts import Parts
-from supervisor.reviews.configurations import SETTINGS
+from supervisor.reviews.configurations import chosen, owner_of
 from supervisor.reviews.core.allowances import LayerUse, day_of, refills_at
 from supervisor.reviews.core.config.effective import ConfigRow, config_rows
 from supervisor.reviews.core.forge_pages import pull_page
@@ -62,13 +62,16 @@ class RepositoryView(msgspec.Struct, frozen=True, kw_only=True):
 
 class ConfigurationView(msgspec.Struct, frozen=True, kw_only=True):
     """A repository's effective configuration: every value, and its source. `notes`: what was
-    narrowed or isn't used; `settings`: what the operator set here; `problem`: why it can't be read.
+    narrowed or isn't used; `settings`: what the operator set here, and for all repositories of its
+    `owner`; `problem`: why it can't be read.
     """
 
     repository: str
     rows: list[ConfigRow] = []
     notes: list[str] = []
     settings: dict[str, Any] = {}
+    owner: str = ""
+    owner_settings: dict[str, Any] = {}
     problem: str = ""
 
 
@@ -230,19 +233,17 @@ async def configuration(
     service: ReviewService, repository: queries.Repository
 ) -> ConfigurationView:
     """Return the configuration in force on a repository's default branch."""
-    settings = {key: repository.settings[key] for key in SETTINGS if key in repository.settings}
+    view = ConfigurationView(
+        repository=repository.full_name,
+        settings=chosen(repository.settings),
+        owner=owner_of(repository),
+        owner_settings=service.configurations.owner_settings(repository),
+    )
     try:
         found = await service.configurations.of_default_branch(repository)
     except GatehouseError as error:
-        return ConfigurationView(
-            repository=repository.full_name, settings=settings, problem=str(error)
-        )
-    return ConfigurationView(
-        repository=repository.full_name,
-        rows=config_rows(found),
-        notes=list(found.notes),
-        settings=settings,
-    )
+        return msgspec.structs.replace(view, problem=str(error))
+    return msgspec.structs.replace(view, rows=config_rows(found), notes=list(found.notes))
 
 
 def backlog_words(service: ReviewService, now: float) -> str:

@@ -11,6 +11,8 @@ from litestar.params import FromPath, FromQuery, JSONBody, QueryParameter
 from litestar.types import ControllerRouterHandler
 
 from supervisor.core.text.duration import parse_duration
+from supervisor.errors import NotFoundError
+from supervisor.reviews.configurations import SETTINGS
 from supervisor.reviews.holds import HoldScope, pull_named
 from supervisor.reviews.pages import metrics, review_views
 from supervisor.reviews.pages.review_views import (
@@ -31,15 +33,20 @@ _Most = Annotated[int, QueryParameter(ge=1, le=1000)]
 _Line = Annotated[str, msgspec.Meta(min_length=1, max_length=1_000)]
 
 
-class RepositorySettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """`enabled`: its pull requests are reviewed. The rest is configuration; an omitted field stays
-    unchanged, and an empty one unsets it.
+class OwnerSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Configuration of all repositories of an owner. An omitted field stays unchanged, and an empty
+    one unsets it.
     """
 
-    enabled: bool | None = None
     strictness: Literal["", "lenient", "balanced", "strict"] | None = None
     ignore: Annotated[tuple[_Line, ...], msgspec.Meta(max_length=100)] | None = None
     checklist: Annotated[tuple[_Line, ...], msgspec.Meta(max_length=100)] | None = None
+
+
+class RepositorySettings(OwnerSettings, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The same for one repository. `enabled`: its pull requests are reviewed."""
+
+    enabled: bool | None = None
 
 
 class PullWanted(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -89,14 +96,27 @@ def change_repository(
     """Change the settings of a repository."""
     service = service_of(request)
     number = review_views.repository(service, repository_id).id
-    settings = msgspec.to_builtins(data)
-    enabled = settings.pop("enabled")
-    service.configurations.change(
-        number, {key: value for key, value in settings.items() if value is not None}
-    )
-    if enabled is not None:
-        service.set_enabled(number, is_enabled=enabled)
+    service.configurations.change(number, _given(data))
+    if data.enabled is not None:
+        service.set_enabled(number, is_enabled=data.enabled)
     return review_views.repositories(service)
+
+
+@patch("/api/owners/{owner:str}/settings", sync_to_thread=False)
+def change_owner(
+    request: AnyRequest, owner: FromPath[str], data: JSONBody[OwnerSettings]
+) -> list[RepositoryView]:
+    """Change the settings of all repositories of an owner. Return its repositories."""
+    service = service_of(request)
+    shown = [
+        one
+        for one in review_views.repositories(service)
+        if one.name.lower().startswith(f"{owner.lower()}/")
+    ]
+    if not shown:
+        raise NotFoundError("no repository has this owner", "`gatehouse repos list` lists them")
+    service.configurations.change_owner("github", owner, _given(data))
+    return shown
 
 
 @get("/api/repos/{repository_id:str}/configuration")
@@ -203,11 +223,18 @@ async def release_reviews(request: AnyRequest, data: JSONBody[HoldReleased]) -> 
     return review_views.holds(service.release(data.scope, data.key, by=by))
 
 
+def _given(settings: OwnerSettings) -> dict[str, object]:
+    """Return the configuration that isn't left out."""
+    found = msgspec.to_builtins(settings)
+    return {key: value for key, value in found.items() if key in SETTINGS and value is not None}
+
+
 def handlers() -> list[ControllerRouterHandler]:
     """Return every route of the review service's API."""
     return [
         list_repositories,
         change_repository,
+        change_owner,
         get_configuration,
         list_reviews,
         review_pull,

@@ -15,6 +15,7 @@ from supervisor.core.forge_acts import Act
 from supervisor.core.safe_markdown import safe
 from supervisor.errors import GatehouseError, UserError
 from supervisor.parts import Parts
+from supervisor.reviews.configurations import owner_of
 from supervisor.reviews.core import posts
 from supervisor.reviews.core.forge_pages import own_page
 from supervisor.reviews.holds import HoldScope
@@ -115,7 +116,8 @@ async def repository(request: AnyRequest, repository_id: FromPath[str]) -> Respo
 async def set_settings(
     request: AnyRequest, repository_id: FromPath[str], data: URLEncodedBody[dict[str, str]]
 ) -> Response[str]:
-    """Store the settings of a repository; show the configuration then in force."""
+    """Store the settings of a repository, or `of` all of its owner; show the configuration then in
+    force."""
     service = service_of(request)
     known = review_views.repository(service, repository_id)
     changes: dict[str, object] = {"strictness": data.get("strictness", "")}
@@ -124,7 +126,10 @@ async def set_settings(
         changes[name] = [line.strip() for line in lines if line.strip()]
     error = ""
     try:
-        service.configurations.change(known.id, changes)
+        if data.get("of") == "owner":
+            service.configurations.change_owner(known.forge, owner_of(known), changes)
+        else:
+            service.configurations.change(known.id, changes)
     except GatehouseError as found:
         error = str(found)
     known = review_views.repository(service, repository_id)

@@ -11,6 +11,7 @@ from supervisor.reviews.core.slots import Slot
 from supervisor.reviews.store.tables import (
     deliveries,
     mentions,
+    owners,
     pulls,
     receipts,
     repositories,
@@ -164,6 +165,19 @@ def add_repository(connection: Connection, **facts: object) -> Repository:
 
 def change_repository(connection: Connection, repository_id: int, **facts: object) -> None:
     connection.execute(update(repositories).where(repositories.c.id == repository_id).values(facts))
+
+
+def owner_settings(connection: Connection, forge: str, name: str) -> dict[str, Any]:
+    """Return the operator's settings for all repositories of an owner, in any letter case."""
+    query = select(owners.c.settings).where(owners.c.forge == forge, owners.c.name == name.lower())
+    found: dict[str, Any] | None = connection.execute(query).scalar_one_or_none()
+    return found or {}
+
+
+def put_owner(connection: Connection, forge: str, name: str, settings: dict[str, Any]) -> None:
+    facts = {"forge": forge, "name": name.lower(), "settings": settings}
+    wanted = insert_or(owners).values(facts)
+    connection.execute(wanted.on_conflict_do_update(set_={"settings": settings}))
 
 
 def add_delivery(connection: Connection, **facts: object) -> bool:

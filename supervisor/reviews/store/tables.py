@@ -43,6 +43,15 @@ repositories = Table(
     UniqueConstraint("forge", "full_name"),
 )
 
+# The operator's settings for all repositories of an owner, made on the page. `name` is lower case.
+owners = Table(
+    "owners",
+    metadata,
+    Column("forge", String(16), primary_key=True),
+    Column("name", String(256), primary_key=True),
+    Column("settings", JSON, nullable=False),
+)
+
 deliveries = Table(
     "deliveries",
     metadata,

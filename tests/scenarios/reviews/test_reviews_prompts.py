@@ -470,6 +470,10 @@ async def test_what_the_operator_sets_is_stronger_and_is_seen_with_its_source(
         shown = await web.post(f"/repos/{one['id']}/settings", data={"ignore": "/x"})
         assert "starts with" in shown.text
         await web.patch(f"{door}/settings", json={"checklist": ["Is it tested?"]})
+        whose = {"of": "owner", "strictness": "lenient", "checklist": "Is it said?"}
+        await web.post(f"/repos/{one['id']}/settings", data=whose)
+        assert (await found())["strictness"] == ("balanced", "dashboard"), "a repository's first"
+        assert (await found())["checklist"] == ("Is it said?", "dashboard for acme")
         page = (await web.get(f"/repos/{one['id']}")).text
         assert "Is it tested?" in page
         assert "dashboard" in page

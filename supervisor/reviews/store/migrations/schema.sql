@@ -217,4 +217,11 @@ CREATE TABLE mentions (
 	FOREIGN KEY(pull_id) REFERENCES pull_requests (id)
 );
 
-INSERT INTO alembic_version (version_num) VALUES ('r0003')
+CREATE TABLE owners (
+	forge VARCHAR(16) NOT NULL, 
+	name VARCHAR(256) NOT NULL, 
+	settings JSON NOT NULL, 
+	PRIMARY KEY (forge, name)
+);
+
+INSERT INTO alembic_version (version_num) VALUES ('r0004')
