@@ -19,6 +19,7 @@ from supervisor.channels.exec import SpecFor
 from supervisor.channels.git_staging import LoginFor, Staging
 from supervisor.core.actions import Exec
 from supervisor.core.git.scoped_commit import TreeChange
+from supervisor.core.jobs import OURS
 from supervisor.core.text.ref_names import is_full, is_oid
 from supervisor.errors import RefusedError
 from supervisor.git.host_repository import repository_at
@@ -187,7 +188,7 @@ class CopiedCommits:
         """Make one commit of these changes of `base`, which were taken in, and keep it as the job's
         branch. `RefusedError` where it would differ from `base` in anything else."""
         staging = await self.staging(session_id, ".")
-        made = await staging.commit(base, message, changes)
+        made = await staging.commit(base, message, OURS, changes)
         if set(await staging.changes(base, made)) != set(changes):
             raise RefusedError(
                 "what is within the scope can't be committed by itself",

@@ -315,9 +315,11 @@ class Staging:
         words = ("diff-tree", "-r", "-z", "--raw", "--no-renames", base, new)
         return tree_changes(await self.read(*words, limit_bytes=MOST_TREE_BYTES))
 
-    async def commit(self, base: str, message: str, changes: Sequence[TreeChange]) -> str:
+    async def commit(
+        self, base: str, message: str, author: str, changes: Sequence[TreeChange]
+    ) -> str:
         """Commit changes of `base` whose contents were taken in. Return the commit."""
-        stream = commit_stream(_COMMITTED, base, changes, message)
+        stream = commit_stream(_COMMITTED, base, changes, message, author)
         made = await self._git(
             "fast-import", "--quiet", "--force", "--date-format=now", stdin=stream
         )

@@ -18,7 +18,7 @@ from supervisor.channels.git import GitBroker
 from supervisor.channels.git_pack import CopiedCommits
 from supervisor.core.actions import Exec, FileChange, Git
 from supervisor.core.approvals import Request, explanation, failure, is_settled, status
-from supervisor.core.files.write_scope import WriteScope
+from supervisor.core.files.write_scope import WriteScope, changed, judge
 from supervisor.core.git.scoped_commit import TreeChange
 from supervisor.core.jobs import Job, JobResult, ScopeProof, Tests, result_words
 from supervisor.core.sessions import Session
@@ -66,7 +66,7 @@ class JobResults:
         the tests ran and is within the scope; nothing that runs in the copy can add to it."""
         base, scope = session.base or "", WriteScope(job.scope)
         changes = [one for one in await self._commits.changes(session.id, base) if one.is_kept]
-        inside = [one for one in changes if one.is_file and scope.has(one.name)]
+        inside = [one for one in changes if not one.changed({}).odd and scope.has(one.name)]
         other, workspace = set(changes) - set(inside), Path(session.workspace)
         outside = set(await asyncio.to_thread(_of_the_job, other, workspace))
         # What it had carried to the folder is there, too.
@@ -88,7 +88,7 @@ class JobResults:
         return result
 
     def _proof(self, session_id: str, job: Job) -> ScopeProof:
-        return WriteScope(job.scope).proof(self._asked(session_id))
+        return judge(job, [one for action in self._asked(session_id) for one in changed(action)])
 
     def _asked(self, session_id: str) -> list[FileChange]:
         """Return the changes of files that were asked about, and not replaced since."""

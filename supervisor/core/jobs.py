@@ -1,44 +1,93 @@
 """Maintenance jobs: the task to do on a folder, and its result. Pure."""
 
+import re
 from collections.abc import Sequence
-from typing import Annotated, Literal
+from typing import Annotated, Literal, NamedTuple
 
 import msgspec
 
+from supervisor.core.text.display import visible
+from supervisor.errors import UserError
+
 _Text = Annotated[str, msgspec.Meta(min_length=1, max_length=100_000)]
 _Glob = Annotated[str, msgspec.Meta(min_length=1, max_length=500)]
+_Count = Annotated[int, msgspec.Meta(ge=1)]
+OURS = "Gatehouse <gatehouse@localhost>"
 MOST_NAMED = 20
+MOST_SHOWN_CHARS = 300
+# Of the paths that a proof names; the rest is counted.
+MOST_KEPT = 100
+_AUTHOR = re.compile(r"[^<>\x00-\x1f\x7f]*[^<>\x00-\x20\x7f] <[^<>\s\x00-\x1f\x7f]+>\Z")
 Tests = Literal["none", "passed", "failed", "not run"]
 
 
 class Job(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A task. `name`: its name in jobs.yaml, "" if it was started by hand. `scope`: globs of the
-    paths it may change. `tests`: a command that is run on the result. `branch`: the result is
-    commits on a branch of the copy, and changed files aren't asked about."""
+    paths it may change. `tests`: a command that is run on the result. `branch`: the result is one
+    commit on a branch, and changed files aren't asked about; `branch_name` is that branch's, "" for
+    one of this session's own. `max_files` and `max_diff_lines`: more is refused. `author` (`Name
+    <mail>`, "" for Gatehouse) makes the commit, and signs it off with `signed_off`."""
 
     prompt: _Text
     name: Annotated[str, msgspec.Meta(max_length=64)] = ""
     scope: Annotated[tuple[_Glob, ...], msgspec.Meta(max_length=50)] = ()
     tests: Annotated[str, msgspec.Meta(max_length=4096)] = ""
     branch: bool = False
+    branch_name: Annotated[str, msgspec.Meta(max_length=200)] = ""
+    max_files: _Count | None = None
+    max_diff_lines: _Count | None = None
+    author: Annotated[str, msgspec.Meta(max_length=500)] = ""
+    signed_off: bool = False
+
+
+class Changed(NamedTuple):
+    """A path that a job changed. The text stands for exactly the path's bytes, with surrogate
+    escapes. `odd`: what it was or is, if not a plain file (`a symlink`); `lines`: how many were
+    added and removed."""
+
+    path: str
+    odd: str = ""
+    lines: int = 0
+
+    @property
+    def shown(self) -> str:
+        """Return the path for a person, in one line."""
+        name = self.path.encode(errors="surrogateescape").decode(errors="backslashreplace")
+        return visible(name[:MOST_SHOWN_CHARS], one_line=True)
 
 
 class ScopeProof(msgspec.Struct, frozen=True, kw_only=True):
-    """What a job changed: the number of paths within its scope, and the paths outside."""
+    """What a job changed: the number of paths that it may have changed, and those outside its
+    scope. `blocked`: paths that no job changes, each with the reason. `more`: paths of either kind
+    that aren't named. `too_many`: the limit that the whole is over. `lines` were added and
+    removed."""
 
     inside: int = 0
     outside: tuple[str, ...] = ()
+    blocked: tuple[str, ...] = ()
+    more: int = 0
+    too_many: str = ""
+    lines: int = 0
+
+    @property
+    def files(self) -> int:
+        """Return how many paths the job changed."""
+        return self.inside + len(self.outside) + len(self.blocked) + self.more
 
 
 class JobResult(msgspec.Struct, frozen=True, kw_only=True):
-    """The result of a job. `tests_why`: why the tests failed, or weren't run. `branch` is the
-    commit's, if there was something to commit; `closed`: what happened to it, empty while it waits
-    to be taken."""
+    """The result of a job. `refused`: why nothing may come of it, with the paths. `tests_why`: why
+    the tests failed, or weren't run; `tests_output`: the end of what they printed. `branch` and
+    `commit` are the commit's, if there was something to commit; `closed`: what happened to it,
+    empty while it waits to be taken."""
 
     proof: ScopeProof = ScopeProof()
+    refused: str = ""
     tests: Tests = "none"
     tests_why: str = ""
+    tests_output: str = ""
     branch: str = ""
+    commit: str = ""
     closed: str = ""
 
     @property
@@ -49,7 +98,14 @@ class JobResult(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def is_empty(self) -> bool:
         """Return whether there was nothing to change."""
-        return not self.proof.inside and not self.proof.outside
+        return not self.proof.files
+
+
+def author_of(job: Job) -> str:
+    """Return who makes the commit. `UserError` if it isn't one name and one address."""
+    if job.author and not _AUTHOR.match(job.author):
+        raise UserError("the job's author isn't `Name <mail>`", "write `Jo Doe <jo@example.org>`")
+    return job.author or OURS
 
 
 def job_prompt(job: Job) -> str:
@@ -67,9 +123,9 @@ def job_prompt(job: Job) -> str:
 
 def result_words(job: Job, result: JobResult) -> str:
     """Return a job's result in one line, without its cost."""
-    if result.is_empty:
+    if result.is_empty and not result.refused:
         return "nothing to change"
-    parts = [scope_words(job.scope, result.proof)]
+    parts = [f"refused: {result.refused}" if result.refused else scope_words(job, result.proof)]
     if result.tests != "none":
         why = f" ({result.tests_why})" if result.tests_why else ""
         parts.append(f"tests {result.tests}{why}")
@@ -78,14 +134,28 @@ def result_words(job: Job, result: JobResult) -> str:
     return "; ".join(parts)
 
 
-def scope_words(words: Sequence[str], proof: ScopeProof) -> str:
+def scope_words(job: Job, proof: ScopeProof) -> str:
     """Return the proof in words: `3 files, all within docs/**`."""
-    number = proof.inside + len(proof.outside)
-    files = f"{number} file{'' if number == 1 else 's'}"
-    if not words:
+    files = f"{proof.files:,} file{'' if proof.files == 1 else 's'}"
+    if not job.scope:
         return f"{files}, no scope was given"
-    if not proof.outside:
-        return f"{files}, all within {' '.join(words)}"
-    named = ", ".join(proof.outside[:MOST_NAMED])
-    more = f" and {len(proof.outside) - MOST_NAMED} more" if len(proof.outside) > MOST_NAMED else ""
-    return f"{files}, {len(proof.outside)} of them outside {' '.join(words)}: {named}{more}"
+    out = proof.files - proof.inside
+    return f"{files}, {f'{out:,} of them outside' if out else 'all within'} {' '.join(job.scope)}"
+
+
+def refusal(job: Job, proof: ScopeProof) -> str:
+    """Return why nothing may come of a job, with the paths; "" if all that it changed is its to
+    change."""
+    parts = []
+    if proof.outside:
+        parts.append(f"outside {' '.join(job.scope) or 'the workspace'}: {_named(proof.outside)}")
+    if proof.blocked:
+        parts.append(f"not a job's to change: {_named(proof.blocked)}")
+    if proof.more:
+        parts.append(f"{proof.more:,} more paths")
+    return "; ".join([*parts, proof.too_many] if proof.too_many else parts)
+
+
+def _named(paths: Sequence[str]) -> str:
+    left = len(paths) - MOST_NAMED
+    return ", ".join(paths[:MOST_NAMED]) + (f" and {left} more" if left > 0 else "")

@@ -1,9 +1,24 @@
 """A job's prompt, and what came of it in a line."""
 
 import msgspec
+import pytest
 
-from supervisor.core.jobs import Job, JobResult, ScopeProof, job_prompt, result_words
+from supervisor.core.jobs import (
+    MOST_NAMED,
+    MOST_SHOWN_CHARS,
+    OURS,
+    Changed,
+    Job,
+    JobResult,
+    ScopeProof,
+    author_of,
+    job_prompt,
+    refusal,
+    result_words,
+    scope_words,
+)
 from supervisor.core.sessions import Session, SessionId, job_words
+from supervisor.errors import UserError
 
 JOB = Job(prompt="  Tidy up.\n", scope=("docs/**",))
 
@@ -28,6 +43,61 @@ def test_the_result_is_one_line() -> None:
     assert not JobResult(branch="gatehouse/x", closed="dropped").waits
     passed = JobResult(proof=proof, tests="passed")
     assert result_words(JOB, passed).endswith("; tests passed")
+    refused = JobResult(refused="outside docs/**: src/a")
+    assert result_words(JOB, refused) == "refused: outside docs/**: src/a"
+
+
+def test_the_scope_in_words() -> None:
+    assert scope_words(Job(prompt="x"), ScopeProof(inside=2)) == "2 files, no scope was given"
+    assert scope_words(JOB, ScopeProof(inside=1)) == "1 file, all within docs/**"
+    # Of a job from before such a one was refused.
+    old = ScopeProof(inside=1, outside=("src/a", "src/b"))
+    assert scope_words(JOB, old) == "3 files, 2 of them outside docs/**"
+
+
+def test_a_refusal_names_the_paths() -> None:
+    assert refusal(JOB, ScopeProof(inside=3)) == ""
+    proof = ScopeProof(
+        outside=tuple(f"x{number}" for number in range(MOST_NAMED + 3)),
+        blocked=(".gitmodules (why)",),
+        more=1200,
+        too_many="30 files, and at most 2 are let through",
+    )
+    first, second, third, fourth = refusal(JOB, proof).split("; ")
+    assert first.startswith("outside docs/**: x0, x1")
+    assert first.endswith("x19 and 3 more")
+    assert second == "not a job's to change: .gitmodules (why)"
+    assert (third, fourth) == ("1,200 more paths", proof.too_many)
+    assert refusal(Job(prompt="x"), ScopeProof(outside=("../x",))) == "outside the workspace: ../x"
+
+
+def test_who_makes_the_commit() -> None:
+    assert author_of(JOB) == OURS
+    assert author_of(Job(prompt="x", author="Jo Doe <jo@example.org>")) == "Jo Doe <jo@example.org>"
+    for said in (
+        "Jo",
+        "Jo <>",
+        "<jo@example.org>",
+        "Jo <a b>",
+        "J\no <j@e>",
+        "Jo <j@e>\n",
+        "<<J <j@e>",
+    ):
+        with pytest.raises(UserError, match="isn't `Name <mail>`"):
+            author_of(Job(prompt="x", author=said))
+
+
+def test_a_path_is_shown_in_one_line() -> None:
+    assert Changed("a\n\udcffb").shown == "a\\n\\xffb"
+    assert len(Changed("x" * 9000).shown) == MOST_SHOWN_CHARS
+
+
+def test_what_was_stored_before_is_read() -> None:
+    job = msgspec.convert({"prompt": "x", "branch": True}, Job)
+    assert (job.branch_name, job.max_files, job.author, job.signed_off) == ("", None, "", False)
+    stored = {"proof": {"inside": 1, "outside": ["a"]}, "tests": "passed", "branch": "b"}
+    result = msgspec.convert(stored, JobResult)
+    assert (result.refused, result.commit, result.tests_output) == ("", "", "")
 
 
 def test_only_a_job_that_is_over_has_a_result() -> None:

@@ -452,7 +452,14 @@ def _oddity(path: WorkspacePath) -> Iterator[Forced]:
 
 
 def hazards_of(action: FileChange) -> Iterator[Forced]:
-    """Return the hazards that no rule may allow. A chmod without a mode could set any mode."""
+    """Return the hazards that no rule may allow."""
+    for name in sorted(hazard_names(action)):
+        yield Forced("ask", f"{name} is never allowed by a rule")
+
+
+def hazard_names(action: FileChange) -> set[str]:
+    """Return the names of its hazards, by itself or by a step. A chmod without a mode could set any
+    mode."""
     names = set(action.hazards)
     if action.operation == "symlink" or action.link_target is not None:
         names.add("symlink")
@@ -468,8 +475,7 @@ def hazards_of(action: FileChange) -> Iterator[Forced]:
         action.mode is None or (is_of_file and mode & _EXECUTE_BITS)
     ):
         names.add("new-executable")
-    for name in sorted(names):
-        yield Forced("ask", f"{name} is never allowed by a rule")
+    return names
 
 
 # -- for `explain`: one rule and one path, whatever else is in force ------------------------------
