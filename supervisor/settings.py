@@ -22,6 +22,8 @@ type Backend = Literal["bubblewrap", "compose"]
 
 # Names that the sandbox takes over from the shell that a session is started in.
 TAKEN_OVER = ("TERM", "COLORTERM", "TZ", "ANTHROPIC_MODEL")
+# Secrets that no program but ours is given.
+OURS_ALONE = ("GATEHOUSE_TELL", "GATEHOUSE_GITHUB_TOKEN")
 # Where compose.yaml mounts WORKSPACE in the supervisor's container.
 WORKSPACE_IN_COMPOSE = Path("/workspace/host")
 ROOT = Path(__file__).resolve().parent.parent
@@ -179,6 +181,8 @@ class Settings(NamedTuple):
     github_app_id: str = _setting("GATEHOUSE_GITHUB_APP_ID", "", _text)
     github_key_file: Path | None = _setting("GATEHOUSE_GITHUB_KEY_FILE", "", _file)
     github_secret_file: Path | None = _setting("GATEHOUSE_GITHUB_SECRET_FILE", "", _file)
+    # A workflow's, for `gatehouse action`; no other program is given it.
+    github_token: str = _setting("GATEHOUSE_GITHUB_TOKEN", "", _text)
     github_api: str = _setting("GATEHOUSE_GITHUB_API", "https://api.github.com", _text)
     # After the last push, and after the first at most.
     review_debounce_s: tuple[float, float] = _setting(
@@ -201,6 +205,8 @@ class Settings(NamedTuple):
     # Where compose.yaml mounts what the containers share: their sockets, and the private copy.
     control_dir: Path = Path("/run/gatehouse/control")
     shared_copy: Path = Path("/workspace/merged")
+    # Folders that sessions read besides, each at its own place: what a workflow checked out.
+    checkouts: tuple[Path, ...] = ()
     # The names of those that the environment or the command line said: the others are defaults.
     given: frozenset[str] = frozenset()
 
@@ -335,8 +341,8 @@ def of_the_caller() -> dict[str, str]:
 
 def everything() -> dict[str, str]:
     """The environment for a person's own commands (`cmd:` of a credential) alone: all of it but our
-    own secret address."""
-    return {name: value for name, value in os.environ.items() if name != "GATEHOUSE_TELL"}
+    own secrets."""
+    return {name: value for name, value in os.environ.items() if name not in OURS_ALONE}
 
 
 def for_own_git() -> dict[str, str]:
@@ -352,7 +358,7 @@ def for_package_managers() -> dict[str, str]:
 
 
 def _without_keys(env: dict[str, str]) -> dict[str, str]:
-    keys = ("ANTHROPIC_API_KEY", "CLAUDE_CODE_OAUTH_TOKEN", "OPENAI_API_KEY", "GATEHOUSE_TELL")
+    keys = ("ANTHROPIC_API_KEY", "CLAUDE_CODE_OAUTH_TOKEN", "OPENAI_API_KEY", *OURS_ALONE)
     return {name: value for name, value in env.items() if name not in keys}
 
 

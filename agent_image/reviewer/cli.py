@@ -87,7 +87,7 @@ def review(settings: Settings, say: Callable[[str], None]) -> Report:
     gatehouse = Gatehouse(
         settings.gatehouse_url, settings.gatehouse_token, outage_s=settings.limits.outage_s
     )
-    workspace = Workspace(settings.workspace)
+    workspace = Workspace(settings.workspace, settings.also)
     given = _given(settings.change) if settings.change else None
     repository = given or Repository(settings.workspace)
     change = repository.change(settings.base)
@@ -149,7 +149,7 @@ def _opening(
 ) -> str:
     order, quarantine = settings.order, tools.quarantine
     diff = _opening_diff(settings, repository, change, tools)
-    told = list(orders.told(order, quarantine))
+    told = [*prompts.further(settings.also), *orders.told(order, quarantine)]
     references = repository.references if isinstance(repository, GivenChange) else None
     if order.prompt is not None:
         told += prompts.referring(change, quarantine, references or {})

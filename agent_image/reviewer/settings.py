@@ -51,7 +51,7 @@ class Settings(msgspec.Struct, frozen=True):
     it maintains instead of reviewing; `scope` are the globs of what it may change. `is_pull`: the
     change is a pull request's, and `reads_only`: it isn't run either; `order`: what else is known
     of it. `change`: the file with what is reviewed, of a reader in quarantine, which sees no
-    workspace."""
+    workspace. `also`: further folders that are read, by their whole paths."""
 
     base: str
     workspace: Path
@@ -69,6 +69,7 @@ class Settings(msgspec.Struct, frozen=True):
     reads_only: bool = False
     change: Path | None = None
     order: Order = Order()
+    also: tuple[Path, ...] = ()
 
 
 def parse(argv: list[str], environ: MutableMapping[str, str]) -> Settings:
@@ -114,6 +115,7 @@ def parse(argv: list[str], environ: MutableMapping[str, str]) -> Settings:
         reads_only=options.read_only,
         change=Path(options.change) if options.change else None,
         order=_order(options.order) if options.order else Order(),
+        also=tuple(map(Path, options.also)),
     )
 
 
@@ -152,6 +154,9 @@ def _parser() -> argparse.ArgumentParser:
         "--change", default="", help="in quarantine: the file with the change, from the supervisor"
     )
     parser.add_argument("--order", default="", help="with --pull: a file, what else is known of it")
+    parser.add_argument(
+        "--also", action="append", default=[], help="a further folder to read, by its whole path"
+    )
     parser.add_argument("--task", default="", help="maintain: a file that says what to do")
     parser.add_argument(
         "--scope", action="append", default=[], help="with --task: a glob of what it may change"

@@ -1,16 +1,16 @@
 """Read files of the workspace, and in maintenance write them, without ever leaving it.
 
-INVARIANT: no path from a model reaches a file outside the root: not by `..`, an absolute path or a
-symlink, nor by a swap between check and use. The path is resolved and checked first, then opened
-from the root one name at a time without following links. Anything but a regular file or folder is
-refused (a fifo would block, a device isn't a file).
+INVARIANT: no path from a model reaches a file outside the root and the folders that may be read
+besides: not by `..`, an absolute path or a symlink, nor by a swap between check and use. The path
+is resolved and checked first, then opened from the root one name at a time without following links.
+Anything but a regular file or folder is refused (a fifo would block, a device isn't a file).
 """
 
 import contextlib
 import fnmatch
 import os
 import stat
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path, PurePosixPath
 
 _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -25,14 +25,21 @@ class PathError(Exception):
 
 
 class Workspace:
-    """The private copy under review; `root` is a resolved folder."""
+    """The private copy under review; `root` is a resolved folder. Files of the folders `also` are
+    read by their whole paths."""
 
-    def __init__(self, root: Path) -> None:
+    def __init__(self, root: Path, also: Sequence[Path] = ()) -> None:
         self.root = root.resolve()
+        self._also = tuple(one.resolve() for one in also)
 
     def relative(self, name: str) -> str:
-        """Return `name` as a path relative to the root, `/`-separated, links resolved. Raise
-        `PathError`."""
+        """Return `name` as a path relative to the root, `/`-separated, links resolved; below
+        another folder the whole path. Raise `PathError`."""
+        root, path = self.place(name)
+        return path if root == self.root else str(root / path)
+
+    def place(self, name: str) -> tuple[Path, str]:
+        """Return the folder that a path lies in, and the path relative to it."""
         if "\0" in name or not name:
             raise PathError("the path is empty or holds a NUL; give a path below the workspace")
         try:
@@ -41,13 +48,14 @@ class Workspace:
             raise PathError(
                 f"`{name}` can't be opened: {getattr(error, 'strerror', None) or 'too many links'}"
             ) from error
-        if not resolved.is_relative_to(self.root):
-            raise PathError(f"`{name}` is outside the workspace; only files below it can be read")
-        return PurePosixPath(resolved.relative_to(self.root)).as_posix()
+        for root in (self.root, *self._also):
+            if resolved.is_relative_to(root):
+                return root, PurePosixPath(resolved.relative_to(root)).as_posix()
+        raise PathError(f"`{name}` is outside the workspace; only files below it can be read")
 
     def read(self, name: str, limit_bytes: int) -> tuple[bytes, int]:
         """Return the first `limit_bytes` bytes of a file, and its full size. Raise `PathError`."""
-        descriptor = self._open(self.relative(name), name, _FILE)
+        descriptor = self._open(*self.place(name), name, _FILE)
         try:
             facts = os.fstat(descriptor)
             if not stat.S_ISREG(facts.st_mode):
@@ -104,8 +112,9 @@ class Workspace:
     def walk(self, name: str, pattern: str = "", deepest: int = 0) -> Iterator[str]:
         """Yield files below a folder, sorted, without `.git`; links are marked and not followed.
         `deepest`: how many names a path may have below the folder; 0 for any. Raise `PathError`."""
+        root, path = self.place(name)
         start = self.relative(name)
-        descriptor = self._open(start, name, _DIRECTORY)
+        descriptor = self._open(root, path, name, _DIRECTORY)
         visited = 0
         try:
             for folder, folders, files, _ in os.fwalk(
@@ -128,11 +137,11 @@ class Workspace:
         finally:
             os.close(descriptor)
 
-    def _open(self, relative: str, name: str, flags: int) -> int:
+    def _open(self, root: Path, relative: str, name: str, flags: int) -> int:
         """Return a descriptor of a resolved path. Each name is opened from its parent folder, and
         no link is followed."""
         parts = PurePosixPath(relative).parts
-        current = os.open(self.root, _DIRECTORY)
+        current = os.open(root, _DIRECTORY)
         try:
             for position, part in enumerate(parts):
                 last = position == len(parts) - 1

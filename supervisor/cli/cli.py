@@ -113,6 +113,7 @@ def _parser() -> argparse.ArgumentParser:
     trying.add_argument(
         "--open", action="store_true", help="open the page in a browser, where there is one"
     )
+    verb("action", verbs.action)
     review_verbs.add_words(verb, lambda *group: _group(words, *group))
     _add_answering(verb)
     _add_rules(words, verb)

@@ -78,6 +78,45 @@ def demo(settings: Settings, *, open_browser: bool) -> int:
                     shutil.rmtree(cache, ignore_errors=True)
 
 
+def act(settings: Settings) -> int:
+    """Run `gatehouse action`, entirely in a temporary folder; what it leaves lies in a part of that
+    folder."""
+    from supervisor.records.policy_files import check_policy
+    from supervisor.reviews.app import acting
+
+    variables = environment.inherited(*acting.VARIABLES)
+    folder = Path(tempfile.mkdtemp(prefix="gatehouse-", dir=variables.get("RUNNER_TEMP") or None))
+    try:
+        job = acting.read_job(variables, folder)
+        if why := acting.why_not(settings, job):
+            return _say_end(acting.not_reviewed(job, why))
+        own = acting.settings_for(settings, job)
+        check_policy(own.policy_file)
+        return _in_loop(_act(own, job))
+    except GatehouseError as error:
+        print(acting.error_line(error))
+        raise
+    finally:
+        for place in (folder / "data", settings._replace(data_dir=folder / "data").clones_dir):
+            shutil.rmtree(place, ignore_errors=True)
+
+
+def _say_end(end: Any) -> int:
+    for line in end.lines:
+        print(line)
+    code: int = end.code
+    return code
+
+
+async def _act(settings: Settings, job: Any) -> int:
+    from supervisor.app.app import Supervisor, handle_signals
+    from supervisor.reviews.app.acting import carry_out
+
+    async with Supervisor(settings) as supervisor:
+        handle_signals(supervisor)
+        return _say_end(await carry_out(supervisor.parts, job, supervisor.wait_for_stop))
+
+
 def alone(settings: Settings, work: Callable[[running.Client], int]) -> int:
     """Run a supervisor just long enough for a verb to ask it."""
     return _in_loop(_alone(settings._replace(port=0), work))

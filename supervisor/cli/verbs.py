@@ -44,6 +44,13 @@ def demo(options: argparse.Namespace) -> int:
     return foreground.demo(settings_of(options), open_browser=options.open)
 
 
+def action(options: argparse.Namespace) -> int:
+    """Review the pull request of a GitHub workflow's event, in a job of that workflow."""
+    from supervisor.cli import foreground
+
+    return foreground.act(settings_of(options))
+
+
 def run(options: argparse.Namespace) -> int:
     """Supervise any command."""
     if not options.command:

@@ -37,12 +37,15 @@ MOST_FAULTS = 3
 
 
 class Configurations:
-    """The configurations of one supervisor's repositories."""
+    """The configurations of one supervisor's repositories. `inputs` is stronger than theirs."""
 
-    def __init__(self, engine: Engine, forge: Forge, clones: Clones) -> None:
+    def __init__(
+        self, engine: Engine, forge: Forge, clones: Clones, inputs: ConfigLayer | None = None
+    ) -> None:
         self._engine = engine
         self._forge = forge
         self._clones = clones
+        self._inputs = inputs
         self._zones = zoneinfo.available_timezones()
 
     async def effective(
@@ -92,7 +95,7 @@ class Configurations:
             return queries.owner_settings(connection, repository.forge, owner_of(repository))
 
     async def _effective(self, repository: queries.Repository, own: BranchFiles) -> EffectiveConfig:
-        layers: list[ConfigLayer] = []
+        layers = [] if self._inputs is None else [self._inputs]
         notes: list[str] = []
         owner = owner_of(repository)
         made = {"": repository.settings, f" for {owner}": self.owner_settings(repository)}

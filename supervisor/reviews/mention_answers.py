@@ -34,7 +34,8 @@ PERMISSION_S = 60.0
 
 
 class Mentions:
-    """The mentions of one supervisor. `ask` requests an act in a repository's session."""
+    """The mentions of one supervisor. `ask` requests an act in a repository's session;
+    `takes_bang`: `!` calls us, too."""
 
     def __init__(
         self,
@@ -45,6 +46,8 @@ class Mentions:
         reconcile: Reconcile,
         rounds: Rounds,
         ask: Callable[[Act, str, str], None],
+        *,
+        takes_bang: bool = False,
     ) -> None:
         self._engine = engine
         self._clock = clock
@@ -53,6 +56,7 @@ class Mentions:
         self._reconcile = reconcile
         self._rounds = rounds
         self._ask = ask
+        self._takes_bang = takes_bang
         # By repository and person, with the time of the answer.
         self._permissions: dict[tuple[int, str], tuple[str, float]] = {}
 
@@ -64,7 +68,7 @@ class Mentions:
         name = own.removesuffix("[bot]")
         # The webhook's content can only be a reason not to ask the forge.
         author, body = deliveries.comment_words(payload)
-        if number is None or mentions.parse_mention(body, name) is None:
+        if number is None or self._read(body, name) is None:
             return IGNORED
         if self._known(repository, author) not in (None, *WRITERS):
             return NOT_PERMITTED
@@ -73,7 +77,7 @@ class Mentions:
         comment = await self._comment(repository, number, is_inline=is_inline)
         if comment is None or comment.number is None or comment.is_bot or comment.author == own:
             return IGNORED
-        found = mentions.parse_mention(comment.body, name)
+        found = self._read(comment.body, name)
         if found is None:
             return IGNORED
         permission = await self._permission(repository, comment.author)
@@ -109,6 +113,9 @@ class Mentions:
         with self._engine.begin() as connection:
             queries.end_mention(connection, key, outcome)
         return outcome
+
+    def _read(self, body: str, name: str) -> Mention | None:
+        return mentions.parse_mention(body, name, takes_bang=self._takes_bang)
 
     def called(
         self, repository: queries.Repository, pull: queries.PullRequest, config: EffectiveConfig

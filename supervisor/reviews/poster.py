@@ -15,6 +15,7 @@ from supervisor.core.forge_acts import Act
 from supervisor.errors import GatehouseError
 from supervisor.gate.gate import Gate, Grant, Refused
 from supervisor.reviews.core import posts, prompt_posts
+from supervisor.reviews.core.receipts import check_id
 from supervisor.reviews.forges.base import Forge, ForgeError, Posted, RepositoryFacts, ReviewFacts
 
 FIRST_WAIT_S, LONGEST_WAIT_S = 15.0, 300.0
@@ -142,7 +143,7 @@ class Poster:
         repository = self._find_repository(act.forge, act.repository)
         match act.operation:
             case "check":
-                external_id = f"gatehouse:{act.number}:{act.head[:12]}"
+                external_id = check_id(act.number, act.head)
                 return await self._forge.set_check(repository, act.head, act, external_id)
             case "open-pr":
                 return await self._forge.open_pull(repository, act)

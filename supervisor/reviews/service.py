@@ -25,6 +25,7 @@ from supervisor.reviews.clones import Clones, clone_name
 from supervisor.reviews.configurations import Configurations
 from supervisor.reviews.core import posts, prompt_posts
 from supervisor.reviews.core.allowances import Caps
+from supervisor.reviews.core.config.effective import ConfigLayer
 from supervisor.reviews.core.diffs import ChangedFile, FilePatch
 from supervisor.reviews.core.receipts import Neutral, Outcome
 from supervisor.reviews.forges.base import Forge, ForgeError, RepositoryFacts
@@ -34,10 +35,12 @@ from supervisor.reviews.poster import Poster
 from supervisor.reviews.prompt_runs import Prompts
 from supervisor.reviews.queue.base import Queue
 from supervisor.reviews.reconcile import Reconcile, facts_of
+from supervisor.reviews.restoring import mark_to_keep
 from supervisor.reviews.rounds import Rounds
 from supervisor.reviews.runs import Readers, Runs
 from supervisor.reviews.signed_receipts import Receipts
 from supervisor.reviews.store import queries
+from supervisor.reviews.store.figures import backlog
 from supervisor.reviews.store.holds import Hold
 from supervisor.reviews.stored_slots import Slots
 from supervisor.reviews.take_back import TakeBack
@@ -54,7 +57,7 @@ CONCURRENCY = 2
 
 class ReviewSettings(NamedTuple):
     """Settings of a review service. Times in seconds. `pages`: where the forge's pages for people
-    are, "" if that isn't known."""
+    are, "" if that isn't known; `poll_s` 0: the forge is never asked for what nobody told."""
 
     database: Path
     clones: Path
@@ -67,6 +70,12 @@ class ReviewSettings(NamedTuple):
     neutral: Neutral = "neutral"
     concurrency: int = CONCURRENCY
     caps: Caps = Caps(run=2 * PICOUSD)
+    # Whether checks hold what a later service with an empty database has to know.
+    keeps_in_checks: bool = False
+    # Whether `!` calls us in a comment, as the App's name does.
+    takes_bang: bool = False
+    # The configuration that is stronger than that of every file.
+    inputs: ConfigLayer | None = None
     # The limits of one run; its dollars are those of the caps.
     limits: Limits = Limits(cost=2 * PICOUSD)
     pages: str = ""
@@ -97,7 +106,8 @@ class ReviewService:
         self._queue = queue
         self._woken = asyncio.Event()
         self.receipts = Receipts(
-            self.engine, clock, settings.receipt_key, self._ask, settings.neutral
+            *(self.engine, clock, settings.receipt_key, self._ask, settings.neutral),
+            self._kept,
         )
         self.budgets = Budgets(
             *(self.engine, clock, settings.caps, settings.limits),
@@ -117,7 +127,7 @@ class ReviewService:
             abort=lambda run_id: self.runs.abort(run_id),
         )
         clones = self._clones = Clones(settings.clones)
-        self.configurations = Configurations(self.engine, forge, clones)
+        self.configurations = Configurations(self.engine, forge, clones, settings.inputs)
         self.reconcile = Reconcile(
             *(self.engine, clock, forge, self.slots, self.receipts, standing, self._withdraw),
             wants_drafts=self.configurations.wants_drafts,
@@ -128,6 +138,7 @@ class ReviewService:
         self.mentions = Mentions(
             *(self.engine, clock, forge, self.slots),
             *(self.reconcile, self.rounds, self._ask),
+            takes_bang=settings.takes_bang,
         )
         self.prompts = Prompts(self.engine, self.rounds, self._ask)
         self.runs = Runs(
@@ -155,12 +166,13 @@ class ReviewService:
         self.slots.end_leases()
         for session in standing:
             self._resume(session)
-        self._set_missing_checks()
+        self.set_missing_checks()
         ready = [one for one in self._gate.queue.ready() if one.origin == "reviews"]
         self._gate.handlers.offer(ready)
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self._look(), name="reviews-look")
-            tasks.create_task(self._poll(), name="reviews-poll")
+            if self.settings.poll_s:
+                tasks.create_task(self._poll(), name="reviews-poll")
             concurrency = self.settings.concurrency
             tasks.create_task(self._queue.serve(self.runs.handle, concurrency), name="reviews-runs")
 
@@ -172,6 +184,14 @@ class ReviewService:
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(patience_s):
                 await self.runs.idle.wait()
+
+    def is_busy(self) -> bool:
+        """Return whether anything that was wanted isn't over: a delivery, a run or an act."""
+        with self.engine.connect() as connection:
+            found = backlog(connection)
+        queue = self._gate.queue
+        acts = any(one.origin == "reviews" for one in (*queue.ready(), *queue.unsettled()))
+        return bool(found.unhandled or found.waiting or self.runs.under_way or acts)
 
     def hold(self, scope: HoldScope, key: str, *, by: str, why: str = "") -> list[Hold]:
         """Hold the named reviews and acts; return all holds. Raise `UserError` or `NotFoundError`
@@ -331,6 +351,9 @@ class ReviewService:
     def _ask(self, act: Act, session_id: str, reason: str) -> None:
         self._gate.ask(act, session_id=session_id, reason=reason, origin="reviews")
 
+    def _kept(self, pull_id: int) -> str:
+        return mark_to_keep(self.engine, pull_id) if self.settings.keeps_in_checks else ""
+
     def _allows(self, act: Act, session_id: str) -> bool:
         return self._gate.rulings.verdict(act, session_id).decision == "allow"
 
@@ -397,7 +420,8 @@ class ReviewService:
         if waiting:
             self._gate.answers.close(why, *waiting)
 
-    def _set_missing_checks(self) -> None:
+    def set_missing_checks(self) -> None:
+        """Request the checks that were lost or denied, or have to keep something else by now."""
         with self.engine.connect() as connection:
             known = queries.all_repositories(connection)
         for one in known:
@@ -432,7 +456,7 @@ class ReviewService:
         if is_stopped and not self._was_stopped:
             self.runs.stop_all()
         if self._was_stopped and not is_stopped:
-            self._set_missing_checks()
+            self.set_missing_checks()
         self._was_stopped = is_stopped
 
     async def _poll(self) -> None:

@@ -5,7 +5,6 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import cast
 
-import msgspec
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from sqlalchemy import Engine
 
@@ -13,6 +12,7 @@ from supervisor.base.clock import Clock
 from supervisor.core.approvals import Request
 from supervisor.core.forge_acts import Act, Forge
 from supervisor.reviews.core import prompts, receipts
+from supervisor.reviews.core.kept_rounds import mark_of, with_mark
 from supervisor.reviews.core.receipts import Outcome, ReceiptFacts
 from supervisor.reviews.store import queries
 
@@ -22,7 +22,8 @@ LOCAL = frozenset({"disabled", "own"})
 
 
 class Receipts:
-    """The receipts of one supervisor. `ask` requests an act in the session of a repository."""
+    """The receipts of one supervisor. `ask` requests an act in the session of a repository; `kept`
+    returns the mark at the end of a pull request's check, by its id."""
 
     def __init__(
         self,
@@ -31,12 +32,14 @@ class Receipts:
         key_file: Path,
         ask: Callable[[Act, str, str], None],
         neutral: receipts.Neutral = "neutral",
+        kept: Callable[[int], str] = lambda pull_id: "",
     ) -> None:
         self._engine = engine
         self._clock = clock
         self._key = _key(key_file)
         self._ask = ask
         self._neutral = neutral
+        self._kept = kept
 
     def leave(
         self,
@@ -97,14 +100,18 @@ class Receipts:
                 signature=base64.b64encode(self._key.sign(body.encode())).decode(),
                 at=now,
             )
-        self._set(facts, repository.session_id, is_fork=pull.fork)
+        self._set(facts, pull_id, repository.session_id, is_fork=pull.fork)
         return receipt
 
     def set_missing(self, session_id: str, requests: Sequence[Request]) -> None:
-        """Request a repository's missing checks: a crash lost them, or they were denied while
-        everything was stopped. `requests`: those of its session, newest first."""
+        """Request a repository's missing checks: a crash lost them, they were denied while
+        everything was stopped, or something else is to be kept by now. `requests`: those of its
+        session, newest first."""
         asked = {
-            (one.action.number, one.action.head): one.action.conclusion
+            (one.action.number, one.action.head): (
+                one.action.conclusion,
+                mark_of(one.action.body),
+            )
             for one in reversed(requests)
             if isinstance(one.action, Act)
             and one.action.operation == "check"
@@ -113,11 +120,12 @@ class Receipts:
         with self._engine.connect() as connection:
             newest = queries.receipts_of_heads(connection, session_id)
         for receipt, number, is_fork in newest:
-            facts = msgspec.json.decode(receipt.body, type=ReceiptFacts)
-            if asked.get((number, receipt.head_sha)) != receipts.conclusion(facts, self._neutral):
-                self._set(facts, session_id, is_fork=is_fork)
+            facts = receipts.receipt_facts(receipt.body)
+            wanted = receipts.conclusion(facts, self._neutral), self._kept(receipt.pull_id)
+            if asked.get((number, receipt.head_sha)) != wanted:
+                self._set(facts, receipt.pull_id, session_id, is_fork=is_fork)
 
-    def _set(self, facts: ReceiptFacts, session_id: str, *, is_fork: bool) -> None:
+    def _set(self, facts: ReceiptFacts, pull_id: int, session_id: str, *, is_fork: bool) -> None:
         """Request the check that corresponds to a receipt."""
         if facts.reason in LOCAL:
             return
@@ -128,11 +136,15 @@ class Receipts:
             number=facts.number,
             head=facts.head,
             title=receipts.CHECK_NAME,
-            body=receipts.check_summary(facts),
+            body=with_mark(receipts.check_summary(facts), self._kept(pull_id)),
             conclusion=receipts.conclusion(facts, self._neutral),
             fork=is_fork,
         )
         self._ask(act, session_id, f"the receipt of {facts.head[:12]}")
+
+    def public_key(self) -> str:
+        """Return the key by which anybody can check a signature, in base64."""
+        return base64.b64encode(self._key.public_key().public_bytes_raw()).decode()
 
     def is_signed(self, receipt: queries.Receipt) -> bool:
         """Return whether a receipt still matches its signature."""

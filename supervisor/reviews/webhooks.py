@@ -56,6 +56,10 @@ class Intake:
         if not deliveries.is_signed(self._secret, body, headers.get("x-hub-signature-256", "")):
             return WebhookAnswer(401, deliveries.UNSIGNED)
         head = deliveries.read_head(headers)
+        return self.take(head, body)
+
+    def take(self, head: deliveries.Webhook, body: bytes) -> WebhookAnswer:
+        """Take an event whose sender is known. Raise `UserError` if it is none."""
         payload = deliveries.read_body(body)
         is_known = head.event in HANDLED_EVENTS
         now = self._clock.now()

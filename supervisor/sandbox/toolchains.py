@@ -45,8 +45,14 @@ def tools_of(names: tuple[str, ...], home: Path) -> ShownTools:
             continue
         known = MANAGERS.get(name)
         one = known(home) if known else _folder(name, home)
-        found += one._replace(masked=tuple(_credentials_in(one.folders)))
+        found += one._replace(masked=tuple(_named_in(one.folders, CREDENTIALS)))
     return found
+
+
+def checkouts_in(folders: tuple[Path, ...]) -> ShownTools:
+    """Return what is shown of these checkouts: all but `.git`, where a checkout's token may be, and
+    files that keep credentials."""
+    return ShownTools(folders, tuple(_named_in(folders, CREDENTIALS | {".git"})))
 
 
 def _nvm(home: Path) -> ShownTools:
@@ -106,7 +112,7 @@ def _folder(name: str, home: Path) -> ShownTools:
     return ShownTools((folder,), (), (programs,))
 
 
-def _credentials_in(folders: tuple[Path, ...]) -> list[Path]:
+def _named_in(folders: tuple[Path, ...], names: frozenset[str]) -> list[Path]:
     found, seen = [], 0
     for top in folders:
         depth = len(top.parts)
@@ -114,7 +120,8 @@ def _credentials_in(folders: tuple[Path, ...]) -> list[Path]:
             seen += 1
             if seen > MOST_FOLDERS:
                 raise UserError(f"`{top}` is too large to be looked through", "name a folder in it")
-            found += [Path(here, name) for name in files if name in CREDENTIALS]
+            found += [Path(here, name) for name in (*files, *below) if name in names]
+            below[:] = [name for name in below if name not in names]
             if len(Path(here).parts) - depth >= MASK_DEPTH:
                 below.clear()
     return found

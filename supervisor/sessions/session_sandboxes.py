@@ -24,7 +24,7 @@ from supervisor.sandbox.arguments import PATH
 from supervisor.sandbox.base import CA_BUNDLE, HOME, JAVA_STORE, MERGED, SandboxLimits, Spec
 from supervisor.sandbox.program_listener import JudgeProgram, ProgramWatch
 from supervisor.sandbox.programs import find_program
-from supervisor.sandbox.toolchains import ShownTools
+from supervisor.sandbox.toolchains import ShownTools, checkouts_in
 from supervisor.sessions import agent_programs
 from supervisor.sessions.named_secrets import NamedSecrets
 from supervisor.settings import ROOT, Settings
@@ -106,6 +106,7 @@ class SessionSandboxes:
         self._ca_bundle = ca_bundle
         self._java_store = java_store
         self._masked = masked
+        self._checkouts = checkouts_in(settings.checkouts)
         self._placeholders = {
             key.variable: f"gatehouse-placeholder-{secrets.token_hex(12)}" for key in MODEL_KEYS
         }
@@ -207,6 +208,8 @@ class SessionSandboxes:
             words = [one for one in session.command[1:] if one != QUARANTINED]
             if is_quarantined(session.kind, session.command):
                 given += ("--change", f"{HOME}/{CHANGE}")
+            else:
+                given += tuple(f"--also={one}" for one in self._settings.checkouts)
             return _our_agent(*words, *given)
         if session.kind == "maintenance" and not session.agent:
             scope = session.job.scope if session.job is not None else ()
@@ -247,13 +250,14 @@ class SessionSandboxes:
     ) -> Spec:
         settings, own = self._settings, session.limits
         is_shown = not is_quarantined(session.kind, session.command)
-        shown = tuple((one, str(one)) for one in caller.tools.folders)
+        tools = caller.tools + (self._checkouts if is_shown else ShownTools())
+        shown = tuple((one, str(one)) for one in tools.folders)
         return Spec(
             command=command,
             workspace_lower=Path(session.workspace) if is_shown else None,
             workspace_merged=settings.sessions_dir / session.id / "merged",
             env=env,
-            masked=(*self._masked, *caller.tools.masked),
+            masked=(*self._masked, *tools.masked),
             readonly_binds=(*binds, *shown),
             ca_bundle=self._ca_bundle,
             java_store=self._java_store,

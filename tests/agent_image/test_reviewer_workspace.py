@@ -50,15 +50,15 @@ def test_a_swap_between_check_and_use_is_caught(
     root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     workspace = Workspace(root)
-    checked = workspace.relative
+    checked = workspace.place
 
-    def swap_after_check(name: str) -> str:
-        relative = checked(name)
+    def swap_after_check(name: str) -> tuple[Path, str]:
+        placed = checked(name)
         (root / "src" / "a.py").unlink()
         (root / "src" / "a.py").symlink_to(root.parent / "secret.txt")
-        return relative
+        return placed
 
-    monkeypatch.setattr(workspace, "relative", swap_after_check)
+    monkeypatch.setattr(workspace, "place", swap_after_check)
     with pytest.raises(PathError):
         workspace.read("src/a.py", 100)
 
@@ -66,15 +66,15 @@ def test_a_swap_between_check_and_use_is_caught(
 def test_a_swapped_folder_is_caught(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (root.parent / "a.py").write_text("outside")
     workspace = Workspace(root)
-    checked = workspace.relative
+    checked = workspace.place
 
-    def swap_after_check(name: str) -> str:
-        relative = checked(name)
+    def swap_after_check(name: str) -> tuple[Path, str]:
+        placed = checked(name)
         (root / "src").rename(root / "moved")
         (root / "src").symlink_to(root.parent)
-        return relative
+        return placed
 
-    monkeypatch.setattr(workspace, "relative", swap_after_check)
+    monkeypatch.setattr(workspace, "place", swap_after_check)
     with pytest.raises(PathError):
         workspace.read("src/a.py", 100)
 
@@ -96,3 +96,23 @@ def test_walk_stays_inside_and_leaves_git_out(root: Path) -> None:
     assert list(workspace.walk(".", "*.py")) == ["src/a.py"]
     with pytest.raises(PathError):
         list(workspace.walk("out"))
+
+
+def test_other_folders_are_read_by_their_whole_paths_and_no_further(root: Path) -> None:
+    other = root.parent / "other"
+    (other / "lib").mkdir(parents=True)
+    (other / "lib" / "b.py").write_text("b = 1\n")
+    (other / "out").symlink_to(root.parent / "secret.txt")
+    workspace = Workspace(root, [other])
+    assert workspace.read(f"{other}/lib/b.py", 100)[0] == b"b = 1\n"
+    assert list(workspace.walk(str(other / "lib"))) == [f"{other}/lib/b.py"]
+    assert workspace.relative(f"{other}/lib") == f"{other}/lib"
+    assert workspace.relative("src/a.py") == "src/a.py"
+    assert workspace.read(f"{other}/../{root.name}/src/a.py", 100)
+    for name in (f"{other}/out", f"{other}/../secret.txt", str(root.parent)):
+        with pytest.raises(PathError):
+            workspace.read(name, 100)
+    with pytest.raises(PathError):
+        workspace.write(f"{other}/lib/b.py", b"x")
+    with pytest.raises(PathError):
+        Workspace(root).read(f"{other}/lib/b.py", 100)

@@ -22,6 +22,7 @@ from supervisor.parts import Parts
 from supervisor.reviews.budgets import read_caps
 from supervisor.reviews.core.forge_pages import pages_base
 from supervisor.reviews.core.retries import ProviderTrouble, provider_trouble
+from supervisor.reviews.forges.base import Forge
 from supervisor.reviews.forges.github import GitHub
 from supervisor.reviews.queue.embedded import EmbeddedQueue
 from supervisor.reviews.service import ReviewService, ReviewSettings
@@ -62,6 +63,26 @@ async def reviewing(parts: Parts, *, look_every_s: float = 1.0) -> AsyncIterator
         private_key=app.key,
         now=parts.clock.now,
     )
+    made = review_settings(settings, secret=app.secret)._replace(
+        poll_s=settings.review_poll_s, look_every_s=look_every_s
+    )
+    async with review_service(parts, made, forge) as service:
+        door = Serving(listen(settings.forge_port), WebhookApp(service.intake.receive), ws="none")
+        async with asyncio.TaskGroup() as tasks:
+            serving = tasks.create_task(door.run(), name="webhook-door")
+            running = tasks.create_task(service.run(standing(parts.engine)), name="reviews")
+            await door.started.wait()
+            try:
+                yield Reviewing(service, door)
+            finally:
+                running.cancel()
+                await door.stop()
+                await serving
+
+
+def review_settings(settings: Settings, *, secret: bytes) -> ReviewSettings:
+    """Return the service's settings. `secret`: that of its webhooks. Raise `UserError` if a limit
+    can't be used."""
     caps, limits = read_caps(
         review=settings.review_cost,
         pull=settings.pr_cost,
@@ -69,21 +90,27 @@ async def reviewing(parts: Parts, *, look_every_s: float = 1.0) -> AsyncIterator
         owner_month=settings.owner_month_cost,
         all_day=settings.all_day_cost,
     )
-    made = ReviewSettings(
+    return ReviewSettings(
         database=settings.data_dir / "reviews.db",
         clones=settings.clones_dir,
         receipt_key=settings.data_dir / "receipts.key",
-        secret=app.secret,
+        secret=secret,
         debounce_s=settings.review_debounce_s[0],
         longest_wait_s=settings.review_debounce_s[1],
-        poll_s=settings.review_poll_s,
-        look_every_s=look_every_s,
         neutral=settings.check,
         concurrency=settings.review_concurrency,
         caps=caps,
         limits=limits,
         pages=pages_base(settings.github_api),
     )
+
+
+@contextlib.asynccontextmanager
+async def review_service(
+    parts: Parts, made: ReviewSettings, forge: Forge
+) -> AsyncIterator[ReviewService]:
+    """Yield a review service that doesn't run yet; it is closed, and its forge, when the block
+    ends."""
     service = ReviewService(
         made,
         clock=parts.clock,
@@ -95,18 +122,8 @@ async def reviewing(parts: Parts, *, look_every_s: float = 1.0) -> AsyncIterator
         stopped=parts.kill_switch.reason,
     )
     parts.reviews = service
-    door = Serving(listen(settings.forge_port), WebhookApp(service.intake.receive), ws="none")
     try:
-        async with asyncio.TaskGroup() as tasks:
-            serving = tasks.create_task(door.run(), name="webhook-door")
-            running = tasks.create_task(service.run(standing(parts.engine)), name="reviews")
-            await door.started.wait()
-            try:
-                yield Reviewing(service, door)
-            finally:
-                running.cancel()
-                await door.stop()
-                await serving
+        yield service
     finally:
         parts.reviews = None
         await service.close()

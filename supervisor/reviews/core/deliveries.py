@@ -99,6 +99,26 @@ def pull_number(payload: Mapping[str, Any]) -> int | None:
     return number if type(number) is int and 0 < number < 1 << 31 else None
 
 
+def commented_pull(payload: Mapping[str, Any]) -> int | None:
+    """Return the number of the pull request whose comment an event is about; None on an issue."""
+    number = _at(payload, "issue", "number")
+    is_pull = isinstance(_at(payload, "issue", "pull_request"), dict)
+    return number if is_pull and type(number) is int and 0 < number < 1 << 31 else None
+
+
+def is_from_fork(payload: Mapping[str, Any]) -> bool:
+    """Return whether an event's pull request comes from another repository than its own, or from
+    one that is gone."""
+    head = _at(payload, "pull_request", "head", "repo", "full_name")
+    return bool(head != _at(payload, "pull_request", "base", "repo", "full_name"))
+
+
+def sender(payload: Mapping[str, Any]) -> str:
+    """Return who caused an event; "" if it names nobody."""
+    login = _at(payload, "sender", "login")
+    return login if isinstance(login, str) else ""
+
+
 def comment_id(payload: Mapping[str, Any]) -> int | None:
     """Return the id of the comment that an event is about."""
     number = _at(payload, "comment", "id")

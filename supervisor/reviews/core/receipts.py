@@ -109,6 +109,16 @@ def receipt_text(facts: ReceiptFacts) -> str:
     return msgspec.json.encode(facts, order="deterministic").decode()
 
 
+def check_id(number: int, head: str) -> str:
+    """Return the id by which a head's check is found again."""
+    return f"gatehouse:{number}:{head[:12]}"
+
+
+def receipt_facts(text: str) -> ReceiptFacts:
+    """Return the facts of a receipt's text."""
+    return msgspec.json.decode(text, type=ReceiptFacts)
+
+
 def conclusion(facts: ReceiptFacts, neutral: Neutral = "neutral") -> Conclusion:
     """Return the check's conclusion: a review that is partial, or left files out, is no success."""
     found = CONCLUSIONS[facts.outcome]

@@ -207,6 +207,7 @@ def _body(call: Call) -> str:
 def _graphql(call: Call) -> tuple[int, Any]:
     query, given = str(call.json.get("query")), call.json.get("variables") or {}
     answer = _resolve if "resolveReviewThread" in query else _threads
+    answer = _viewer if "viewer" in query else answer
     try:
         return 200, {"data": _chosen(answer(call, query, given), set(re.findall(r"\w+", query)))}
     except Refusal as refusal:
@@ -215,6 +216,12 @@ def _graphql(call: Call) -> tuple[int, Any]:
         kinds = {403: "FORBIDDEN", 404: "NOT_FOUND"}
         error = {"type": kinds.get(refusal.status), "message": refusal.body["message"]}
         return 200, {"data": None, "errors": [error]}
+
+
+def _viewer(call: Call, query: str, given: Json) -> Json:
+    if call.authorization.partition(" ")[2] not in call.forge.tokens:
+        refuse(401, "Bad credentials")
+    return {"viewer": {"login": call.forge.app_login}}
 
 
 def _threads(call: Call, query: str, given: Json) -> Json:

@@ -196,13 +196,13 @@ class DemoForge(Conversation):
         """Record the new head of a pull request's branch, and tell the App; return the head."""
         repository = self.repositories[full_name]
         pull = repository.pulls[number]
-        source = self.repositories[pull.head_repository]
+        source, before = self.repositories[pull.head_repository], pull.head_sha
         with self.lock:
             pull.head_sha = run_git(source.folder, "rev-parse", f"refs/heads/{pull.head_ref}")
         self._keep_head(repository, pull)
         with self.lock:
             self.move_comments(repository, pull)
-        self.tell(repository, pull, "synchronize")
+        self.tell(repository, pull, "synchronize", before=before, after=pull.head_sha)
         return pull.head_sha
 
     def close(self, full_name: str, number: int) -> None:

@@ -107,6 +107,10 @@ def _redeliver(call: Call, delivery: str) -> tuple[int, Any]:
     return 202, {}
 
 
+def _repository(call: Call, name: str) -> tuple[int, Any]:
+    return 200, call.forge.repository_json(call.repository(name, "metadata"))
+
+
 def _pulls(call: Call, name: str) -> tuple[int, Any]:
     repository = call.repository(name, "pull_requests")
     wanted = call.query.get("state", "open")
@@ -182,7 +186,12 @@ def _add_check(call: Call, name: str) -> tuple[int, Any]:
     wanted = call.json
     if not re.fullmatch("[0-9a-f]{40}", wanted.get("head_sha", "")):
         refuse(422, "No commit found for SHA")
-    one = {**wanted, "id": next(call.forge.ids), "html_url": f"{call.forge.url}/{name}/checks"}
+    one = {
+        **wanted,
+        "id": next(call.forge.ids),
+        "html_url": f"{call.forge.url}/{name}/checks",
+        "app": {"slug": call.forge.app_login.removesuffix("[bot]")},
+    }
     repository.checks.append(one)
     return 201, one
 
@@ -207,6 +216,7 @@ _ROUTES: list[tuple[str, str, Callable[..., tuple[int, Any]]]] = [
     ("GET", r"/app/hook/deliveries", _deliveries),
     ("POST", r"/app/hook/deliveries/(\d+)/attempts", _redeliver),
     ("GET", r"/installation/repositories", _installed),
+    ("GET", rf"/repos/{_NAME}", _repository),
     ("GET", rf"/repos/{_NAME}/pulls", _pulls),
     ("POST", rf"/repos/{_NAME}/pulls", _open_pull),
     ("GET", rf"/repos/{_NAME}/pulls/(\d+)", _one_pull),

@@ -128,11 +128,14 @@ class GitHubCalls:
     def __init__(
         self, *, api: str, app_id: str, private_key: RSAPrivateKey, now: Callable[[], float]
     ) -> None:
+        self._open(api, now)
+        self._app_id = app_id
+        self._private_key = private_key
+
+    def _open(self, api: str, now: Callable[[], float]) -> None:
         self._client = httpx2.AsyncClient(timeout=ANSWER_S, follow_redirects=False)
         self._api = _Api(self._client, api.rstrip("/"))
         self._graphql_url = f"{api.rstrip('/').removesuffix('/v3')}/graphql"
-        self._app_id = app_id
-        self._private_key = private_key
         self._now = now
         self._throttle = Throttle(now)
 

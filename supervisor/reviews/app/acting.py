@@ -1,0 +1,282 @@
+"""`gatehouse action`: one event of a GitHub workflow from start to end, in one process.
+
+A review service with the workflow's token in place of an App's, in a temporary folder. Nobody is
+there to answer: what the policy would ask about is refused, and listed in the job's summary.
+"""
+
+import asyncio
+import secrets
+import shutil
+from collections.abc import Callable, Coroutine, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import msgspec
+
+from supervisor.core.actions import title
+from supervisor.core.approvals import failure
+from supervisor.core.secrets.token_shapes import without_tokens
+from supervisor.errors import GatehouseError, UserError
+from supervisor.parts import Parts
+from supervisor.reviews.app.reviewing import review_service, review_settings
+from supervisor.reviews.core import workflows
+from supervisor.reviews.core.config.effective import ConfigLayer
+from supervisor.reviews.core.config.reader import read_settings
+from supervisor.reviews.core.deliveries import Webhook, is_full_name, is_sha, read_body
+from supervisor.reviews.core.forge_pages import pages_base, pull_page
+from supervisor.reviews.core.kept_rounds import read_kept
+from supervisor.reviews.core.mentions import finding_of
+from supervisor.reviews.core.receipts import CHECK_NAME, check_id, receipt_facts
+from supervisor.reviews.core.workflows import DoneReview, WorkflowEvent
+from supervisor.reviews.forges.workflow_github import WorkflowGitHub
+from supervisor.reviews.reconcile import facts_of
+from supervisor.reviews.restoring import restore
+from supervisor.reviews.service import MOST_ACTS, ReviewService
+from supervisor.reviews.store import findings, queries
+from supervisor.sessions.standing import standing
+from supervisor.settings import ROOT, Settings
+
+ACTION_POLICY = ROOT / "policy/examples/action.yaml"
+# The variables of a runner, and the inputs that are no settings (action.yml).
+VARIABLES = (
+    *("GITHUB_EVENT_NAME", "GITHUB_EVENT_PATH", "GITHUB_REPOSITORY", "GITHUB_API_URL"),
+    *("GITHUB_OUTPUT", "GITHUB_STEP_SUMMARY", "RUNNER_TEMP", "GITHUB_WORKSPACE"),
+    *("INPUT_POLICY", "INPUT_STRICTNESS", "INPUT_IGNORE", "INPUT_CHECKLIST"),
+)
+RECORDED = "recorded"
+REFUSED = "nobody answers in a workflow: a rule of its policy has to allow it"
+LOOK_EVERY_S = 0.2
+
+
+class WorkflowJob(NamedTuple):
+    """One job of a workflow. `folder` holds its state, and afterwards `record`, what it leaves."""
+
+    event: WorkflowEvent | None
+    payload: bytes
+    repository: str
+    folder: Path
+    variables: Mapping[str, str]
+    inputs: ConfigLayer | None
+
+    @property
+    def record(self) -> Path:
+        return self.folder / "record"
+
+
+class JobEnd(NamedTuple):
+    """How a job ends: its exit code, and the lines that show annotations beside it."""
+
+    code: int
+    lines: Sequence[str]
+
+
+def read_job(variables: Mapping[str, str], folder: Path) -> WorkflowJob:
+    """Return the job that a runner describes. Raise `UserError` if it can't be one of ours."""
+    missing = [name for name in VARIABLES[:3] if not variables.get(name)]
+    if missing:
+        raise UserError(
+            f"{missing[0]} is not set", "this verb is for a job of a workflow: see docs/action.md"
+        )
+    repository, file = variables["GITHUB_REPOSITORY"], Path(variables["GITHUB_EVENT_PATH"])
+    if not is_full_name(repository):
+        raise UserError("GITHUB_REPOSITORY is no OWNER/REPO", "run it in a job of a workflow")
+    try:
+        payload = file.read_bytes()
+    except OSError as error:
+        raise UserError(f"{file}: {error.strerror}", "run it in a job of a workflow") from error
+    event = workflows.read_event(variables["GITHUB_EVENT_NAME"], read_body(payload), repository)
+    said: dict[str, Any] = {
+        name: [line.strip() for line in text.splitlines() if line.strip()]
+        for name in ("ignore", "checklist")
+        if (text := variables.get(f"INPUT_{name.upper()}", "")).strip()
+    }
+    if strictness := variables.get("INPUT_STRICTNESS"):
+        said["strictness"] = strictness
+    inputs = ConfigLayer("inputs", read_settings(said)) if said else None
+    return WorkflowJob(event, payload, repository, folder, variables, inputs)
+
+
+def settings_for(settings: Settings, job: WorkflowJob) -> Settings:
+    """Return the settings of a supervisor for a job: its own folder, any free port, no waiting."""
+    policy = settings.policy_file if "GATEHOUSE_POLICY" in settings.given else ACTION_POLICY
+    if text := job.variables.get("INPUT_POLICY", "").strip():
+        policy = job.folder / "policy.yaml"
+        policy.write_text(text)
+    api = settings.github_api
+    if "GATEHOUSE_GITHUB_API" not in settings.given:
+        api = job.variables.get("GITHUB_API_URL") or api
+    workspace = Path(job.variables.get("GITHUB_WORKSPACE") or "/nowhere")
+    return settings._replace(
+        checkouts=(workspace,) if workspace.is_dir() and any(workspace.iterdir()) else (),
+        data_dir=job.folder / "data",
+        port=0,
+        policy_file=policy,
+        github_api=api,
+        review_debounce_s=(0.0, 0.0),
+    )
+
+
+def why_not(settings: Settings, job: WorkflowJob) -> str:
+    """Return why a job does nothing, and that is no failure; "" if it has something to do. Raise
+    `UserError` if it lacks something that its workflow could give it."""
+    if job.event is None:
+        return "the event is about no pull request"
+    if not settings.anthropic_api_key and settings.review_model != RECORDED:
+        if job.event.is_without_secrets:
+            return (
+                "GitHub gives a workflow no secrets for a pull request from a fork or of Dependabot"
+            )
+        raise UserError(
+            "there is no key of a model",
+            "give the input anthropic-api-key a secret, docs/action.md",
+        )
+    if not settings.github_token:
+        raise UserError("there is no token", "give the input github-token `${{ github.token }}`")
+    return ""
+
+
+async def carry_out(
+    parts: Parts, job: WorkflowJob, stopped: Callable[[], Coroutine[Any, Any, None]]
+) -> JobEnd:
+    """Do what a job's event asks for. `stopped` returns once the runner ends the job."""
+    event, settings = job.event, parts.settings
+    assert event is not None
+    parts.redactor.add(settings.github_token)
+    forge = WorkflowGitHub(
+        api=settings.github_api,
+        token=settings.github_token,
+        repository=job.repository,
+        now=parts.clock.now,
+    )
+    made = review_settings(settings, secret=b"")._replace(
+        poll_s=0.0,
+        look_every_s=LOOK_EVERY_S,
+        takes_bang=True,
+        keeps_in_checks=True,
+        inputs=job.inputs,
+    )
+    async with review_service(parts, made, forge) as service:
+        await service.reconcile.repositories()
+        await _restore(parts, service, forge, job)
+        service.intake.take(Webhook(secrets.token_hex(16), event.webhook), job.payload)
+        async with asyncio.TaskGroup() as tasks:
+            running = tasks.create_task(service.run(standing(parts.engine)), name="reviews")
+            waiting = tasks.create_task(_until_over(parts, service), name="workflow")
+            stopping = tasks.create_task(stopped(), name="workflow-stop")
+            await asyncio.wait((waiting, stopping), return_when=asyncio.FIRST_COMPLETED)
+            for task in (waiting, stopping, running):
+                task.cancel()
+        if waiting.cancelled():
+            raise GatehouseError("the job was ended before its review was", "run it again")
+        done = _done(parts, service, job, waiting.result())
+        _leave(parts, service, job, done)
+    return _say(job, done)
+
+
+async def _restore(
+    parts: Parts, service: ReviewService, forge: WorkflowGitHub, job: WorkflowJob
+) -> None:
+    """Read what earlier jobs knew of the pull request, from our checks and remarks on it."""
+    assert job.event is not None
+    repository, number = service.repository_named(job.repository), job.event.number
+    facts = facts_of(repository)
+    pull = await forge.pull(facts, number)
+    own, login = await forge.own_reviews(facts, number), await forge.own_login()
+    posted = {
+        finding_of(one.body)
+        for one in (await forge.comments(facts, number) if own else ())
+        if one.author == login and one.in_reply_to is None
+    }
+    heads = [pull.head_sha, job.event.before, *(one.commit for one in reversed(own))]
+    for head in filter(is_sha, dict.fromkeys(heads)):
+        text = await forge.check_text(head, CHECK_NAME, check_id(number, head))
+        if kept := read_kept(text, posted):
+            restore(service.engine, parts.clock, repository, pull, kept)
+            return
+
+
+async def _until_over(parts: Parts, service: ReviewService) -> list[str]:
+    """Return once nothing is left to do: what would have waited for a person, and was refused."""
+    refused: dict[str, str] = {}
+    while True:
+        if waiting := parts.queue.pending_ids():
+            refused |= {one.id: title(one.action) for one in parts.queue.get_all(waiting)}
+            parts.gate.answers.close(REFUSED, *waiting)
+        elif not service.is_busy():
+            service.set_missing_checks()
+            if not service.is_busy():
+                return list(refused.values())
+        await asyncio.sleep(LOOK_EVERY_S)
+
+
+def _done(
+    parts: Parts, service: ReviewService, job: WorkflowJob, refused: Sequence[str]
+) -> DoneReview:
+    assert job.event is not None
+    repository = service.repository_named(job.repository)
+    with service.engine.connect() as connection:
+        pull = queries.pull_numbered(connection, repository.id, job.event.number)
+        receipts = queries.receipts_of(connection, [pull.id]) if pull else []
+        runs = queries.runs_of(connection, pull.id) if pull else []
+        known = findings.history(connection, pull.id) if pull else []
+    said = (runs[-1].review if runs else None) or {}
+    acts = list(reversed(parts.queue.of_session(repository.session_id, MOST_ACTS)))
+    denied = [title(one.action) for one in acts if one.decision == "deny"]
+    return DoneReview(
+        facts=receipt_facts(receipts[-1].body) if receipts else None,
+        verdict=str(said.get("verdict", "")),
+        summary=str(said.get("summary", "")),
+        findings=[one for one in known if one["state"] in ("new", "open")],
+        refused=[*refused, *denied],
+        failed=[(title(one.action), why) for one in acts if (why := failure(one))],
+        url=pull_page(pages_base(parts.settings.github_api), job.repository, job.event.number),
+    )
+
+
+def _leave(parts: Parts, service: ReviewService, job: WorkflowJob, done: DoneReview) -> None:
+    """Write what stays after the job: the record, the receipts, the findings, the summary."""
+    job.record.mkdir()
+    shutil.copyfile(parts.settings.audit_log, job.record / "record.jsonl")
+    with service.engine.connect() as connection:
+        known = queries.receipts_of_heads(
+            connection, service.repository_named(job.repository).session_id
+        )
+    receipts = {
+        "public_key": service.receipts.public_key(),
+        "receipts": [
+            {"body": one.body, "signature": one.signature} for one, _, _ in known if one.signature
+        ],
+    }
+    (job.record / "receipts.json").write_bytes(msgspec.json.format(msgspec.json.encode(receipts)))
+    (job.record / "findings.json").write_text(workflows.findings_json(done.findings))
+    (job.record / "summary.md").write_text(workflows.summary(done))
+
+
+def _say(job: WorkflowJob, done: DoneReview) -> JobEnd:
+    """Set the outputs and the summary."""
+    _tell(job, workflows.outputs(done) | {"record": str(job.record)}, workflows.summary(done))
+    has_failed = done.facts is not None and done.facts.outcome == "failed"
+    return JobEnd(int(has_failed), workflows.annotations(done))
+
+
+def _tell(job: WorkflowJob, outputs: Mapping[str, str], summary: str) -> None:
+    """Set the job's outputs and its summary, where the runner takes them."""
+    boundary = f"gatehouse-{secrets.token_hex(16)}"
+    for name, text in (
+        ("GITHUB_OUTPUT", workflows.output_lines(outputs, boundary)),
+        ("GITHUB_STEP_SUMMARY", summary),
+    ):
+        if file := job.variables.get(name):
+            with Path(file).open("a", encoding="utf-8") as opened:
+                opened.write(text)
+
+
+def not_reviewed(job: WorkflowJob, why: str) -> JobEnd:
+    """End a job that has nothing to do, or can't; that is no failure."""
+    _tell(job, {"outcome": "ignored"}, f"## Gatehouse review\n\nNot reviewed: {why}.\n")
+    return JobEnd(0, [workflows.command("warning", "Gatehouse: not reviewed", why)])
+
+
+def error_line(error: GatehouseError) -> str:
+    """Return the line that shows an error beside the job."""
+    return workflows.command("error", "Gatehouse", without_tokens(str(error)))

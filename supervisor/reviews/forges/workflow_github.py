@@ -1,0 +1,81 @@
+"""GitHub with the token of a workflow, for that one repository: no App, no webhooks.
+
+Sources: docs.github.com/actions, "GITHUB_TOKEN"; docs.github.com/rest (repos, checks);
+docs.github.com/graphql (`viewer`, which works for tokens that REST's `/user` refuses).
+"""
+
+from collections.abc import Callable
+from typing import Any
+from urllib.parse import quote
+
+from supervisor.reviews.forges.base import FailedDelivery, ForgeError, Installed, RepositoryFacts
+from supervisor.reviews.forges.github import GitHub
+from supervisor.reviews.forges.github_calls import GitHubCalls, read
+
+VIEWER = "query { viewer { login } }"
+
+
+class WorkflowGitHub(GitHub):
+    """Implements `base.Forge`. `token` is the workflow's, `repository` its `OWNER/REPO`."""
+
+    def __init__(self, *, api: str, token: str, repository: str, now: Callable[[], float]) -> None:
+        self._calls = _TokenCalls(api=api, token=token, now=now)
+        self._login = ""
+        self._token = token
+        self._repository = repository
+
+    async def own_login(self) -> str:
+        if not self._login:
+            found = await self._calls.graphql(VIEWER, {}, token=self._token)
+            self._login = read(lambda answer: str(answer["viewer"]["login"]), found)
+        return self._login
+
+    async def installed(self) -> Installed:
+        path = f"/repos/{self._repository}"
+        one = await self._calls.call("GET", path, token=self._token)
+        return Installed(repositories=(read(_repository, one),))
+
+    async def failed_deliveries(self) -> list[FailedDelivery]:
+        return []
+
+    async def check_text(self, head: str, name: str, external_id: str) -> str:
+        """Return the text of our own check on a commit; "" if it has none."""
+        login = await self.own_login()
+        path = f"/repos/{self._repository}/commits/{head}/check-runs?check_name={quote(name)}"
+        try:
+            known = await self._calls.all(path, key="check_runs", token=self._token)
+        except ForgeError as error:
+            if error.status in (404, 422):  # it is gone: pushed away
+                return ""
+            raise
+        for one in known:
+            slug = (one.get("app") or {}).get("slug", "")
+            if one.get("external_id") == external_id and f"{slug}[bot]" == login:
+                return str((one.get("output") or {}).get("summary") or "")
+        return ""
+
+
+class _TokenCalls(GitHubCalls):
+    """Calls with one token, which has the permissions that the workflow gives it."""
+
+    def __init__(self, *, api: str, token: str, now: Callable[[], float]) -> None:
+        self._open(api, now)
+        self._given = token
+
+    def jwt(self) -> str:
+        raise ForgeError("a workflow's token is no App", "leave out what only an App can do")
+
+    async def token(
+        self, installation: int, permissions: dict[str, str], names: list[str] | None = None
+    ) -> str:
+        return self._given
+
+
+def _repository(one: dict[str, Any]) -> RepositoryFacts:
+    return RepositoryFacts(
+        full_name=str(one["full_name"]),
+        external_id=int(one["id"]),
+        installation_id=0,
+        default_branch=str(one.get("default_branch") or "main"),
+        clone_url=str(one["clone_url"]),
+    )

@@ -1,0 +1,323 @@
+"""`gatehouse action` in a job of a workflow: a runner's variables and event file, and a forge."""
+
+import json
+import os
+import re
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+import yaml
+
+from supervisor.reviews.demo.forge import DemoForge, DemoPull
+from supervisor.reviews.demo.stage import NAME, TITLE, staged
+from supervisor.sessions.demo_project import CHANGED, FILES
+from tests.conftest import ROOT
+from tests.doors.conftest import Door, no_bug
+from tests.scenarios.process import PATIENCE_S
+
+BOT = "github-actions[bot]"
+# What docs/action.md has a workflow give its token.
+PERMISSIONS = {
+    "contents": "read",
+    "pull_requests": "write",
+    "checks": "write",
+    "issues": "write",
+    "metadata": "read",
+}
+
+
+class Ended(NamedTuple):
+    """A job that has ended: its exit code, what it printed, its outputs and its summary."""
+
+    code: int
+    printed: str
+    outputs: dict[str, str]
+    summary: str
+
+
+class Runner:
+    """A runner of one repository's workflows."""
+
+    def __init__(self, door: Door, forge: DemoForge, api: str, folder: Path) -> None:
+        self.door = door
+        self.forge = forge
+        self.api = api
+        self.folder = folder
+        self.events = 0
+        forge.app_login = BOT
+        forge.hook = ("http://127.0.0.1:1/", b"nobody listens")
+
+    def open_pull(self, **more: Any) -> DemoPull:
+        self.forge.commit(NAME, "find-orders", CHANGED, TITLE, base="main")
+        return self.forge.open_pull(NAME, "find-orders", title=TITLE, **more)
+
+    def event(self) -> bytes:
+        """The newest event, as the forge sent it."""
+        self.forge.until_sent()
+        return self.forge.sent[-1].payload
+
+    def variables(self, name: str, payload: bytes, **more: str) -> dict[str, str]:
+        """What a job of the workflow finds in its environment; each has files of its own."""
+        self.events += 1
+        place = self.folder / f"job-{self.events}"
+        (place / "temp").mkdir(parents=True)
+        (place / "event.json").write_bytes(payload)
+        token = self.forge.mint(self.forge.installation, ["shop"], PERMISSIONS)
+        assert token is not None
+        return {
+            "GITHUB_EVENT_NAME": name,
+            "GITHUB_EVENT_PATH": str(place / "event.json"),
+            "GITHUB_REPOSITORY": NAME,
+            "GITHUB_API_URL": self.api,
+            "GITHUB_OUTPUT": str(place / "output"),
+            "GITHUB_STEP_SUMMARY": str(place / "summary"),
+            "RUNNER_TEMP": str(place / "temp"),
+            "GATEHOUSE_GITHUB_TOKEN": token.value,
+            "GATEHOUSE_REVIEW_MODEL": "recorded",
+            **more,
+        }
+
+    def job(self, name: str, payload: bytes | None = None, **more: str) -> Ended:
+        """Run a job for an event, the newest one where none is given."""
+        given = self.variables(name, payload or self.event(), **more)
+        return ended(self.door.run("action", **given), given)
+
+
+def ended(done: subprocess.CompletedProcess[str], given: dict[str, str]) -> Ended:
+    output, summary = Path(given["GITHUB_OUTPUT"]), Path(given["GITHUB_STEP_SUMMARY"])
+    return Ended(
+        done.returncode,
+        no_bug(done) + done.stdout,
+        outputs(output.read_text() if output.exists() else ""),
+        summary.read_text() if summary.exists() else "",
+    )
+
+
+def outputs(text: str) -> dict[str, str]:
+    """A runner's file of outputs, read as a runner reads it."""
+    found: dict[str, str] = {}
+    lines = iter(text.splitlines())
+    for line in lines:
+        name, _, boundary = line.partition("<<")
+        value: list[str] = []
+        while (one := next(lines)) != boundary:
+            value.append(one)
+        found[name] = "\n".join(value)
+    return found
+
+
+@pytest.fixture
+def runner(door: Door, tmp_path: Path) -> Iterator[Runner]:
+    with staged(tmp_path / "stage") as stage:
+        yield Runner(door, stage.forge, stage.api, tmp_path)
+
+
+def test_a_pull_request_is_reviewed_and_the_review_posted(runner: Runner) -> None:
+    pull = runner.open_pull()
+    done = runner.job("pull_request")
+
+    assert done.code == 0, done
+    assert [one["user"]["login"] for one in pull.reviews] == [BOT]
+    assert len(pull.comments) == 2
+    (check,) = runner.forge.repositories[NAME].checks
+    assert (check["head_sha"], check["conclusion"]) == (pull.head_sha, "neutral")
+
+    found = json.loads(done.outputs["findings"])
+    assert {one["path"] for one in found} == {"shop/orders.py", "shop/cart.py"}
+    assert done.outputs["outcome"] == "found"
+    assert done.outputs["verdict"] in ("comment", "request_changes")
+    assert done.outputs["cost"] == "0.00"
+    assert done.outputs["pull-request-url"] == f"{runner.forge.url}/{NAME}/pull/{pull.number}"
+    assert all(one["title"] in done.summary for one in found)
+
+    record = Path(done.outputs["record"])
+    lines = [json.loads(one) for one in (record / "record.jsonl").read_text().splitlines()]
+    assert "request_answered" not in {one["event"] for one in lines}
+    assert json.loads((record / "receipts.json").read_text())["receipts"]
+    assert [one.name for one in record.parent.iterdir()] == ["record"], "nothing else stays"
+
+
+def test_a_further_push_posts_nothing_twice(runner: Runner) -> None:
+    pull = runner.open_pull()
+    assert runner.job("pull_request").code == 0
+    before = [one["id"] for one in pull.comments], [one["id"] for one in pull.reviews]
+
+    more = {"shop/more.py": "def more():\n    return 1\n"}
+    runner.forge.push(NAME, pull.number, more, "More")
+    done = runner.job("pull_request")
+    assert done.code == 0, done
+    assert ([one["id"] for one in pull.comments], [one["id"] for one in pull.reviews]) == before
+    assert len(json.loads(done.outputs["findings"])) == 2
+
+    runner.forge.push(NAME, pull.number, {"shop/cart.py": FILES["shop/cart.py"]}, "Take it back")
+    done = runner.job("pull_request")
+    assert ([one["id"] for one in pull.comments], [one["id"] for one in pull.reviews]) == before
+    body = pull.reviews[0]["body"]
+    assert "Round 3." in body
+    assert "Open from before" in body
+    assert "Fixed since" in body or "No longer part of the change" in body
+    assert len(json.loads(done.outputs["findings"])) == 1
+
+
+def test_a_mention_is_heard_and_what_it_says_is_known_to_the_next_job(runner: Runner) -> None:
+    pull = runner.open_pull()
+    found = json.loads(runner.job("pull_request").outputs["findings"])
+    ignored = found[0]["id"]
+    said = runner.forge.comment(
+        NAME, pull.number, author="ada", body=f"!ignore {ignored} it is meant"
+    )
+    assert runner.job("issue_comment").code == 0
+    assert [one["content"] for one in runner.forge.reactions[said["id"]]] == ["+1"]
+
+    runner.forge.comment(NAME, pull.number, author="mallory", body="!pause")
+    assert runner.job("issue_comment").code == 0
+
+    runner.forge.push(NAME, pull.number, {"shop/more.py": "x = 1\n"}, "More")
+    left = json.loads(runner.job("pull_request").outputs["findings"])
+    assert [one["id"] for one in left] == [one["id"] for one in found[1:]]
+
+    runner.forge.comment(NAME, pull.number, author="ada", body="!pause")
+    assert runner.job("issue_comment").code == 0
+    runner.forge.push(NAME, pull.number, {"shop/more.py": "x = 2\n"}, "More")
+    done = runner.job("pull_request")
+    assert (done.code, done.outputs["outcome"]) == (0, "held")
+    assert "reviews of this pull request are paused" in done.printed
+
+    plain = runner.forge.open_issue(NAME, title="A question")
+    runner.forge.comment(NAME, plain.number, author="ada", body="!review")
+    done = runner.job("issue_comment")
+    assert (done.code, done.outputs["outcome"]) == (0, "ignored")
+
+
+def test_a_forks_job_without_secrets_says_that_nothing_was_reviewed(runner: Runner) -> None:
+    runner.forge.add_repository("mallory/shop", {}, parent=NAME)
+    runner.forge.commit("mallory/shop", "evil", CHANGED, "Hi", base="main")
+    pull = runner.forge.open_pull(
+        NAME, "evil", title="Hi", author="mallory", head_repository="mallory/shop"
+    )
+    done = runner.job("pull_request", GATEHOUSE_REVIEW_MODEL="")
+    assert done.code == 0
+    assert "::warning title=Gatehouse: not reviewed::" in done.printed
+    assert "Not reviewed" in done.summary
+    assert not runner.forge.repositories[NAME].checks
+
+    # With the base's workflow it waits until somebody who may write lets it in.
+    done = runner.job("pull_request_target")
+    assert (done.code, done.outputs["outcome"]) == (0, "held")
+    assert not pull.reviews
+    runner.forge.label(NAME, pull.number, "gatehouse:review", "ada")
+    done = runner.job("pull_request_target")
+    assert (done.code, done.outputs["outcome"]) == (0, "found"), done
+    assert pull.reviews
+
+
+def test_what_no_rule_allows_is_refused_and_listed(runner: Runner) -> None:
+    pull = runner.open_pull()
+    policy = "version: 1\nmodes: {review: ask}\nallow: [review(check */*)]\n"
+    done = runner.job("pull_request", INPUT_POLICY=policy)
+    assert (done.code, done.outputs["outcome"]) == (0, "found")
+    assert not pull.reviews
+    assert f"post a review with 2 comments on {NAME}#{pull.number}" in done.summary
+    assert "::warning title=Gatehouse: not allowed::post a review" in done.printed
+
+    done = runner.job("pull_request")
+    assert done.code == 0
+    assert not pull.reviews, "this head was reviewed"
+    runner.forge.push(NAME, pull.number, {"shop/more.py": "x = 1\n"}, "More")
+    assert runner.job("pull_request").code == 0
+    assert len(pull.comments) == 2, "what a rule refused before is posted once one allows it"
+
+
+def test_inputs_come_before_the_repositorys_files(runner: Runner) -> None:
+    runner.forge.commit(NAME, "main", {".reviewerc": "version: 1\nreview: {ignore: [x]}\n"}, "x")
+    runner.open_pull()
+    done = runner.job(
+        "pull_request", INPUT_IGNORE="shop/**\n\n  docs/** ", INPUT_STRICTNESS="strict"
+    )
+    assert (done.code, done.outputs["outcome"]) == (0, "skipped"), done
+    assert "shop/orders.py" in done.summary
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"GATEHOUSE_REVIEW_MODEL": ""}, "there is no key of a model"),
+        ({"GATEHOUSE_GITHUB_TOKEN": ""}, "there is no token"),
+        ({"GITHUB_EVENT_PATH": "/nowhere"}, "/nowhere: No such file or directory"),
+        ({"GITHUB_EVENT_NAME": "push"}, "nothing is done for the event `push`"),
+        ({"GITHUB_EVENT_NAME": ""}, "GITHUB_EVENT_NAME is not set"),
+        ({"GITHUB_REPOSITORY": "shop"}, "GITHUB_REPOSITORY is no OWNER/REPO"),
+        ({"GITHUB_REPOSITORY": "acme/other"}, "another repository"),
+        ({"INPUT_STRICTNESS": "very"}, "these settings can't be used"),
+        ({"INPUT_POLICY": "version: 9"}, "policy.yaml"),
+        ({"GITHUB_API_URL": "http://127.0.0.1:1"}, "can't be reached"),
+    ],
+)
+def test_what_a_workflow_lacks_is_said_beside_the_job(
+    runner: Runner, changes: dict[str, str], words: str
+) -> None:
+    runner.open_pull()
+    done = runner.job("pull_request", **changes)
+    assert done.code == 1
+    assert "::error title=Gatehouse::" in done.printed
+    assert words in done.printed
+    assert not runner.forge.repositories[NAME].checks
+
+
+def test_a_token_that_may_not_post_fails_the_job(runner: Runner) -> None:
+    runner.open_pull()
+    given = runner.variables("pull_request", runner.event())
+    token = runner.forge.tokens[given["GATEHOUSE_GITHUB_TOKEN"]]
+    token.permissions = {"contents": "read", "pull_requests": "read", "checks": "write"}
+    done = ended(runner.door.run("action", **given), given)
+    assert (done.code, done.outputs["outcome"]) == (1, "failed")
+    assert "refused by GitHub" in done.printed
+    assert "docs/action.md" in done.printed
+    assert token.value not in done.printed + done.summary
+    record = (Path(done.outputs["record"]) / "record.jsonl").read_text()
+    assert token.value not in record
+
+
+def test_the_steps_of_the_action_are_run_as_they_are_written(
+    runner: Runner, tmp_path: Path
+) -> None:
+    """But those with sudo, in an empty folder."""
+    action = yaml.safe_load((ROOT / "action.yml").read_text())
+    steps = action["runs"]["steps"]
+    assert action["runs"]["using"] == "composite"
+    assert {one["working-directory"] for one in steps} == {"${{ runner.temp }}"}
+    assert ["sudo" in one["run"] for one in steps] == [True, True, False, False]
+    pull = runner.open_pull()
+    given = runner.variables("pull_request", runner.event())
+    contexts = {f"inputs.{name}": one.get("default", "") for name, one in action["inputs"].items()}
+    contexts |= {
+        "inputs.github-token": given.pop("GATEHOUSE_GITHUB_TOKEN"),
+        "inputs.model": given.pop("GATEHOUSE_REVIEW_MODEL"),
+        "runner.temp": given["RUNNER_TEMP"],
+    }
+
+    def said(text: str) -> str:
+        return re.sub(r"\$\{\{ (\S+) \}\}", lambda found: contexts[found[1]], text)
+
+    own = {"PATH": os.environ["PATH"], "HOME": str(tmp_path), "GITHUB_ACTION_PATH": str(ROOT)}
+    for step in steps[2:]:
+        script = tmp_path / "step.sh"
+        script.write_text(said(step["run"]))
+        done = subprocess.run(
+            ["bash", "--noprofile", "--norc", "-e", "-o", "pipefail", str(script)],
+            cwd=said(step["working-directory"]),
+            env=own | given | {name: said(text) for name, text in step.get("env", {}).items()},
+            capture_output=True,
+            text=True,
+            timeout=PATIENCE_S,
+            check=False,
+        )
+        assert done.returncode == 0, (done.stdout, done.stderr)
+    finished = ended(done, given)
+    assert pull.reviews
+    assert finished.outputs.keys() == action["outputs"].keys()
+    for name, one in action["outputs"].items():
+        assert one["value"] == f"${{{{ steps.gatehouse.outputs.{name} }}}}"
