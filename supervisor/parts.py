@@ -153,6 +153,7 @@ class Parts:
             lambda session_id: settings.sessions_dir / session_id,
             self.named_secrets.login_for,
         )
+        self.commits = commits
         self.pushes = GitBroker(self.gate, commits, Fetches(self.gate, commits, settings.hold_s))
         self.branches = Branches(self.gate, commits)
         self.containment = Containment(

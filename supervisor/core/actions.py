@@ -302,6 +302,7 @@ class BudgetRaise(
 
 
 _BY_AGENT = Exec.__struct_fields__.index("by_agent")
+_SCOPE = Act.__struct_fields__.index("scope")
 _SCRIPTS = Exec.__struct_fields__.index("scripts")
 _RESOLVED = Network.__struct_fields__.index("resolved")
 _HAS_BODY = Network.__struct_fields__.index("has_body")
@@ -335,7 +336,7 @@ def fingerprint(action: Action) -> str:
     `Exec.by_agent`, `Exec.scripts`, `FileChange.to_b64`, `repositories`, `folders` and `steps`
     (each of these three only if the one before it is left out too). Leaving them out is
     unambiguous: a field less is another encoding, the first of them is a text, and of the lists
-    `steps` comes first.
+    `steps` comes first. So are `Act.scope` and `Act.secrets`, both or none.
     """
     fields = list(
         msgspec.structs.astuple(action)
@@ -358,6 +359,8 @@ def fingerprint(action: Action) -> str:
                     del fields[_STEPS]
         if action.to_b64 is None:
             del fields[_TO_B64]
+    elif isinstance(action, Act) and not action.scope and not action.secrets:
+        del fields[_SCOPE:]
     return content_hash(msgspec.msgpack.encode([category_of(action), *fields]))
 
 

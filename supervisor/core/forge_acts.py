@@ -21,6 +21,7 @@ Operation = Literal[
     "open-pr",
     "update-pr",
     "open-issue",
+    "delete-branch",
 ]
 Forge = Literal["github", "bitbucket"]
 Severity = Literal["critical", "high", "medium", "low"]
@@ -67,6 +68,11 @@ class Act(
     repository. `title`, `branch` and `base` are a pull request's; `conclusion` is a check's. A
     comment's `title` says what it is about: a newer comment replaces a waiting one with the same
     title. For other uses of `title` see `prompt` and `undone_run`.
+
+    `open-pr` and `update-pr` with a `head` first push this commit of a job to `branch`, if that is
+    still at `targets[0]` (empty: there is none); `delete-branch` removes it if it is at `head`.
+    `scope` are the globs within which the commit stays; `secrets`: it adds what looks like a
+    secret.
     """
 
     operation: Operation
@@ -86,6 +92,13 @@ class Act(
     base: str = ""
     conclusion: str = ""
     targets: tuple[str, ...] = ()
+    scope: tuple[str, ...] = ()
+    secrets: bool = False
+
+    @property
+    def is_of_job(self) -> bool:
+        """Return whether it pushes a job's commit, and has a pull request say so."""
+        return self.operation in ("open-pr", "update-pr") and bool(self.head)
 
     @property
     def prompt(self) -> str:
@@ -113,6 +126,7 @@ OPERATION_WORDS: dict[Operation, str] = {
     "open-pr": "open pull requests",
     "update-pr": "change pull requests",
     "open-issue": "open issues",
+    "delete-branch": "delete branches of jobs",
 }
 _WORDS = {
     "comment": "comment on",
@@ -148,12 +162,18 @@ def act_title(act: Act) -> str:
             return f"open a pull request in {act.repository}: {act.branch} into {act.base}"
         case "open-issue":
             return f"open an issue in {act.repository}: {act.title}"
+        case "delete-branch":
+            return f"delete the branch {act.branch} of {act.repository}"
+        case "update-pr" if act.head:
+            return f"update the pull request {target}: {act.branch} to {act.head[:7]}"
     return f"{_WORDS[act.operation]} {target}"
 
 
 def act_subject(act: Act) -> str:
     """Return the key by which a newer act replaces a waiting one: a review of the same pull
-    request, a reply to the same comment."""
+    request, a reply to the same comment, the pull request of the same job."""
+    if act.is_of_job:
+        return f"review:{act.forge}:{act.repository.casefold()}:pull:{act.branch}"
     about = act.title if act.operation in ("comment", "post") else act.branch
     more = "".join(f":{one}" for one in (about, *act.targets) if one)
     return f"review:{act.forge}:{act.repository.casefold()}#{act.number}:{act.operation}{more}"

@@ -81,6 +81,8 @@ Event = Literal[
     "install_scripts_allowed",
     "branch_taken",
     "job_not_started",
+    "job_paused",
+    "job_resumed",
     "repository_added",
     "review_recorded",
     "reviews_held",

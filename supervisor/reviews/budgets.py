@@ -38,7 +38,7 @@ from supervisor.reviews.core.allowances import (
     share,
 )
 from supervisor.reviews.core.receipts import NO_BUDGET
-from supervisor.reviews.store import allowances, queries
+from supervisor.reviews.store import allowances, jobs, queries
 from supervisor.reviews.store.allowances import Attempt, HeldSlot
 from supervisor.reviews.targets import target_of
 
@@ -88,14 +88,15 @@ class Budgets:
 
     # -- before a run ------------------------------------------------------------------------------
 
-    def reserve(self, connection: Connection, pull_id: int, run_id: str, attempt: int) -> str:
+    def reserve(self, connection: Connection, payer: Payer, attempt: int) -> str:
         """Reserve the money that an attempt may use, in the caller's transaction, which begins with
         `allowances.lock`. Return "", `WAIT`, or the code of the reason why there is no money."""
         self._settle_over(connection)
+        run_id = payer.run_id
         if allowances.open_attempt(connection, run_id):
             return WAIT
         now = self._clock.now()
-        wanted = self._layers(connection, pull_id, run_id)
+        wanted = layers(self.caps, payer, now)
         uses = allowances.uses(connection, wanted)
         found = reservable(uses)
         if isinstance(found, int):
@@ -107,7 +108,7 @@ class Budgets:
         self._look_at = now + LOOK_EVERY_S
         (use,) = (one for one in uses if one.layer == found)
         if found.scope != "run":
-            self._notice(connection, use, pull_id, NOTICE_PERCENTS[-1:])
+            self._notice(connection, use, payer, NOTICE_PERCENTS[-1:])
         return NO_BUDGET[found.scope]
 
     def refilled(self) -> list[HeldSlot]:
@@ -257,7 +258,10 @@ class Budgets:
             if cost is None:
                 continue
             allowances.settle(connection, one, cost, self._clock.now())
-            queries.change_run(connection, one.run_id, cost=self._cost_of_run(connection, one))
+            cost = self._cost_of_run(connection, one)
+            # It is a run of one of the two.
+            queries.change_run(connection, one.run_id, cost=cost)
+            jobs.change_run(connection, one.run_id, cost=cost)
             self._look_at = 0.0
             self._notices(connection, one)
 
@@ -281,30 +285,28 @@ class Budgets:
         return use.used
 
     def _notices(self, connection: Connection, one: Attempt) -> None:
-        run = queries.run(connection, one.run_id)
-        assert run is not None
-        caps = {layer.scope: layer.cap for layer in self._layers(connection, run.pull_id, "")}
+        payer = self._payer(connection, one.run_id)
+        caps = {layer.scope: layer.cap for layer in layers(self.caps, payer, self._clock.now())}
         for layer in allowances.layers_of(connection, one):
             if layer.scope == "run":
                 continue
             (use,) = allowances.uses(connection, [layer._replace(cap=caps[layer.scope])])
             due = due_notices(use, allowances.said(connection, use.layer))
-            self._notice(connection, use, run.pull_id, due)
+            self._notice(connection, use, payer, due)
         self._notice_creeping(connection)
 
     def _notice(
-        self, connection: Connection, use: LayerUse, pull_id: int, percents: Sequence[int]
+        self, connection: Connection, use: LayerUse, payer: Payer, percents: Sequence[int]
     ) -> None:
         now, layer = self._clock.now(), use.layer
         for percent in percents:
             if allowances.say(
                 connection, layer.scope, layer.key, layer.period, percent=percent, now=now
             ):
-                pull = queries.pull(connection, pull_id)
-                session = queries.repository_of(connection, pull.repository_id).session_id
+                found = queries.repository(connection, payer.forge, payer.repository)
                 self._record(
                     "review_budget_used",
-                    session=session,
+                    session=found.session_id if found else "",
                     scope=layer.scope,
                     key=layer.key,
                     period=layer.period,
@@ -326,15 +328,30 @@ class Budgets:
             self._record("review_spend_creeps", p95=p95(today), before=p95(before))
 
     def _layers(self, connection: Connection, pull_id: int, run_id: str) -> tuple[Layer, ...]:
+        return layers(self.caps, self.payer_of_pull(connection, pull_id, run_id), self._clock.now())
+
+    def _payer(self, connection: Connection, run_id: str) -> Payer:
+        run = queries.run(connection, run_id)
+        if run is not None:
+            return self.payer_of_pull(connection, run.pull_id, run_id)
+        return payer_of_job(jobs.repository_of_run(connection, run_id), run_id)
+
+    def payer_of_pull(self, connection: Connection, pull_id: int, run_id: str) -> Payer:
+        """Return who pays for a run on a pull request."""
         pull = queries.pull(connection, pull_id)
         repository = queries.repository_of(connection, pull.repository_id)
-        payer = Payer(
+        return Payer(
             forge=repository.forge,
             repository=repository.full_name,
             number=pull.number,
             run_id=run_id,
         )
-        return layers(self.caps, payer, self._clock.now())
+
+
+def payer_of_job(repository: queries.Repository, run_id: str) -> Payer:
+    """Return who pays for a job's run."""
+    name = repository.full_name
+    return Payer(forge=repository.forge, repository=name, number=0, run_id=run_id)
 
 
 def read_caps(

@@ -18,6 +18,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 from supervisor.base.process import Completed
+from supervisor.core.git.scoped_commit import line_counts, tree_changes
+from supervisor.core.jobs import Changed
 from supervisor.core.secrets.token_shapes import without_tokens
 from supervisor.errors import GatehouseError
 from supervisor.git.run_git import SAFE_DIFF, GitPlace, run_git, without_attributes
@@ -129,6 +131,65 @@ class Clones:
             finally:
                 self._used.discard(folder)
 
+    @contextlib.asynccontextmanager
+    async def branch_checkout(self, branch: WantedBranch) -> AsyncIterator[Checkout]:
+        """Fetch a branch and yield the files of its commit until the block ends. Raise `CloneError`
+        if that fails."""
+        _check_branch(branch)
+        clone = self._folder(branch.name)
+        async with self._room.used(clone):
+            async with self._turns.setdefault(branch.name, asyncio.Lock()):
+                is_warm = await self._is_clone(clone)
+                ref = f"+refs/heads/{branch.branch}:refs/gatehouse/branch"
+                await self._remote(clone, branch, f"--depth={DEPTH}", ref)
+                head = await self._git(clone, "rev-parse", "refs/gatehouse/branch^{commit}")
+                sha = head.stdout.decode().strip()
+                folder = await self._worktree(clone, sha, await self._size_bytes(clone, sha))
+                self._used.add(folder)
+            try:
+                yield Checkout(folder, clone, sha, sha, [], is_warm)
+            finally:
+                self._used.discard(folder)
+
+    async def take_commit(
+        self, branch: WantedBranch, base: str, commit: str, pack: bytes
+    ) -> list[Changed]:
+        """Put a commit into the clone, and return in what it differs from its base, which is
+        fetched where it is missing. Raise `CloneError` if the pack isn't whole."""
+        _check_branch(branch)
+        clone = self._folder(branch.name)
+        async with self._room.used(clone):
+            async with self._turns.setdefault(branch.name, asyncio.Lock()):
+                await self._is_clone(clone)
+                if not await self._has(clone, base):
+                    await self._remote(clone, branch, f"--depth={DEPTH}", base)
+                if not await self._has(clone, commit):
+                    words = ("index-pack", "--stdin", "--fix-thin", "--strict", "--fsck-objects")
+                    stored = await run_git(GitPlace(clone), *words, stdin=pack, timeout_s=GIT_S)
+                    if not stored.ok:
+                        raise CloneError(f"the commit is broken: {_said(stored)}", may_retry=False)
+            parents = await self._git(clone, "rev-parse", f"{commit}^@")
+            if parents.stdout.decode().split() != [base]:
+                raise CloneError("the commit isn't one of this base alone", may_retry=False)
+            diff = ("diff-tree", "-r", "-z", "--no-renames")
+            raw = await self._git(clone, *diff, "--raw", base, commit)
+            counted = await self._git(clone, *diff, "--numstat", "--text", base, commit)
+        lines = line_counts(counted.stdout)
+        return [one.changed(lines) for one in tree_changes(raw.stdout)]
+
+    async def push(self, branch: WantedBranch, commit: str, lease: str) -> None:
+        """Make a commit a branch of the repository; `lease`: the commit that this must be at now,
+        "" if there must be no such branch. With "" as `commit`, the branch is removed."""
+        _check_branch(branch)
+        clone, ref = self._folder(branch.name), f"refs/heads/{branch.branch}"
+        words = ("push", "--porcelain", "--no-verify", f"--force-with-lease={ref}:{lease}")
+        async with self._room.used(clone):
+            done, secret = await self._authorized(
+                clone, branch.token, *words, branch.url, f"{commit}:{ref}"
+            )
+        if not done.ok:
+            raise CloneError(f"the branch can't be pushed: {_said(done, secret)}")
+
     async def since(self, checkout: Checkout, last: str) -> list[ChangedFile] | None:
         """Return the changes since an earlier head in the pull request's files; None if that commit
         is gone."""
@@ -194,18 +255,15 @@ class Clones:
     async def branch_files(self, branch: WantedBranch, paths: Sequence[str]) -> BranchFiles | None:
         """Return a branch's current version of these files, without a checkout; None if there is no
         such branch. Raise `CloneError` if it can't be fetched."""
-        _check_url(branch.url)
-        if not is_branch(branch.branch):
-            raise CloneError("the forge names no branch that git could take", may_retry=False)
+        _check_branch(branch)
         # Separate from the clone for checkouts, whose history this would shorten.
         name = f"{branch.name} configuration"
         clone = self._folder(name)
         async with self._room.used(clone), self._turns.setdefault(name, asyncio.Lock()):
             await self._is_clone(clone)
-            wanted = WantedCode(branch.name, branch.url, branch.token, 0, branch.branch, "", "")
             try:
                 ref = f"+refs/heads/{branch.branch}:refs/gatehouse/branch"
-                await self._remote(clone, wanted, "--depth=1", ref)
+                await self._remote(clone, branch, "--depth=1", ref)
             except CloneError as error:
                 if NO_REF in str(error):
                     return None
@@ -328,30 +386,35 @@ class Clones:
         )
         return moved.ok and (await run_git(place, "clean", "-ffdxq", timeout_s=GIT_S)).ok
 
-    async def _remote(self, clone: Path, wanted: WantedCode, *words: str) -> None:
+    async def _remote(self, clone: Path, wanted: WantedCode | WantedBranch, *words: str) -> None:
         """Run `git fetch` with the token, and stop it if it fetches too much."""
-        basic = base64.b64encode(f"x-access-token:{wanted.token}".encode()).decode()
+        secret, done = "", None
         depth, *refs = words
         fetch = ("fetch", "--quiet", "--no-tags", "--no-write-fetch-head", depth, wanted.url, *refs)
-        done = None
         most_bytes = await self._room.packs_bytes(clone) + MOST_FETCH_BYTES
         async with asyncio.TaskGroup() as tasks:
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(None) as patience:
                     watching = tasks.create_task(self._watch(clone, most_bytes, patience))
-                    done = await run_git(
-                        GitPlace(clone),
-                        *fetch,
-                        config=_FETCH,
-                        hidden_config={"http.extraHeader": f"Authorization: Basic {basic}"},
-                        protocols=("http", "https"),
-                        timeout_s=FETCH_S,
-                    )
+                    done, secret = await self._authorized(clone, wanted.token, *fetch)
             watching.cancel()
         if done is None:
             raise CloneError(f"the code has more than {MOST_FETCH_BYTES >> 30} GB", may_retry=False)
         if not done.ok:
-            raise CloneError(f"the code can't be fetched: {_said(done, basic)}")
+            raise CloneError(f"the code can't be fetched: {_said(done, secret)}")
+
+    async def _authorized(self, clone: Path, token: str, *words: str) -> tuple[Completed, str]:
+        """Run git with a token; return also what must not be shown of it."""
+        basic = base64.b64encode(f"x-access-token:{token}".encode()).decode()
+        done = await run_git(
+            GitPlace(clone),
+            *words,
+            config=_FETCH,
+            hidden_config={"http.extraHeader": f"Authorization: Basic {basic}"},
+            protocols=("http", "https"),
+            timeout_s=FETCH_S,
+        )
+        return done, basic
 
     async def _watch(self, clone: Path, most_bytes: int, patience: asyncio.Timeout) -> None:
         """Stop a fetch that fetches too much."""
@@ -381,6 +444,11 @@ def clone_name(forge: str, repository: str) -> str:
     return f"{forge}:{repository}"
 
 
+def jobs_clone_name(forge: str, repository: str) -> str:
+    """Return the name of the clone for a repository's jobs, whose history reviews don't share."""
+    return f"{clone_name(forge, repository)} jobs"
+
+
 def _said(done: Completed, secret: str = "") -> str:
     """Return the end of git's error output, without credentials."""
     said = done.stderr.decode(errors="replace").strip()
@@ -393,6 +461,12 @@ def _check(wanted: WantedCode) -> None:
     if not (is_sha(wanted.head_sha) and is_sha(wanted.base_sha) and is_branch(wanted.base_ref)):
         raise CloneError("the forge names no commit or branch that git could take", may_retry=False)
     _check_url(wanted.url)
+
+
+def _check_branch(wanted: WantedBranch) -> None:
+    _check_url(wanted.url)
+    if not is_branch(wanted.branch):
+        raise CloneError("the forge names no branch that git could take", may_retry=False)
 
 
 def _check_url(url: str) -> None:

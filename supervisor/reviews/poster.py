@@ -14,9 +14,11 @@ from supervisor.core.approvals import Request
 from supervisor.core.forge_acts import Act
 from supervisor.errors import GatehouseError
 from supervisor.gate.gate import Gate, Grant, Refused
+from supervisor.reviews.clones import CloneError
 from supervisor.reviews.core import posts, prompt_posts
 from supervisor.reviews.core.receipts import check_id
 from supervisor.reviews.forges.base import Forge, ForgeError, Posted, RepositoryFacts, ReviewFacts
+from supervisor.reviews.job_pulls import JobPulls
 
 FIRST_WAIT_S, LONGEST_WAIT_S = 15.0, 300.0
 # A forge that is down for this long counts as a failure.
@@ -38,7 +40,8 @@ class MovedError(GatehouseError):
 
 
 class Poster:
-    """The poster of one supervisor. `failed` is called for a failed act; `keeps` says whether an
+    """The poster of one supervisor. `failed` is called for a failed act; `jobs` carries out
+    the acts of jobs; `keeps` says whether an
     act has to wait: it is held, or everything is stopped."""
 
     def __init__(
@@ -48,6 +51,7 @@ class Poster:
         forge: Forge,
         find_repository: FindRepository,
         failed: Failed,
+        jobs: JobPulls,
         keeps: Callable[[Act], bool] = lambda act: False,
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
     ) -> None:
@@ -56,6 +60,7 @@ class Poster:
         self._forge = forge
         self._find_repository = find_repository
         self._failed = failed
+        self._jobs = jobs
         self._keeps = keeps
         self._sleep = sleep
         self._tasks: set[asyncio.Task[Any]] = set()
@@ -110,12 +115,13 @@ class Poster:
                     grant.use(act)
                     is_used = True
                 posted = await self._try(act, request.id)
-            except ForgeError as error:
+            except (ForgeError, CloneError) as error:
                 if error.may_retry and self._clock.monotonic() < until:
                     await self._sleep(self._wait_s(error, wait_s))
                     wait_s = min(2 * wait_s, LONGEST_WAIT_S)
                     continue
-                self._gate.settle(grant, "failed", {"error": str(error), "status": error.status})
+                facts = {"status": error.status} if isinstance(error, ForgeError) else {}
+                self._gate.settle(grant, "failed", {"error": str(error)} | facts)
                 self._failed(act, "not-posted", str(error))
             except MovedError as error:
                 self._gate.settle(grant, "failed", {"error": str(error)})
@@ -134,8 +140,8 @@ class Poster:
             await asyncio.sleep(HELD_LOOK_S)
         return self._clock.monotonic() - begun
 
-    def _wait_s(self, error: ForgeError, wait_s: float) -> float:
-        if error.retry_at is None:
+    def _wait_s(self, error: ForgeError | CloneError, wait_s: float) -> float:
+        if isinstance(error, CloneError) or error.retry_at is None:
             return wait_s
         return max(1.0, min(error.retry_at - self._clock.now(), 3600.0))
 
@@ -145,6 +151,8 @@ class Poster:
             case "check":
                 external_id = check_id(act.number, act.head)
                 return await self._forge.set_check(repository, act.head, act, external_id)
+            case "open-pr" | "update-pr" | "delete-branch" if act.head:
+                return await self._jobs.post(repository, act)
             case "open-pr":
                 return await self._forge.open_pull(repository, act)
             case "post" if act.prompt:

@@ -7,7 +7,7 @@ import asyncio
 import contextlib
 from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 from urllib.parse import urlsplit
 
 from supervisor.base import log
@@ -27,9 +27,13 @@ from supervisor.reviews.core import posts, prompt_posts
 from supervisor.reviews.core.allowances import Caps
 from supervisor.reviews.core.config.effective import ConfigLayer
 from supervisor.reviews.core.diffs import ChangedFile, FilePatch
+from supervisor.reviews.core.job_posts import job_mark
 from supervisor.reviews.core.receipts import Neutral, Outcome
 from supervisor.reviews.forges.base import Forge, ForgeError, RepositoryFacts
 from supervisor.reviews.holds import Holds, HoldScope
+from supervisor.reviews.job_pulls import JobPulls
+from supervisor.reviews.job_runs import JobRuns, JobSettings, Maintainers
+from supervisor.reviews.job_schedule import JobSchedule
 from supervisor.reviews.mention_answers import Mentions
 from supervisor.reviews.poster import Poster
 from supervisor.reviews.prompt_runs import Prompts
@@ -79,6 +83,11 @@ class ReviewSettings(NamedTuple):
     # The limits of one run; its dollars are those of the caps.
     limits: Limits = Limits(cost=2 * PICOUSD)
     pages: str = ""
+    jobs: JobSettings = JobSettings()
+
+
+class Sessions(Readers, Maintainers, Protocol):
+    """Starts readers, and sessions that maintain."""
 
 
 class ReviewService:
@@ -93,7 +102,7 @@ class ReviewService:
         gate: Gate,
         forge: Forge,
         queue: Queue,
-        sessions: Readers,
+        sessions: Sessions,
         standing: Callable[[str], str],
         stopped: Callable[[], str | None],
     ) -> None:
@@ -153,8 +162,23 @@ class ReviewService:
             ask=self._ask,
             allows=self._allows,
         )
+        self.job_pulls = JobPulls(self.engine, forge, clones, self._ask)
         self.poster = Poster(
-            gate, clock, forge, self._repository, self._came_to_nothing, self.holds.keeps
+            *(gate, clock, forge, self._repository, self._came_to_nothing),
+            *(self.job_pulls, self.holds.keeps),
+        )
+        self.schedule = JobSchedule(
+            self.engine, clock, self.configurations, queue, gate.audit.record
+        )
+        self.job_runs = JobRuns(
+            *(self.engine, clock, forge, clones, self.configurations),
+            sessions=sessions,
+            budgets=self.budgets,
+            schedule=self.schedule,
+            settings=settings.jobs,
+            ask=self._ask,
+            is_asked=self._is_asked,
+            may_start=self.slots.may_start,
         )
         self.take_back = TakeBack(self.engine, gate, forge)
         gate.handlers.on_ready("review", "reviews", self.poster.carry_out)
@@ -164,6 +188,7 @@ class ReviewService:
         """Serve until cancelled. `standing`: the sessions whose acts an earlier supervisor may have
         begun and not finished."""
         self.slots.end_leases()
+        self.schedule.take_up_lost()
         for session in standing:
             self._resume(session)
         self.set_missing_checks()
@@ -174,7 +199,7 @@ class ReviewService:
             if self.settings.poll_s:
                 tasks.create_task(self._poll(), name="reviews-poll")
             concurrency = self.settings.concurrency
-            tasks.create_task(self._queue.serve(self.runs.handle, concurrency), name="reviews-runs")
+            tasks.create_task(self._queue.serve(self._handle, concurrency), name="reviews-runs")
 
     async def drain(self, patience_s: float = DRAIN_S) -> None:
         """Start no more runs, and return once running ones have ended or the time limit has passed.
@@ -184,6 +209,7 @@ class ReviewService:
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(patience_s):
                 await self.runs.idle.wait()
+                await self.job_runs.idle.wait()
 
     def is_busy(self) -> bool:
         """Return whether anything that was wanted isn't over: a delivery, a run or an act."""
@@ -348,6 +374,16 @@ class ReviewService:
 
     # -- inside -----------------------------------------------------------------------------------
 
+    async def _handle(self, run_id: str) -> None:
+        if not await self.job_runs.handle(run_id):
+            await self.runs.handle(run_id)
+
+    def _is_asked(self, session_id: str, run_id: str) -> bool:
+        """Return whether the act of a job's run was requested."""
+        found = self._gate.queue.of_session(session_id, MOST_ACTS)
+        marks = (job_mark(one.action.body) for one in found if isinstance(one.action, Act))
+        return any(said is not None and said.run_id == run_id for said in marks)
+
     def _ask(self, act: Act, session_id: str, reason: str) -> None:
         self._gate.ask(act, session_id=session_id, reason=reason, origin="reviews")
 
@@ -386,6 +422,7 @@ class ReviewService:
         act = request.action
         if not isinstance(act, Act):
             return
+        self.job_pulls.answered(request)
         is_prompts = bool(prompt_posts.mark_of(act.body))
         if not is_prompts and (act.operation != "post" or act.prompt):
             return
@@ -446,6 +483,7 @@ class ReviewService:
                 self._look_at_switch()
                 await self.reconcile.handle_all()
                 self.slots.drain()
+                self.schedule.look()
             except Exception:
                 log.exception("looking at what is wanted failed")
 
@@ -455,6 +493,7 @@ class ReviewService:
         is_stopped = self.slots.is_stopped()
         if is_stopped and not self._was_stopped:
             self.runs.stop_all()
+            self.job_runs.stop_all()
         if self._was_stopped and not is_stopped:
             self.set_missing_checks()
         self._was_stopped = is_stopped
@@ -463,6 +502,8 @@ class ReviewService:
         while True:
             try:
                 await self.reconcile.poll()
+                await self.schedule.refresh()
+                await self.job_pulls.tidy()
                 await self.mentions.call_again()
             except ForgeError as error:
                 log.warning("the forge can't be asked", error=str(error))

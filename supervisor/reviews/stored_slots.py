@@ -97,7 +97,8 @@ class Slots:
         self, connection: Connection, pull_id: int, event: slots.Due, start: StartRun
     ) -> slots.Due:
         """Reserve a run's money; return the event that says whether it may start."""
-        why = self._budgets.reserve(connection, pull_id, start.run_id, start.attempt)
+        payer = self._budgets.payer_of_pull(connection, pull_id, start.run_id)
+        why = self._budgets.reserve(connection, payer, start.attempt)
         if why == WAIT:
             return replace(event, held=True)
         return replace(event, no_budget=why)

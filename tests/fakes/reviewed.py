@@ -110,9 +110,11 @@ def forge_with_people(folder: Path) -> Iterator[Stage]:
 async def reviewing_at(
     stage: Stage, folder: Path, names: dict[str, tuple[str, ...]] | None = None, **changes: Any
 ) -> AsyncIterator[Reviewed]:
-    """A supervisor on a forge that is served. `names` stands in for DNS."""
+    """A supervisor on a forge that is served. `names` stands in for DNS; `clock` is the
+    machine's."""
+    parts = {"clock": changes.pop("clock")} if "clock" in changes else {}
     async with (
-        supervised(settings_of(stage, folder, **changes), names=names) as running,
+        supervised(settings_of(stage, folder, **changes), names=names, **parts) as running,
         reviewing(running.parts, look_every_s=LOOK_EVERY_S) as on,
     ):
         stage.forge.hook = (

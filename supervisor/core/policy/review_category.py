@@ -219,6 +219,8 @@ def special(act: Act) -> Iterator[str]:
         yield "--fork"
     if act.links:
         yield "--links"
+    if act.is_of_job and not act.scope:
+        yield "--no-scope"
 
 
 def forced(act: Act) -> tuple[Forced, ...]:
@@ -227,7 +229,7 @@ def forced(act: Act) -> tuple[Forced, ...]:
     texts = (act.title, act.branch, *(one.path for one in act.comments), *bodies)
     # The text is also checked as a reader sees it: an escaped `_` doesn't match a token's shape.
     readings = (reading for text in texts for reading in (text, unescaped(text)))
-    has_secret = any(without_tokens(reading) != reading for reading in readings)
+    has_secret = act.secrets or any(without_tokens(reading) != reading for reading in readings)
     if has_secret:
         return (Forced("ask", _SECRET),)
     return (Forced("ask", _COMMANDS),) if any(map(_COMMAND.search, bodies)) else ()
@@ -269,6 +271,7 @@ def example_act(text: str) -> Act:
         confidence=pattern.confidence or "",
         fork="--fork" in pattern.flags,
         links="--links" in pattern.flags,
+        head="0" * 40 if "--no-scope" in pattern.flags else "",
     )
 
 

@@ -14,6 +14,7 @@ from cryptography.exceptions import UnsupportedAlgorithm
 from cryptography.hazmat.primitives.asymmetric.rsa import RSAPrivateKey
 from cryptography.hazmat.primitives.serialization import load_pem_private_key
 
+from supervisor.core.jobs import Job
 from supervisor.core.models.model_calls import is_model_host
 from supervisor.core.sessions import QUARANTINED, Session
 from supervisor.errors import UserError
@@ -130,7 +131,8 @@ async def review_service(
 
 
 class ReaderSessions:
-    """Implements `runs.Readers`: a session of kind `review` over a checkout."""
+    """Implements `service.Sessions`: a session of kind `review` or `maintenance` over a
+    checkout."""
 
     def __init__(self, parts: Parts) -> None:
         self._parts = parts
@@ -181,6 +183,36 @@ class ReaderSessions:
         # Its folder is a checkout that the next run moves to another commit.
         await self._parts.kept_copies.drop(session_id)
         return session
+
+    async def maintain(
+        self, folder: Path, job: Job, *, name: str, budget: str, model: str = ""
+    ) -> str:
+        session = await self._parts.sessions.start(
+            StartSession(
+                workspace=folder,
+                name=name,
+                kind="maintenance",
+                job=job,
+                copy="auto",
+                policy=READER_POLICY,
+                budget=budget,
+                review_model=model or None,
+            )
+        )
+        self._parts.spending.fix(session.id)
+        return session.id
+
+    async def maintained(self, session_id: str) -> Session:
+        return await self._parts.sessions.wait_ended(session_id)
+
+    async def commit_of(self, session: Session) -> bytes:
+        assert session.job_result is not None
+        staging = await self._parts.commits.staging(session.id, ".")
+        return await staging.pack([session.job_result.commit], [session.base or ""])
+
+    async def dropped(self, session_id: str) -> None:
+        self._parts.sessions.close_branch(session_id, "taken for a pull request")
+        await self._parts.kept_copies.drop(session_id)
 
     def stop(self, session_id: str) -> None:
         stopping = self._parts.sessions.stop(

@@ -41,7 +41,8 @@ class Caps(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Payer(msgspec.Struct, frozen=True, kw_only=True):
-    """The repository whose money a run spends. `repository` is `OWNER/REPO`."""
+    """The repository whose money a run spends. `repository` is `OWNER/REPO`; `number` is its pull
+    request, 0 for a job's run."""
 
     forge: str
     repository: str
@@ -96,9 +97,10 @@ def layers(caps: Caps, payer: Payer, now: float) -> tuple[Layer, ...]:
     """Return every layer of a run that starts now, narrowest first."""
     repository = f"{payer.forge}:{payer.repository.lower()}"
     day, month = day_of(now), month_of(now)
+    pull = Layer("pull", f"{repository}#{payer.number}", "", caps.pull)
     return (
         Layer("run", payer.run_id, "", caps.run),
-        Layer("pull", f"{repository}#{payer.number}", "", caps.pull),
+        *((pull,) if payer.number else ()),
         Layer("repository", repository, day, caps.repository),
         Layer("owner", repository.partition("/")[0], month, caps.owner),
         Layer("all", "", day, caps.all),

@@ -4,6 +4,7 @@ One lock protects all of it, because requests come on many threads. Git reposito
 folder. It follows GitHub's documentation: docs.github.com/webhooks, docs.github.com/rest.
 """
 
+import contextlib
 import hashlib
 import hmac
 import itertools
@@ -205,12 +206,34 @@ class DemoForge(Conversation):
         self.tell(repository, pull, "synchronize", before=before, after=pull.head_sha)
         return pull.head_sha
 
+    def heads_moved(self, full_name: str) -> None:
+        """After a push: record the new heads of open pull requests, and tell the App."""
+        for number, pull in list(self.repositories[full_name].pulls.items()):
+            if not pull.is_open or pull.head_repository != full_name:
+                continue
+            with contextlib.suppress(RuntimeError):  # the branch is gone
+                if self.sha(full_name, pull.head_ref) != pull.head_sha:
+                    self.pushed(full_name, number)
+
     def close(self, full_name: str, number: int) -> None:
         """Close a pull request, and tell the App."""
         repository = self.repositories[full_name]
         pull = repository.pulls[number]
         pull.is_open = False
+        pull.closed_at = _now()
         self.tell(repository, pull, "closed")
+
+    def merge(self, full_name: str, number: int) -> None:
+        """Merge a pull request, and tell the App."""
+        repository = self.repositories[full_name]
+        pull = repository.pulls[number]
+        ref = f"refs/heads/{pull.base_ref}"
+        tree = run_git(repository.folder, "merge-tree", "--write-tree", ref, pull.head_sha)
+        parents = ("-p", self.sha(full_name, pull.base_ref), "-p", pull.head_sha)
+        made = run_git(repository.folder, "commit-tree", tree, *parents, "-m", "Merge")
+        run_git(repository.folder, "update-ref", ref, made)
+        pull.is_merged = True
+        self.close(full_name, number)
 
     def label(self, full_name: str, number: int, name: str, by: str) -> None:
         """Set a label, and tell the App."""
@@ -323,6 +346,8 @@ class DemoForge(Conversation):
             "number": pull.number,
             "state": "open" if pull.is_open else "closed",
             "title": pull.title,
+            "merged_at": pull.closed_at if pull.is_merged else None,
+            "closed_at": pull.closed_at,
             "body": pull.body,
             "draft": pull.is_draft,
             "user": user_json(pull.author),
@@ -355,6 +380,10 @@ class DemoForge(Conversation):
         with self.lock:
             self.tokens[value] = token
         return token
+
+
+def _now() -> str:
+    return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
 
 
 def _post(url: str, secret: bytes, event: str, guid: str, payload: bytes) -> int:

@@ -115,9 +115,12 @@ def _pulls(call: Call, name: str) -> tuple[int, Any]:
     repository = call.repository(name, "pull_requests")
     wanted = call.query.get("state", "open")
     head = call.query.get("head", "")
+    pulls = list(repository.pulls.values())
+    if call.query.get("direction") == "desc":
+        pulls.reverse()
     found = [
         call.forge.pull_json(repository, one)
-        for one in repository.pulls.values()
+        for one in pulls
         if wanted == "all" or one.is_open == (wanted == "open")
         if not head or head == f"{one.head_repository.partition('/')[0]}:{one.head_ref}"
     ]
@@ -156,6 +159,22 @@ def _open_pull(call: Call, name: str) -> tuple[int, Any]:
         base=wanted["base"],
     )
     return 201, call.forge.pull_json(repository, pull)
+
+
+def _change_pull(call: Call, name: str, number: str) -> tuple[int, Any]:
+    repository = call.repository(name, "pull_requests", level="write")
+    pull, wanted = pull_of(repository, number), call.json
+    pull.title, pull.body = wanted.get("title", pull.title), wanted.get("body", pull.body)
+    return 200, call.forge.pull_json(repository, pull)
+
+
+def _ref(call: Call, name: str, branch: str) -> tuple[int, Any]:
+    call.repository(name, "contents")
+    try:
+        sha = call.forge.sha(name, unquote(branch))
+    except RuntimeError:
+        refuse(404, "Not Found")
+    return 200, {"ref": f"refs/heads/{branch}", "object": {"type": "commit", "sha": sha}}
 
 
 def _events(call: Call, name: str, number: str) -> tuple[int, Any]:
@@ -220,6 +239,8 @@ _ROUTES: list[tuple[str, str, Callable[..., tuple[int, Any]]]] = [
     ("GET", rf"/repos/{_NAME}/pulls", _pulls),
     ("POST", rf"/repos/{_NAME}/pulls", _open_pull),
     ("GET", rf"/repos/{_NAME}/pulls/(\d+)", _one_pull),
+    ("PATCH", rf"/repos/{_NAME}/pulls/(\d+)", _change_pull),
+    ("GET", rf"/repos/{_NAME}/git/ref/heads/(.+)", _ref),
     ("GET", rf"/repos/{_NAME}/issues/(\d+)/events", _events),
     ("GET", rf"/repos/{_NAME}/collaborators/([^/]+)/permission", _permission),
     ("GET", rf"/repos/{_NAME}/commits/([^/]+)/check-runs", _checks),
@@ -306,6 +327,11 @@ class _Handler(BaseHTTPRequestHandler):
             return
         headers = {key.lower(): value for key, value in self.headers.items()}
         found = answer(forge.folder, self.command, path, query, headers, self.body)
+        if writes and self.command == "POST":
+            forge.heads_moved(name)
+            for (verb, part), done in list(forge.after.items()):
+                if verb == "PUSH" and part in path:
+                    done()
         self.send_response(found.status)
         for key, value in found.headers:
             self.send_header(key, value)

@@ -47,6 +47,9 @@ class DemoPull:
     base_ref: str
     is_draft: bool = False
     is_open: bool = True
+    is_merged: bool = False
+    # As GitHub writes a time; None while it is open.
+    closed_at: str | None = None
     labels: list[str] = field(default_factory=list)
     events: list[Json] = field(default_factory=list)
     reviews: list[Json] = field(default_factory=list)

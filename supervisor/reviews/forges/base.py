@@ -54,7 +54,8 @@ class Installed(msgspec.Struct, frozen=True, kw_only=True):
 
 class PullFacts(msgspec.Struct, frozen=True, kw_only=True):
     """A pull request as its forge describes it. `base_ref` and `head_ref` are branch names,
-    `author` is a login; `is_fork`: its head is in another repository than its base."""
+    `author` is a login; `is_fork`: its head is in another repository than its base. `closed_at` is
+    in seconds since the epoch, None if it is open."""
 
     number: int
     title: str
@@ -68,6 +69,9 @@ class PullFacts(msgspec.Struct, frozen=True, kw_only=True):
     head_ref: str
     head_sha: str
     labels: tuple[str, ...] = ()
+    is_merged: bool = False
+    closed_at: float | None = None
+    url: str = ""
 
 
 class Posted(msgspec.Struct, frozen=True, kw_only=True):
@@ -212,6 +216,18 @@ class Forge(Protocol):
 
     async def open_pull(self, repository: RepositoryFacts, act: Act) -> Posted:
         """Open a pull request, or return the open one for this branch."""
+
+    async def update_pull(self, repository: RepositoryFacts, act: Act) -> Posted:
+        """Replace a pull request's title and text."""
+
+    async def pulls_of_branch(self, repository: RepositoryFacts, branch: str) -> list[PullFacts]:
+        """Return the pull requests of a branch of the repository, open or not, newest first."""
+
+    async def branch_head(self, repository: RepositoryFacts, branch: str) -> str:
+        """Return the commit of a branch; "" if there is no such branch."""
+
+    async def push_token(self, repository: RepositoryFacts) -> str:
+        """Return a token that may push to this one repository, for an hour at most."""
 
     async def failed_deliveries(self) -> list[FailedDelivery]:
         """Return the webhooks that recently failed to be delivered."""

@@ -31,6 +31,7 @@ from supervisor.reviews.forges.github_facts import (
     author,
     comment_facts,
     failed_deliveries,
+    head_of,
     last_labelled,
     opened,
     posted,
@@ -276,6 +277,34 @@ class GitHub:
                 return read(opened, one)
         data = {"title": act.title, "body": act.body, "head": act.branch, "base": act.base}
         return read(opened, await self._calls.call("POST", path, data, token=token))
+
+    async def update_pull(self, repository: RepositoryFacts, act: Act) -> Posted:
+        token = await self._calls.token_for(repository, _WRITE)
+        data = {"title": act.title, "body": act.body}
+        path = _pull(repository, act.number)
+        return read(opened, await self._calls.call("PATCH", path, data, token=token))
+
+    async def pulls_of_branch(self, repository: RepositoryFacts, branch: str) -> list[PullFacts]:
+        token = await self._calls.token_for(repository, _READ)
+        owner = repository.full_name.partition("/")[0]
+        head = quote(f"{owner}:{branch}", safe="")
+        path = f"{_at(repository)}/pulls?state=all&sort=created&direction=desc&head={head}"
+        found = await self._calls.all(path, token=token)
+        facts = [read(pull_facts, one) for one in found]
+        return [one for one in facts if one.head_ref == branch and not one.is_fork]
+
+    async def branch_head(self, repository: RepositoryFacts, branch: str) -> str:
+        token = await self._calls.token_for(repository, {"contents": "read"})
+        path = f"{_at(repository)}/git/ref/heads/{quote(branch)}"
+        try:
+            return read(head_of, await self._calls.call("GET", path, token=token))
+        except ForgeError as error:
+            if error.status == NOT_FOUND:
+                return ""
+            raise
+
+    async def push_token(self, repository: RepositoryFacts) -> str:
+        return await self._calls.token_for(repository, {"contents": "write"})
 
     async def failed_deliveries(self) -> list[FailedDelivery]:
         path = "/app/hook/deliveries?per_page=100"

@@ -4,6 +4,7 @@ Source: docs.github.com/rest (pulls, issues), docs.github.com/graphql.
 """
 
 import re
+from datetime import datetime
 from typing import Any
 
 from supervisor.reviews.forges.base import (
@@ -53,6 +54,9 @@ def pull_facts(one: dict[str, Any]) -> PullFacts:
         head_ref=str(one["head"]["ref"]),
         head_sha=str(one["head"]["sha"]),
         labels=tuple(str(label["name"]) for label in one.get("labels", ())),
+        is_merged=bool(one.get("merged_at")),
+        closed_at=_moment(one.get("closed_at")),
+        url=str(one.get("html_url") or ""),
     )
 
 
@@ -150,6 +154,15 @@ def author(one: dict[str, Any]) -> tuple[str, bool]:
     """Return an author, and whether it is a program."""
     user = one.get("user") or {}
     return str(user.get("login") or "ghost"), user.get("type") == "Bot"
+
+
+def head_of(ref: dict[str, Any]) -> str:
+    """Return the commit of a ref."""
+    return str(ref["object"]["sha"])
+
+
+def _moment(text: str | None) -> float | None:
+    return None if text is None else datetime.fromisoformat(text).timestamp()
 
 
 def _number(value: Any) -> int | None:

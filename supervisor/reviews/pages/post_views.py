@@ -14,6 +14,7 @@ from markupsafe import Markup
 from supervisor.core.approvals import Request
 from supervisor.core.files.patch_text import read_patch
 from supervisor.core.forge_acts import SEVERITIES, Act, InlineComment, Severity
+from supervisor.core.jobs import Job, JobResult, scope_words
 from supervisor.core.money import dollars
 from supervisor.core.text.display import visible
 from supervisor.errors import NotFoundError
@@ -88,6 +89,8 @@ class PostView(msgspec.Struct, frozen=True, kw_only=True):
 async def post_view(parts: Parts, request: Request) -> PostView:
     """Return the post of a request. Raise `NotFoundError` if it isn't an act."""
     act, service = act_of(request), parts.reviews
+    if act.is_of_job and service is not None:
+        return await _job_view(parts, service, request.id, act)
     run, pull = _about(service, act)
     code = service.code_of(act) if service is not None else {}
     found = [await finding_view(parts, one, one.body, code) for one in act.comments]
@@ -124,6 +127,38 @@ async def post_view(parts: Parts, request: Request) -> PostView:
         files=files,
         others=shown,
         others_left=len(others) - len(shown),
+    )
+
+
+async def _job_view(parts: Parts, service: ReviewService, request_id: str, act: Act) -> PostView:
+    """Return the pull request of a job: what its commit changes, and what is known of it."""
+    run, text = service.job_pulls.run_of(act), shown_text(posts.without_mark(act.body))
+    facts = [("Branch", f"{act.branch} onto {act.base}, at {act.head[:7]}")]
+    if run is not None and run.task is not None and run.result is not None:
+        task, result = msgspec.convert(run.task, Job), msgspec.convert(run.result, JobResult)
+        tests = f"{result.tests}{f': {result.tests_why}' if result.tests_why else ''}"
+        facts += [
+            ("Job", task.name),
+            ("Scope", scope_words(task, result.proof)),
+            ("Tests", tests),
+            ("Spent", dollars(run.cost)),
+        ]
+    changed = await service.job_pulls.diff_of(act)
+    shown = [await _file(parts, one, ()) for one in changed[:MOST_OTHERS]]
+    return PostView(
+        id=request_id,
+        operation=act.operation,
+        repository=act.repository,
+        number=act.number,
+        title=act.title,
+        url=pull_page(service.settings.pages, act.repository, act.number) if act.number else "",
+        facts=facts,
+        text=text,
+        html=await rendered(parts, text),
+        severities=[],
+        files=shown,
+        others=[],
+        others_left=len(changed) - len(shown),
     )
 
 

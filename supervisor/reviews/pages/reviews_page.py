@@ -238,7 +238,9 @@ def card_extras(parts: Parts, request: Request) -> dict[str, Any]:
     """Return a card's additions: whether words are to be read in `act_part`, whether `open_pull`
     may follow, and where on the forge what was posted stands."""
     act, service = request.action, parts.reviews
-    has_words = isinstance(act, Act) and act.operation in ("post", "comment", "reply")
+    has_words = isinstance(act, Act) and (
+        act.is_of_job or act.operation in ("post", "comment", "reply")
+    )
     return {
         "has_act": has_words and status(request) == "pending",
         "can_open_pull": service is not None and service.pull_of_push(request) is not None,

@@ -14,6 +14,8 @@ from supervisor.reviews.core.allowances import CAP_SCOPES, CapScope, Layer, Laye
 from supervisor.reviews.store.tables import (
     allowances,
     budget_notices,
+    job_runs,
+    jobs,
     paid_sessions,
     pulls,
     receipts,
@@ -137,13 +139,18 @@ def open_attempt(connection: Connection, run_id: str) -> Attempt | None:
 
 
 def attempts_over(connection: Connection) -> list[Attempt]:
-    """Return the unsettled attempts that no slot has running."""
+    """Return the unsettled attempts that neither a slot nor a job has running."""
     is_running = exists().where(
         slots.c.run_id == allowances.c.run_id,
         slots.c.attempt == allowances.c.attempt,
         slots.c.lease_until.is_not(None),
     )
-    return _unsettled(connection, ~is_running)
+    is_of_job = exists().where(
+        job_runs.c.id == allowances.c.run_id,
+        job_runs.c.attempt == allowances.c.attempt,
+        job_runs.c.ended_at.is_(None),
+    )
+    return _unsettled(connection, ~is_running, ~is_of_job)
 
 
 def _unsettled(connection: Connection, *where: ColumnElement[bool]) -> list[Attempt]:
@@ -277,13 +284,18 @@ def spent_since(connection: Connection, since: float) -> list[AttemptCost]:
         select(
             allowances.c.at,
             repositories.c.full_name,
-            runs.c.model,
+            func.coalesce(runs.c.model, ""),
             cost,
             allowances.c.settled_at.is_not(None),
         )
-        .join(runs, allowances.c.run_id == runs.c.id)
-        .join(pulls, runs.c.pull_id == pulls.c.id)
-        .join(repositories, pulls.c.repository_id == repositories.c.id)
+        .join(runs, allowances.c.run_id == runs.c.id, isouter=True)
+        .join(pulls, runs.c.pull_id == pulls.c.id, isouter=True)
+        .join(job_runs, allowances.c.run_id == job_runs.c.id, isouter=True)
+        .join(jobs, job_runs.c.job_id == jobs.c.id, isouter=True)
+        .join(
+            repositories,
+            repositories.c.id == func.coalesce(pulls.c.repository_id, jobs.c.repository_id),
+        )
         .where(allowances.c.scope == "run", allowances.c.at >= since)
         .order_by(allowances.c.id)
     )

@@ -280,3 +280,53 @@ holds = Table(
     Column("at", Float, nullable=False),
     Column("released_at", Float),
 )
+
+# The scheduled jobs of a repository, as its configuration last named them.
+jobs = Table(
+    "jobs",
+    metadata,
+    Column("id", Integer, primary_key=True),
+    Column("repository_id", Integer, ForeignKey("repositories.id"), nullable=False),
+    Column("name", String(64), nullable=False),
+    Column("cron", String(200), nullable=False),
+    Column("timezone", String(100), nullable=False),
+    # None: it isn't scheduled any more.
+    Column("next_due_at", Float),
+    # For when it last ran.
+    Column("last_due_at", Float, nullable=False, server_default="0"),
+    # What we pushed last, as long as its branch may be there.
+    Column("pushed", String(64), nullable=False, server_default=""),
+    Column("failures", Integer, nullable=False, server_default="0"),
+    Column("paused_by", String(256), nullable=False, server_default=""),
+    Column("paused_why", Text, nullable=False, server_default=""),
+    UniqueConstraint("repository_id", "name"),
+    Index("jobs_due", "next_due_at"),
+)
+
+# One run of a job, with attempts.
+job_runs = Table(
+    "job_runs",
+    metadata,
+    Column("id", String(64), primary_key=True),
+    Column("job_id", Integer, ForeignKey("jobs.id"), nullable=False),
+    # Who wanted it; "": its schedule.
+    Column("wanted_by", String(256), nullable=False, server_default=""),
+    Column("wanted_at", Float, nullable=False),
+    # It doesn't start before then: it waits for money, or for a retry.
+    Column("due_at", Float, nullable=False),
+    Column("attempt", Integer, nullable=False, server_default="1"),
+    Column("claimed_attempt", Integer, nullable=False, server_default="0"),
+    Column("ended_at", Float),
+    Column("outcome", String(32), nullable=False, server_default=""),
+    Column("reason", Text, nullable=False, server_default=""),
+    Column("session_id", String(64), nullable=False, server_default=""),
+    Column("cost", Integer, nullable=False, server_default="0"),
+    # The commit that it made, and of which; the commit's pack as long as it may be pushed.
+    Column("base_sha", String(64), nullable=False, server_default=""),
+    Column("head_sha", String(64), nullable=False, server_default=""),
+    Column("pack", LargeBinary, nullable=False),
+    # What its session was told to do, and the result, as `core.jobs` has them.
+    Column("task", JSON(none_as_null=True)),
+    Column("result", JSON(none_as_null=True)),
+    Index("job_runs_of", "job_id", "wanted_at"),
+)

@@ -57,10 +57,11 @@ KINDS: dict[Category, str] = {
     "budget": "Budget",
 }
 # Warnings that say that something leaves the machine or leaks: shown in red. Others are amber.
-_RED = frozenset({"secret", "forces", "deletes", "uploads"})
+_RED = frozenset({"secret", "may hold a secret", "forces", "deletes", "uploads"})
 # The icons of warnings that have one of their own.
 _FLAG_ICONS = {
     "secret": "key",
+    "may hold a secret": "key",
     "forces": "force",
     "conflict": "conflict",
     "uploads": "out",
@@ -96,6 +97,7 @@ _ACT_VERBS = {
     "open-pr": "open a pull request",
     "update-pr": "change a pull request",
     "open-issue": "open an issue",
+    "delete-branch": "delete the branch of a job",
 }
 _ACT_ANSWERS = {
     "post": "Post review",
@@ -110,6 +112,7 @@ _ACT_ANSWERS = {
     "open-pr": "Open pull request",
     "update-pr": "Change pull request",
     "open-issue": "Open issue",
+    "delete-branch": "Delete branch",
 }
 _DAY_S = 86_400.0
 
@@ -341,6 +344,10 @@ def warnings(action: Action) -> list[tuple[str, str]]:
             return [("uploads", "what the agent sends leaves this machine, and is stored there")]
         case Act(fork=True):
             return [("from a fork", "its author may be anybody")]
+        case Act(secrets=True):
+            return [("may hold a secret", "the commit adds what looks like one")]
+        case Act(is_of_job=True, scope=()):
+            return [("has no scope", "the job may change any file but protected ones")]
         case Proposal(effect="allow"):
             return [("loosens the policy", "what this rule matches is no longer asked")]
     return []

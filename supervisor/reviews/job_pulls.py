@@ -1,0 +1,148 @@
+"""Carries out the acts of scheduled jobs: push the commit, then open or update the pull request.
+
+Part of the poster: it has the forge's write token, for one push. INVARIANT: only the commit that a
+person or a rule let out is pushed, to the one branch of its job, if that is still where the act
+says; what it changes is judged once more here, from the objects that are pushed.
+"""
+
+from collections.abc import Callable
+from typing import cast
+
+import msgspec
+from sqlalchemy import Engine
+
+from supervisor.core import forge_acts
+from supervisor.core.approvals import Request, is_settled
+from supervisor.core.files.write_scope import judge
+from supervisor.core.forge_acts import Act
+from supervisor.core.jobs import Job, refusal
+from supervisor.errors import GatehouseError
+from supervisor.reviews.clones import Clones, WantedBranch, jobs_clone_name
+from supervisor.reviews.core.diffs import FilePatch
+from supervisor.reviews.core.job_posts import PREFIX, branch_of, job_mark
+from supervisor.reviews.forges.base import Forge, Posted, RepositoryFacts
+from supervisor.reviews.reconcile import facts_of
+from supervisor.reviews.store import jobs, queries
+
+
+class JobPulls:
+    """The pull requests of one supervisor's jobs. `ask` requests an act in a repository's
+    session."""
+
+    def __init__(
+        self,
+        engine: Engine,
+        forge: Forge,
+        clones: Clones,
+        ask: Callable[[Act, str, str], None],
+    ) -> None:
+        self._ask = ask
+        self._engine = engine
+        self._forge = forge
+        self._clones = clones
+
+    async def post(self, repository: RepositoryFacts, act: Act) -> Posted:
+        """Carry an act out, as far as an earlier attempt didn't."""
+        if act.operation == "delete-branch":
+            return await self._delete(repository, act)
+        name = act.repository
+        wanted = WantedBranch(
+            jobs_clone_name(act.forge, name), repository.clone_url, "", act.branch
+        )
+        lease = act.targets[0] if act.targets else ""
+        head = await self._forge.branch_head(repository, act.branch)
+        if head != act.head:
+            if head != lease:
+                raise GatehouseError(
+                    f"{act.branch} is at {head[:12] or 'no commit'} by now, not {lease[:12]}",
+                    "the next run looks at that",
+                )
+            await self._check(wanted, repository, act)
+            token = await self._forge.push_token(repository)
+            await self._clones.push(wanted._replace(token=token), act.head, lease)
+        if act.operation == "update-pr":
+            return await self._forge.update_pull(repository, act)
+        return await self._forge.open_pull(repository, act)
+
+    async def _delete(self, repository: RepositoryFacts, act: Act) -> Posted:
+        """Remove a job's branch, if nobody else put a commit there."""
+        head = await self._forge.branch_head(repository, act.branch)
+        if head:
+            if head != act.head or not act.branch.startswith(PREFIX):
+                raise GatehouseError(f"{act.branch} is at {head[:12]} by now", "delete it by hand")
+            name = jobs_clone_name(act.forge, act.repository)
+            token = await self._forge.push_token(repository)
+            wanted = WantedBranch(name, repository.clone_url, token, act.branch)
+            await self._clones.push(wanted, "", head)
+        return Posted(id=0)
+
+    async def tidy(self) -> None:
+        """Request to delete the branches of merged and closed pull requests."""
+        with self._engine.connect() as connection:
+            pushed = jobs.pushed_jobs(connection)
+        for job in pushed:
+            with self._engine.connect() as connection:
+                repository = queries.repository_of(connection, job.repository_id)
+            if repository.removed_at is None:
+                await self._tidy(repository, job)
+
+    async def _tidy(self, repository: queries.Repository, job: jobs.ScheduledJob) -> None:
+        facts, branch = facts_of(repository), branch_of(repository.full_name, job.name)
+        pulls = await self._forge.pulls_of_branch(facts, branch)
+        if not pulls or pulls[0].is_open:
+            return
+        head = await self._forge.branch_head(facts, branch)
+        if head == job.pushed:
+            act = Act(
+                operation="delete-branch",
+                forge=cast("forge_acts.Forge", repository.forge),
+                repository=repository.full_name,
+                head=head,
+                branch=branch,
+            )
+            why = "merged" if pulls[0].is_merged else "closed"
+            self._ask(act, repository.session_id, f"#{pulls[0].number} is {why}")
+            return
+        # It is gone, or somebody else's by now.
+        with self._engine.begin() as connection:
+            jobs.change_job(connection, job.id, pushed="")
+
+    async def _check(self, wanted: WantedBranch, repository: RepositoryFacts, act: Act) -> None:
+        """Raise `GatehouseError` unless the commit is a run's, within its job's scope."""
+        run = self.run_of(act)
+        if run is None or run.task is None or run.head_sha != act.head:
+            raise GatehouseError("no run of a job made this commit", "have the job run again")
+        task = msgspec.convert(run.task, Job)
+        is_own = act.branch == task.branch_name == branch_of(act.repository, task.name)
+        if not is_own or act.scope != task.scope or act.branch == repository.default_branch:
+            raise GatehouseError("the act isn't what the run proposed", "have the job run again")
+        token = await self._forge.clone_token(repository)
+        reading = wanted._replace(token=token)
+        changes = await self._clones.take_commit(reading, run.base_sha, act.head, run.pack)
+        if why := refusal(task, judge(task, changes)):
+            raise GatehouseError(f"refused: {why}", "have the job run again")
+
+    def run_of(self, act: Act) -> jobs.JobRun | None:
+        """Return the run that proposed an act; None if none did."""
+        said = job_mark(act.body) if act.is_of_job else None
+        with self._engine.connect() as connection:
+            return jobs.run(connection, said.run_id) if said else None
+
+    async def diff_of(self, act: Act) -> list[FilePatch]:
+        """Return what an act's commit changes, file by file. Empty if that can't be shown."""
+        run = self.run_of(act)
+        if run is None:
+            return []
+        name = jobs_clone_name(act.forge, act.repository)
+        return await self._clones.known_diff(name, run.base_sha, act.head)
+
+    def answered(self, request: Request) -> None:
+        """Record what became of a run's act; its commit needn't be kept then."""
+        act = request.action
+        run = self.run_of(act) if isinstance(act, Act) and is_settled(request) else None
+        if run is None:
+            return
+        with self._engine.begin() as connection:
+            jobs.change_run(connection, run.id, pack=b"")
+            if (request.outcome or {}).get("ok"):
+                jobs.change_job(connection, run.job_id, pushed=run.head_sha)

@@ -1,0 +1,424 @@
+"""One run of a scheduled job: its code, a session that maintains a copy of it, and an act.
+
+The session has no forge credentials. What it changed is judged and committed outside of it
+(`channels.job_results`); this asks for the act that pushes the commit and opens a pull request.
+"""
+
+import asyncio
+import contextlib
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import NamedTuple, Protocol, cast
+
+import msgspec
+from sqlalchemy import Connection, Engine
+
+from supervisor.base import log
+from supervisor.base.clock import Clock
+from supervisor.core import forge_acts
+from supervisor.core.forge_acts import Act
+from supervisor.core.jobs import Job
+from supervisor.core.money import dollars
+from supervisor.core.secrets.token_shapes import without_tokens
+from supervisor.core.sessions import Session
+from supervisor.core.text.globs import Glob
+from supervisor.errors import GatehouseError
+from supervisor.reviews.budgets import Budgets, payer_of_job
+from supervisor.reviews.clones import (
+    Checkout,
+    CloneError,
+    Clones,
+    WantedBranch,
+    jobs_clone_name,
+)
+from supervisor.reviews.configurations import Configurations
+from supervisor.reviews.core.config.effective import JobPlan
+from supervisor.reviews.core.config.shapes import GlobSet
+from supervisor.reviews.core.job_posts import (
+    PREFIX,
+    BranchPull,
+    Standing,
+    branch_of,
+    job_mark,
+    pull_act,
+    standing,
+)
+from supervisor.reviews.core.receipts import reason_words
+from supervisor.reviews.forges.base import Forge, ForgeError, PullFacts
+from supervisor.reviews.job_schedule import JobSchedule
+from supervisor.reviews.reconcile import facts_of
+from supervisor.reviews.store import allowances, holds, jobs, queries
+
+# When a run that failed for the moment, or has no money, is tried again.
+RETRY_S, NO_MONEY_S = 120.0, 60.0
+# A job that fails so often in a row is paused.
+MOST_FAILURES = 3
+# More globs than a session's job may have.
+MOST_GLOBS = 50
+MOST_PACK_BYTES = 16 << 20
+
+
+class JobSettings(NamedTuple):
+    """`most_pulls`: how many open pull requests of jobs a repository may have. `author` (`Name
+    <mail>`, "" for Gatehouse) makes the commits."""
+
+    most_pulls: int = 3
+    author: str = ""
+    signed_off: bool = False
+
+
+class Maintainers(Protocol):
+    """Starts and watches sessions that maintain."""
+
+    async def maintain(
+        self, folder: Path, job: Job, *, name: str, budget: str, model: str = ""
+    ) -> str:
+        """Start a session on a checkout; return its id."""
+
+    async def maintained(self, session_id: str) -> Session:
+        """Return the session once it has ended. Its copy is kept until `dropped`."""
+
+    async def commit_of(self, session: Session) -> bytes:
+        """Return the pack of the commit that is the session's result."""
+
+    async def dropped(self, session_id: str) -> None:
+        """Remove the session's copy."""
+
+    def stop(self, session_id: str) -> None:
+        """Begin to end the session."""
+
+    def cost(self, session_id: str) -> int:
+        """Return the session's spending, in pico-dollars."""
+
+    def refusal(self, session_id: str) -> str:
+        """Return why its last model call was refused for lack of money; "" if it wasn't."""
+
+
+class JobRunEnd(NamedTuple):
+    """How a run ended: `proposed`, `nothing`, `skipped`, `refused`, `failed` or `stopped`."""
+
+    outcome: str
+    reason: str = ""
+    act: Act | None = None
+
+
+class _Work(NamedTuple):
+    """A run under way."""
+
+    run: jobs.JobRun
+    job: jobs.ScheduledJob
+    repository: queries.Repository
+    branch: str
+
+
+class JobRuns:
+    """The runs of one supervisor's jobs. `ask` requests an act in a repository's session;
+    `is_asked` tells whether an earlier attempt requested it; `may_start` is false while everything
+    stops."""
+
+    def __init__(
+        self,
+        engine: Engine,
+        clock: Clock,
+        forge: Forge,
+        clones: Clones,
+        configurations: Configurations,
+        sessions: Maintainers,
+        budgets: Budgets,
+        schedule: JobSchedule,
+        settings: JobSettings,
+        ask: Callable[[Act, str, str], None],
+        is_asked: Callable[[str, str], bool],
+        may_start: Callable[[], bool],
+    ) -> None:
+        self._engine = engine
+        self._clock = clock
+        self._forge = forge
+        self._clones = clones
+        self._configurations = configurations
+        self._sessions = sessions
+        self._budgets = budgets
+        self._schedule = schedule
+        self._settings = settings
+        self._ask = ask
+        self._is_asked = is_asked
+        self._may_start = may_start
+        self._running: dict[str, str] = {}
+        self.idle = asyncio.Event()
+        self.idle.set()
+
+    async def handle(self, run_id: str) -> bool:
+        """Carry out a run of the queue, if it is still wanted; return whether it is a job's."""
+        with self._engine.begin() as connection:
+            allowances.lock(connection)
+            found = jobs.run(connection, run_id)
+            if found is None:
+                return False
+            work = self._claimed(connection, found)
+        if work is None:
+            return True
+        self._running[run_id] = ""
+        self.idle.clear()
+        try:
+            await self._do(work)
+        except asyncio.CancelledError:
+            self._end(work, JobRunEnd("stopped", "Gatehouse was ended"))
+            raise
+        finally:
+            del self._running[run_id]
+            if not self._running:
+                self.idle.set()
+            self._budgets.settle_over()
+        return True
+
+    def stop_all(self) -> None:
+        """End all runs, because everything is stopped; they are done again afterwards."""
+        for session_id in filter(None, self._running.values()):
+            self._sessions.stop(session_id)
+
+    def _claimed(self, connection: Connection, run: jobs.JobRun) -> _Work | None:
+        """Take a run and reserve its money; None if it has to wait."""
+        job = jobs.job(connection, run.job_id)
+        repository = queries.repository_of(connection, job.repository_id)
+        hold = holds.hold_on(connection, repository.forge, repository.full_name, 0)
+        if hold is not None or not self._may_start() or run.due_at > self._clock.now():
+            return None
+        if run.ended_at is not None or run.claimed_attempt >= run.attempt:
+            return None
+        payer = payer_of_job(repository, run.id)
+        if why := self._budgets.reserve(connection, payer, run.attempt):
+            later = self._clock.now() + NO_MONEY_S
+            jobs.change_run(connection, run.id, due_at=later, reason=reason_words(why))
+            return None
+        claimed = jobs.claim(connection, run.id)
+        assert claimed is not None
+        return _Work(claimed, job, repository, branch_of(repository.full_name, job.name))
+
+    async def _do(self, work: _Work) -> None:
+        may_retry = False
+        try:
+            end = await self._run(work)
+        except (ForgeError, CloneError) as error:
+            end, may_retry = JobRunEnd("failed", str(error)), error.may_retry
+        except GatehouseError as error:
+            end = JobRunEnd("failed", str(error))
+        except Exception as error:
+            log.exception("a job failed", run=work.run.id)
+            words = f"internal error: {type(error).__name__}: {error}"
+            end = JobRunEnd("failed", without_tokens(words))
+        if end.outcome == "failed" and not self._may_start():
+            end = JobRunEnd("stopped", "everything was stopped")
+        if may_retry and work.run.attempt < jobs.MOST_ATTEMPTS:
+            later = self._clock.now() + RETRY_S * 2 ** (work.run.attempt - 1)
+            facts = {"attempt": work.run.attempt + 1, "due_at": later, "reason": end.reason[:500]}
+            self._change(work, **facts)
+            return
+        self._end(work, end)
+
+    async def _run(self, work: _Work) -> JobRunEnd:
+        run, repository = work.run, work.repository
+        if self._is_asked(repository.session_id, run.id):
+            return JobRunEnd("proposed")
+        if not repository.may_resolve:
+            return JobRunEnd("failed", "the App has no write access to contents and pull requests")
+        stands = await self._standing(work)
+        if stands.why:
+            return JobRunEnd("skipped", stands.why)
+        base = WantedBranch(
+            name=jobs_clone_name(repository.forge, repository.full_name),
+            url=repository.clone_url,
+            token=await self._forge.clone_token(facts_of(repository)),
+            branch=repository.default_branch,
+        )
+        async with self._clones.branch_checkout(base) as checkout:
+            config = await self._configurations.effective(repository, checkout, checkout.head)
+            plan = next((one.value for one in config.jobs if one.value.id == work.job.name), None)
+            if plan is None or not config.scheduled.value:
+                return JobRunEnd("skipped", "the configuration has no such job any more")
+            if why := await self._unmet(work, plan, checkout):
+                return JobRunEnd("skipped", why)
+            return await self._maintain(work, plan, base, checkout, stands)
+
+    async def _standing(self, work: _Work) -> Standing:
+        """Ask the forge whether the job may run."""
+        facts, own = facts_of(work.repository), await self._forge.own_login()
+        pulls = await self._forge.pulls_of_branch(facts, work.branch)
+        opened = await self._forge.open_pulls(facts)
+        head = await self._forge.branch_head(facts, work.branch)
+        with self._engine.connect() as connection:
+            ours = jobs.commits_of(connection, work.job.id)
+        others = [one for one in opened if one.author == own and one.head_ref.startswith(PREFIX)]
+        return standing(
+            [_branch_pull(one, own) for one in pulls],
+            head,
+            ours,
+            now=self._clock.now(),
+            others=sum(one.head_ref != work.branch for one in others),
+            most=self._settings.most_pulls,
+        )
+
+    async def _unmet(self, work: _Work, plan: JobPlan, checkout: Checkout) -> str:
+        """Return which condition doesn't hold; "" if all do."""
+        wanted = plan.conditions
+        if wanted.branch and not _is_in(wanted.branch, work.repository.default_branch):
+            return "its conditions name other branches"
+        if wanted.paths is None:
+            return ""
+        with self._engine.connect() as connection:
+            before = [one for one in jobs.runs_of(connection, work.job.id) if one.base_sha]
+        changed = await self._clones.rebased(checkout, before[0].base_sha) if before else None
+        if changed is None or any(_is_in(wanted.paths, path) for path in changed if path):
+            return ""
+        return "none of the paths of its conditions changed since its last run"
+
+    async def _maintain(
+        self,
+        work: _Work,
+        plan: JobPlan,
+        base: WantedBranch,
+        checkout: Checkout,
+        stands: Standing,
+    ) -> JobRunEnd:
+        if "repo.write" not in plan.tools:
+            return JobRunEnd("failed", "its tools have no `repo.write`, so it can change nothing")
+        task = _task(plan, work.branch, self._settings)
+        self._change(work, base_sha=checkout.head, task=msgspec.to_builtins(task))
+        start = partial(
+            self._sessions.maintain,
+            *(checkout.folder, task),
+            name=f"{work.repository.full_name} · {work.job.name}",
+            model=plan.asked.model or "",
+        )
+        session_id = await self._budgets.start(work.run.id, lambda budget: start(budget=budget))
+        self._running[work.run.id] = session_id
+        self._change(work, session_id=session_id)
+        try:
+            session = await self._sessions.maintained(session_id)
+            end = self._without_commit(session)
+            if end is not None:
+                return end
+            has_secrets = await self._take(work, base, checkout.head, session)
+            act = self._act(work, plan, task, session, stands, has_secrets=has_secrets)
+            return JobRunEnd("proposed", act=act)
+        except asyncio.CancelledError:
+            self._sessions.stop(session_id)
+            raise
+        finally:
+            with contextlib.suppress(GatehouseError):
+                await self._sessions.dropped(session_id)
+
+    def _without_commit(self, session: Session) -> JobRunEnd | None:
+        """Return how a run ends whose session made no commit; None if it did."""
+        result = session.job_result
+        if result is None or session.review is None:
+            why = self._sessions.refusal(session.id) or session.end_reason
+            return JobRunEnd("failed", f"the session has no result: {why}")
+        if result.refused:
+            return JobRunEnd("refused", result.refused)
+        return None if result.commit else JobRunEnd("nothing", "there was nothing to change")
+
+    async def _take(self, work: _Work, base: WantedBranch, old: str, session: Session) -> bool:
+        """Keep the session's commit, in the clone too; return whether it may add a secret."""
+        assert session.job_result is not None
+        commit, pack = session.job_result.commit, await self._sessions.commit_of(session)
+        if len(pack) > MOST_PACK_BYTES:
+            raise GatehouseError(f"its commit has more than {MOST_PACK_BYTES >> 20} MB")
+        result = msgspec.to_builtins(session.job_result)
+        self._change(work, head_sha=commit, pack=pack, result=result)
+        await self._clones.take_commit(base, old, commit, pack)
+        files = await self._clones.known_diff(base.name, old, commit)
+        added = [_added(one.patch.decode("utf-8", "replace")) for one in files]
+        # What can't be read may hold one.
+        is_unread = not files or any(one.facts.skipped for one in files)
+        return is_unread or any(without_tokens(text) != text for text in added)
+
+    def _act(
+        self,
+        work: _Work,
+        plan: JobPlan,
+        task: Job,
+        session: Session,
+        stands: Standing,
+        *,
+        has_secrets: bool,
+    ) -> Act:
+        output, review = plan.output.pr, session.review or {}
+        assert output is not None
+        assert session.job_result is not None
+        cost = dollars(self._sessions.cost(session.id))
+        wanted = f"wanted by {work.run.wanted_by}" if work.run.wanted_by else "on its schedule"
+        notes = [
+            f"Made by the job {plan.id} of .reviewerc, {wanted}, for {cost}.",
+            f"It rewrites {work.branch} until somebody else's commit is there.",
+        ]
+        if review.get("model") == "recorded":
+            notes.append("A recorded model played this job: no model looked at the code.")
+        return pull_act(
+            cast("forge_acts.Forge", work.repository.forge),
+            work.repository.full_name,
+            task,
+            session.job_result,
+            stands,
+            title=output.title,
+            base=output.base or work.repository.default_branch,
+            said=(output.body or "", str(review.get("summary", ""))),
+            notes=notes,
+            run_id=work.run.id,
+            secrets=has_secrets,
+        )
+
+    def _end(self, work: _Work, end: JobRunEnd) -> None:
+        """Record how a run ended, then request its act."""
+        if end.act is not None:
+            reason = f"the job {work.job.name}"
+            self._ask(end.act, work.repository.session_id, reason)
+        now, is_bad = self._clock.now(), end.outcome in ("failed", "refused")
+        self._change(work, ended_at=now, outcome=end.outcome, reason=end.reason[:2_000])
+        with self._engine.begin() as connection:
+            failures = jobs.job(connection, work.job.id).failures + 1 if is_bad else 0
+            facts: dict[str, object] = {"failures": failures}
+            if end.outcome == "stopped":
+                facts = {"next_due_at": now}
+            jobs.change_job(connection, work.job.id, **facts)
+        if is_bad and failures >= MOST_FAILURES:
+            why = f"it failed {failures} times in a row: {end.reason}"
+            self._schedule.pause(work.repository, work.job.name, by="gatehouse", why=why)
+
+    def _change(self, work: _Work, **facts: object) -> None:
+        with self._engine.begin() as connection:
+            jobs.change_run(connection, work.run.id, **facts)
+
+
+def _task(plan: JobPlan, branch: str, settings: JobSettings) -> Job:
+    scope = plan.write_scope or GlobSet()
+    words = (*(scope.include or ()), *(f"!{one}" for one in scope.exclude or ()))
+    if len(words) > MOST_GLOBS:
+        raise GatehouseError(f"its writeScope has more than {MOST_GLOBS} globs", "use wider ones")
+    return Job(
+        prompt=plan.prompt,
+        name=plan.id,
+        scope=words,
+        branch=True,
+        branch_name=branch,
+        max_files=plan.limits.max_files,
+        max_diff_lines=plan.limits.max_diff_lines,
+        author=settings.author,
+        signed_off=settings.signed_off,
+    )
+
+
+def _branch_pull(one: PullFacts, own: str) -> BranchPull:
+    said = job_mark(one.body) if one.author == own else None
+    closed_at = 0.0 if one.is_open or one.is_merged else one.closed_at or 0.0
+    return BranchPull(one.number, one.is_open, one.head_sha, said.commit if said else "", closed_at)
+
+
+def _added(patch: str) -> str:
+    return "\n".join(one[1:] for one in patch.split("\n") if one.startswith("+"))
+
+
+def _is_in(names: GlobSet, name: str) -> bool:
+    if any(Glob(one).matches(name) for one in names.exclude or ()):
+        return False
+    return names.include is None or any(Glob(one).matches(name) for one in names.include)

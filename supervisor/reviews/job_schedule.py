@@ -1,0 +1,137 @@
+"""Scheduled jobs of `.reviewerc`: known from the default branch, due by the clock, offered as runs.
+
+A job that is due gets one run, however often it was missed, in the transaction that moves its next
+time. INVARIANT: a job has one unfinished run at most.
+"""
+
+import secrets
+from collections.abc import Callable
+from zoneinfo import ZoneInfo
+
+from sqlalchemy import Engine
+
+from supervisor.base import log
+from supervisor.base.clock import Clock
+from supervisor.errors import GatehouseError, NotFoundError, UserError
+from supervisor.reviews.configurations import Configurations
+from supervisor.reviews.core.schedules import next_due
+from supervisor.reviews.queue.base import Queue
+from supervisor.reviews.store import allowances, jobs, queries
+
+type RecordEvent = Callable[..., None]
+
+
+class JobSchedule:
+    """The schedule of one supervisor."""
+
+    def __init__(
+        self,
+        engine: Engine,
+        clock: Clock,
+        configurations: Configurations,
+        queue: Queue,
+        record: RecordEvent,
+    ) -> None:
+        self._engine = engine
+        self._clock = clock
+        self._configurations = configurations
+        self._queue = queue
+        self._record = record
+
+    async def refresh(self) -> None:
+        """Read the jobs of every repository's default branch."""
+        with self._engine.connect() as connection:
+            known = queries.all_repositories(connection)
+        for one in known:
+            if one.enabled and one.removed_at is None:
+                try:
+                    await self.refresh_one(one)
+                except GatehouseError as error:
+                    log.warning("jobs can't be read", repo=one.full_name, error=str(error))
+
+    async def refresh_one(self, repository: queries.Repository) -> None:
+        """Read the jobs of a repository. A schedule that changed counts from now on."""
+        config = await self._configurations.of_default_branch(repository)
+        cron, zone = config.cron.value, config.timezone.value
+        names = [one.value.id for one in config.jobs] if config.scheduled.value and cron else []
+        now = self._clock.now()
+        with self._engine.begin() as connection:
+            known = jobs.jobs_of(connection, repository.id)
+            jobs.unschedule(connection, repository.id, names)
+            for name in names:
+                old = known.get(name)
+                due = next_due(cron or "", ZoneInfo(zone), now, old.last_due_at if old else 0.0)
+                if old is not None and (old.cron, old.timezone) == (cron, zone):
+                    # Only a clock that was set back makes it come earlier; what is due stays so.
+                    due = min(filter(None, (due, old.next_due_at)), default=None)
+                facts = {"cron": cron, "timezone": zone, "next_due_at": due}
+                jobs.put_job(connection, repository.id, name, **facts)
+
+    def look(self) -> None:
+        """Give each job that is due a run, and offer the runs that nobody has begun."""
+        now = self._clock.now()
+        with self._engine.connect() as connection:
+            is_due = bool(jobs.due(connection, now))
+        if is_due:
+            with self._engine.begin() as connection:
+                allowances.lock(connection)
+                for job in jobs.due(connection, now):
+                    due = next_due(job.cron, ZoneInfo(job.timezone), now, job.next_due_at or now)
+                    facts = {"next_due_at": due, "last_due_at": job.next_due_at}
+                    jobs.change_job(connection, job.id, **facts)
+                    jobs.add_run(connection, secrets.token_hex(8), job.id, now)
+        with self._engine.connect() as connection:
+            for run_id in jobs.waiting(connection, now):
+                self._queue.put(run_id)
+
+    def take_up_lost(self) -> None:
+        """At start-up: have the runs that an earlier process began done again."""
+        now = self._clock.now()
+        with self._engine.begin() as connection:
+            for run in jobs.lost_runs(connection):
+                facts: dict[str, object] = {"attempt": run.attempt + 1, "due_at": now}
+                if run.attempt >= jobs.MOST_ATTEMPTS:
+                    reason = "the supervisor died in each of its attempts"
+                    facts = {"ended_at": now, "outcome": "failed", "reason": reason}
+                jobs.change_run(connection, run.id, **facts)
+
+    def run_now(self, repository: queries.Repository, name: str, *, by: str) -> str:
+        """Have a job run now; return the run's id. Raise `UserError` if it is running already."""
+        job, run_id = self._job(repository, name), secrets.token_hex(8)
+        with self._engine.begin() as connection:
+            allowances.lock(connection)
+            if any(one.ended_at is None for one in jobs.runs_of(connection, job.id, 1)):
+                raise UserError(f"the job `{name}` is running", "wait for its end")
+            jobs.add_run(connection, run_id, job.id, self._clock.now(), by)
+        self._queue.put(run_id)
+        return run_id
+
+    def pause(self, repository: queries.Repository, name: str, *, by: str, why: str = "") -> None:
+        """Have a job run no more until it is resumed."""
+        self._change(repository, name, "job_paused", by, paused_by=by, paused_why=why[:500])
+
+    def resume(self, repository: queries.Repository, name: str, *, by: str) -> None:
+        """Let a paused job run again, from its next time on."""
+        job = self._job(repository, name)
+        due = next_due(job.cron, ZoneInfo(job.timezone), self._clock.now(), job.last_due_at)
+        facts = {"paused_by": "", "paused_why": "", "failures": 0, "next_due_at": due}
+        self._change(repository, name, "job_resumed", by, **facts)
+
+    def _change(
+        self, repository: queries.Repository, name: str, event: str, by: str, **facts: object
+    ) -> None:
+        job = self._job(repository, name)
+        with self._engine.begin() as connection:
+            jobs.change_job(connection, job.id, **facts)
+        why = facts.get("paused_why", "")
+        self._record(event, session=repository.session_id, job=name, by=by, why=why)
+
+    def _job(self, repository: queries.Repository, name: str) -> jobs.ScheduledJob:
+        with self._engine.connect() as connection:
+            found = jobs.jobs_of(connection, repository.id).get(name)
+        if found is None:
+            raise NotFoundError(
+                f"{repository.full_name} has no job `{name[:64]}`",
+                "its `.reviewerc` on the default branch names them",
+            )
+        return found
