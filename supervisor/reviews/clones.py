@@ -91,7 +91,8 @@ class BranchFiles(NamedTuple):
 
 
 class Checkout(NamedTuple):
-    """The files of the commit `head` in `folder`, and the changes since `base`, the merge base."""
+    """The files of the commit `head` in `folder`, and the changes since `base`, the merge base.
+    `has_conflict`: what a job pushed before can't be replayed on the base."""
 
     folder: Path
     clone: Path
@@ -99,6 +100,14 @@ class Checkout(NamedTuple):
     head: str
     files: list[ChangedFile]
     is_warm: bool
+    has_conflict: bool = False
+
+
+class PackedCommit(NamedTuple):
+    """A commit, and a pack of what it has and its base hasn't."""
+
+    commit: str
+    pack: bytes
 
 
 class Clones:
@@ -132,24 +141,88 @@ class Clones:
                 self._used.discard(folder)
 
     @contextlib.asynccontextmanager
-    async def branch_checkout(self, branch: WantedBranch) -> AsyncIterator[Checkout]:
-        """Fetch a branch and yield the files of its commit until the block ends. Raise `CloneError`
-        if that fails."""
+    async def branch_checkout(
+        self, branch: WantedBranch, pushed: str = ""
+    ) -> AsyncIterator[Checkout]:
+        """Fetch a branch and yield the files of its commit until the block ends; `pushed`: with
+        this commit, which a job pushed before, replayed on it. Raise `CloneError` if that
+        fails."""
         _check_branch(branch)
         clone = self._folder(branch.name)
         async with self._room.used(clone):
             async with self._turns.setdefault(branch.name, asyncio.Lock()):
                 is_warm = await self._is_clone(clone)
+                if pushed and not await self._has(clone, pushed):
+                    await self._remote(clone, branch, "--depth=2", pushed)
                 ref = f"+refs/heads/{branch.branch}:refs/gatehouse/branch"
                 await self._remote(clone, branch, f"--depth={DEPTH}", ref)
-                head = await self._git(clone, "rev-parse", "refs/gatehouse/branch^{commit}")
-                sha = head.stdout.decode().strip()
-                folder = await self._worktree(clone, sha, await self._size_bytes(clone, sha))
+                base = await self._id(clone, "refs/gatehouse/branch^{commit}")
+                replayed = await self._replayed(clone, base, pushed) if pushed else base
+                head = replayed or base
+                folder = await self._worktree(clone, head, await self._size_bytes(clone, head))
                 self._used.add(folder)
             try:
-                yield Checkout(folder, clone, sha, sha, [], is_warm)
+                yield Checkout(folder, clone, base, head, [], is_warm, not replayed)
             finally:
                 self._used.discard(folder)
+
+    async def squashed(self, checkout: Checkout, commit: str, pack: bytes) -> PackedCommit:
+        """Put a commit of a checkout's head into its clone, and return it as one commit of the
+        checkout's base."""
+        clone = checkout.clone
+        if pack:
+            await self._index(clone, pack)
+        made = commit
+        if await self._id(clone, f"{commit}^") != checkout.base:
+            tree = await self._id(clone, f"{commit}^{{tree}}")
+            made = await self._committed(clone, tree, checkout.base, commit)
+        words = ("pack-objects", "--revs", "--thin", "--stdout", "--delta-base-offset", "--quiet")
+        wanted = f"{made}\n^{checkout.base}\n".encode()
+        packed = await run_git(
+            GitPlace(clone), *words, stdin=wanted, timeout_s=GIT_S, limit_bytes=MOST_DIFF_BYTES
+        )
+        if not packed.ok:
+            raise CloneError(f"the commit can't be packed: {_said(packed)}")
+        return PackedCommit(made, packed.stdout)
+
+    async def _replayed(self, clone: Path, base: str, pushed: str) -> str:
+        """Return what was pushed before as a commit of another base; "" if there is a
+        conflict."""
+        old = await self._id(clone, f"{pushed}^")
+        if old == base:
+            return pushed
+        tree = await self._id(clone, f"{base}^{{tree}}")
+        # The base as a child of the earlier one: whatever the history, that is where both part.
+        beside = await self._committed(clone, tree, old, pushed)
+        merged = await self._try(clone, "merge-tree", "--write-tree", beside, pushed)
+        if not merged.ok:
+            return ""
+        found = merged.stdout.decode().strip()
+        return base if found == tree else await self._committed(clone, found, base, pushed)
+
+    async def _committed(self, clone: Path, tree: str, parent: str, like: str) -> str:
+        """Commit a tree with the message and author of another commit."""
+        said = await self._git(clone, "log", "-1", "--format=%an%n%ae%n%B", like)
+        name, mail, message = said.stdout.split(b"\n", 2)
+        made = await run_git(
+            GitPlace(clone),
+            *("commit-tree", tree, "-p", parent, "-F", "-"),
+            config=(f"user.name={name.decode()}", f"user.email={mail.decode()}"),
+            stdin=message,
+        )
+        if not made.ok:
+            raise CloneError(f"git commit-tree failed: {_said(made)}")
+        return made.stdout.decode().strip()
+
+    async def _index(self, clone: Path, pack: bytes) -> None:
+        words = ("index-pack", "--stdin", "--fix-thin", "--strict", "--fsck-objects")
+        stored = await run_git(GitPlace(clone), *words, stdin=pack, timeout_s=GIT_S)
+        if not stored.ok:
+            raise CloneError(f"the commit is broken: {_said(stored)}", may_retry=False)
+
+    async def _id(self, clone: Path, name: str) -> str:
+        found = await self._git(clone, "rev-parse", "--verify", name)
+        return found.stdout.decode().strip()
 
     async def take_commit(
         self, branch: WantedBranch, base: str, commit: str, pack: bytes
@@ -164,10 +237,7 @@ class Clones:
                 if not await self._has(clone, base):
                     await self._remote(clone, branch, f"--depth={DEPTH}", base)
                 if not await self._has(clone, commit):
-                    words = ("index-pack", "--stdin", "--fix-thin", "--strict", "--fsck-objects")
-                    stored = await run_git(GitPlace(clone), *words, stdin=pack, timeout_s=GIT_S)
-                    if not stored.ok:
-                        raise CloneError(f"the commit is broken: {_said(stored)}", may_retry=False)
+                    await self._index(clone, pack)
             parents = await self._git(clone, "rev-parse", f"{commit}^@")
             if parents.stdout.decode().split() != [base]:
                 raise CloneError("the commit isn't one of this base alone", may_retry=False)

@@ -17,8 +17,9 @@ from sqlalchemy import Connection, Engine
 from supervisor.base import log
 from supervisor.base.clock import Clock
 from supervisor.core import forge_acts
+from supervisor.core.files.write_scope import judge
 from supervisor.core.forge_acts import Act
-from supervisor.core.jobs import Job
+from supervisor.core.jobs import Job, JobResult, refusal
 from supervisor.core.money import dollars
 from supervisor.core.secrets.token_shapes import without_tokens
 from supervisor.core.sessions import Session
@@ -56,6 +57,7 @@ RETRY_S, NO_MONEY_S = 120.0, 60.0
 MOST_FAILURES = 3
 # More globs than a session's job may have.
 MOST_GLOBS = 50
+NOTHING = "there was nothing to change"
 MOST_PACK_BYTES = 16 << 20
 
 
@@ -231,8 +233,8 @@ class JobRuns:
             token=await self._forge.clone_token(facts_of(repository)),
             branch=repository.default_branch,
         )
-        async with self._clones.branch_checkout(base) as checkout:
-            config = await self._configurations.effective(repository, checkout, checkout.head)
+        async with self._clones.branch_checkout(base, stands.lease) as checkout:
+            config = await self._configurations.effective(repository, checkout, checkout.base)
             plan = next((one.value for one in config.jobs if one.value.id == work.job.name), None)
             if plan is None or not config.scheduled.value:
                 return JobRunEnd("skipped", "the configuration has no such job any more")
@@ -283,7 +285,7 @@ class JobRuns:
         if "repo.write" not in plan.tools:
             return JobRunEnd("failed", "its tools have no `repo.write`, so it can change nothing")
         task = _task(plan, work.branch, self._settings)
-        self._change(work, base_sha=checkout.head, task=msgspec.to_builtins(task))
+        self._change(work, base_sha=checkout.base, task=msgspec.to_builtins(task))
         start = partial(
             self._sessions.maintain,
             *(checkout.folder, task),
@@ -295,12 +297,7 @@ class JobRuns:
         self._change(work, session_id=session_id)
         try:
             session = await self._sessions.maintained(session_id)
-            end = self._without_commit(session)
-            if end is not None:
-                return end
-            has_secrets = await self._take(work, base, checkout.head, session)
-            act = self._act(work, plan, task, session, stands, has_secrets=has_secrets)
-            return JobRunEnd("proposed", act=act)
+            return await self._conclude(work, plan, task, base, checkout, session, stands)
         except asyncio.CancelledError:
             self._sessions.stop(session_id)
             raise
@@ -308,30 +305,48 @@ class JobRuns:
             with contextlib.suppress(GatehouseError):
                 await self._sessions.dropped(session_id)
 
-    def _without_commit(self, session: Session) -> JobRunEnd | None:
-        """Return how a run ends whose session made no commit; None if it did."""
+    async def _conclude(
+        self,
+        work: _Work,
+        plan: JobPlan,
+        task: Job,
+        base: WantedBranch,
+        checkout: Checkout,
+        session: Session,
+        stands: Standing,
+    ) -> JobRunEnd:
+        """Make one commit of the session's result and of what was pushed before."""
         result = session.job_result
         if result is None or session.review is None:
             why = self._sessions.refusal(session.id) or session.end_reason
             return JobRunEnd("failed", f"the session has no result: {why}")
         if result.refused:
             return JobRunEnd("refused", result.refused)
-        return None if result.commit else JobRunEnd("nothing", "there was nothing to change")
-
-    async def _take(self, work: _Work, base: WantedBranch, old: str, session: Session) -> bool:
-        """Keep the session's commit, in the clone too; return whether it may add a secret."""
-        assert session.job_result is not None
-        commit, pack = session.job_result.commit, await self._sessions.commit_of(session)
-        if len(pack) > MOST_PACK_BYTES:
-            raise GatehouseError(f"its commit has more than {MOST_PACK_BYTES >> 20} MB")
-        result = msgspec.to_builtins(session.job_result)
-        self._change(work, head_sha=commit, pack=pack, result=result)
-        await self._clones.take_commit(base, old, commit, pack)
-        files = await self._clones.known_diff(base.name, old, commit)
+        commit = result.commit or checkout.head
+        if commit in (checkout.base, stands.lease):
+            more = f", and #{stands.number} conflicts with {base.branch}"
+            return JobRunEnd("nothing", f"{NOTHING}{more if checkout.has_conflict else ''}")
+        taken = await self._sessions.commit_of(session) if result.commit else b""
+        made = await self._clones.squashed(checkout, commit, taken)
+        changes = await self._clones.take_commit(base, checkout.base, *made)
+        proof = judge(task, changes)
+        if why := refusal(task, proof):
+            return JobRunEnd("refused", why)
+        if len(made.pack) > MOST_PACK_BYTES:
+            return JobRunEnd("refused", f"its commit has more than {MOST_PACK_BYTES >> 20} MB")
+        result = msgspec.structs.replace(result, commit=made.commit, proof=proof)
+        facts = {"head_sha": made.commit, "pack": made.pack}
+        self._change(work, **facts, result=msgspec.to_builtins(result))
+        files = await self._clones.known_diff(base.name, checkout.base, made.commit)
         added = [_added(one.patch.decode("utf-8", "replace")) for one in files]
-        # What can't be read may hold one.
+        # What can't be read may hold a secret.
         is_unread = not files or any(one.facts.skipped for one in files)
-        return is_unread or any(without_tokens(text) != text for text in added)
+        act = self._act(
+            *(work, plan, task, session, result, stands),
+            has_secrets=is_unread or any(without_tokens(text) != text for text in added),
+            has_conflict=checkout.has_conflict,
+        )
+        return JobRunEnd("proposed", act=act)
 
     def _act(
         self,
@@ -339,26 +354,29 @@ class JobRuns:
         plan: JobPlan,
         task: Job,
         session: Session,
+        result: JobResult,
         stands: Standing,
         *,
         has_secrets: bool,
+        has_conflict: bool,
     ) -> Act:
         output, review = plan.output.pr, session.review or {}
         assert output is not None
-        assert session.job_result is not None
         cost = dollars(self._sessions.cost(session.id))
         wanted = f"wanted by {work.run.wanted_by}" if work.run.wanted_by else "on its schedule"
         notes = [
             f"Made by the job {plan.id} of .reviewerc, {wanted}, for {cost}.",
             f"It rewrites {work.branch} until somebody else's commit is there.",
         ]
+        if has_conflict:
+            notes.append("Its earlier commit conflicts with the base, so it was begun anew.")
         if review.get("model") == "recorded":
             notes.append("A recorded model played this job: no model looked at the code.")
         return pull_act(
             cast("forge_acts.Forge", work.repository.forge),
             work.repository.full_name,
             task,
-            session.job_result,
+            result,
             stands,
             title=output.title,
             base=output.base or work.repository.default_branch,
