@@ -203,7 +203,13 @@ class ReaderSessions:
         return session.id
 
     async def maintained(self, session_id: str) -> Session:
-        return await self._parts.sessions.wait_ended(session_id)
+        session = await self._parts.sessions.wait_ended(session_id)
+        result = session.job_result
+        if result is not None and result.branch and not result.commit:
+            staging = await self._parts.commits.staging(session_id, ".")
+            commit = (await staging.job_branches())[result.branch]
+            result = msgspec.structs.replace(result, commit=commit)
+        return msgspec.structs.replace(session, job_result=result)
 
     async def commit_of(self, session: Session) -> bytes:
         assert session.job_result is not None
