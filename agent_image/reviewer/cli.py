@@ -40,13 +40,13 @@ from agent_image.reviewer.repository import (
 from agent_image.reviewer.settings import Settings, UsageError, hide_from_siblings, parse
 from agent_image.reviewer.text import Quarantine, plain
 from agent_image.reviewer.tool_inputs import (
-    MAINTENANCE_TOOLS,
     PULL_TOOLS,
     QUARANTINE_TOOLS,
     READING_TOOLS,
     RECORDED_TOOLS,
     TOOLS,
     Input,
+    maintenance_tools,
 )
 from agent_image.reviewer.tools import Tools
 from agent_image.reviewer.workspace import Workspace
@@ -159,7 +159,7 @@ def _opening(
 
 def _offered(settings: Settings) -> dict[str, tuple[type[Input], str]]:
     if settings.task:
-        return MAINTENANCE_TOOLS
+        return maintenance_tools(settings.categories)
     if settings.order.prompt is not None:
         return prompt_run.offered(settings.order.prompt, in_quarantine=settings.change is not None)
     if settings.change:
@@ -183,7 +183,8 @@ def _model(
     workspace: Workspace,
 ) -> Model:
     if settings.recorded and settings.task:
-        return RecordedModel(note_within(settings.scope, workspace), MAINTENANCE)
+        facts = note_within(settings.scope, workspace)
+        return RecordedModel(facts, MAINTENANCE, offered=_offered(settings))
     if settings.recorded:
         script = PULL_REQUEST if settings.is_pull else FIRST_LOOK
         if settings.order.prompt is not None:

@@ -47,7 +47,9 @@ class RecordedModel:
         self._turns: list[dict[str, Any]] = json.loads(script.read_text("utf-8"))["turns"]
         if offered is not None:
             self._turns = [_narrowed(turn, offered) for turn in self._turns]
-            self._turns = [turn for turn in self._turns if turn.get("calls") or "answer" in turn]
+            self._turns = [
+                one for one in self._turns if one.get("calls") or {"answer", "review"} & one.keys()
+            ]
         self._numbers = itertools.count(1)
 
     def reply(self, request: Request, say: Callable[[str], None]) -> Reply:

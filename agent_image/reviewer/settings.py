@@ -48,10 +48,11 @@ class Limits(msgspec.Struct, frozen=True):
 
 class Settings(msgspec.Struct, frozen=True):
     """`base` is a revision, `auto` or `none`. `recorded` chooses the recorded model. With a `task`
-    it maintains instead of reviewing; `scope` are the globs of what it may change. `is_pull`: the
-    change is a pull request's, and `reads_only`: it isn't run either; `order`: what else is known
-    of it. `change`: the file with what is reviewed, of a reader in quarantine, which sees no
-    workspace. `also`: further folders that are read, by their whole paths."""
+    it maintains instead of reviewing; `scope` are the globs of what it may change, `categories` the
+    kinds of tools that it has (all without any). `is_pull`: the change is a pull request's, and
+    `reads_only`: it isn't run either; `order`: what else is known of it. `change`: the file with
+    what is reviewed, of a reader in quarantine, which sees no workspace. `also`: further
+    folders that are read, by their whole paths."""
 
     base: str
     workspace: Path
@@ -65,6 +66,7 @@ class Settings(msgspec.Struct, frozen=True):
     limits: Limits
     task: str = ""
     scope: tuple[str, ...] = ()
+    categories: tuple[str, ...] = ()
     is_pull: bool = False
     reads_only: bool = False
     change: Path | None = None
@@ -111,6 +113,7 @@ def parse(argv: list[str], environ: MutableMapping[str, str]) -> Settings:
         ),
         task=task,
         scope=tuple(options.scope),
+        categories=tuple(options.tool),
         is_pull=options.pull,
         reads_only=options.read_only,
         change=Path(options.change) if options.change else None,
@@ -160,6 +163,9 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--task", default="", help="maintain: a file that says what to do")
     parser.add_argument(
         "--scope", action="append", default=[], help="with --task: a glob of what it may change"
+    )
+    parser.add_argument(
+        "--tool", action="append", default=[], help="with --task: a category of tools that it has"
     )
     parser.add_argument(
         "--answer-wait",

@@ -1,10 +1,11 @@
 """Tool schemas: inputs of each tool, and its description for the model.
 
-`TOOLS` are offered to every model that reviews, `MAINTENANCE_TOOLS` to one that maintains.
+`TOOLS` are offered to every model that reviews, `maintenance_tools` to one that maintains.
 `RECORDED_TOOLS` exist for the recorded model only, whose script asks for one action of each kind; a
 real model has no need to fetch pages or to push.
 """
 
+from collections.abc import Collection
 from typing import Annotated, Any, Literal
 
 import msgspec
@@ -185,7 +186,6 @@ _EDITING: dict[str, tuple[type[Input], str]] = {
     ),
     "delete_file": (DeleteFile, "Delete a file of the workspace."),
 }
-MAINTENANCE_TOOLS = TOOLS | _EDITING
 # Whatever a reader in quarantine calls is answered by the supervisor, these and unknown ones.
 QUARANTINE_TOOLS: dict[str, tuple[type[Input], str]] = {
     "read": (ReadReference, "Read a text file, numbered by line, by a reference to it."),
@@ -199,7 +199,23 @@ HISTORY_TOOLS: dict[str, tuple[type[Input], str]] = {
     "git_log": (GitLog, "The commits of the last hours, with the files of each."),
     "git_diff_range": (GitDiffRange, "The diff between two commits, of some paths only."),
 }
+# What a category of `.reviewerc` gives to a job.
+_OF_CATEGORIES: dict[str, tuple[str, ...]] = {
+    "filesystem": ("read_file", "list_files", "find_files", "search", "run_command"),
+    "git.history": tuple(HISTORY_TOOLS),
+    "repo.write": tuple(_EDITING),
+}
 PULL_TOOLS = READING_TOOLS | {"run_command": TOOLS["run_command"]}
+
+
+def maintenance_tools(categories: Collection[str]) -> dict[str, tuple[type[Input], str]]:
+    """Return the tools of one that maintains: those of these categories, or without any all but
+    those that look into the history."""
+    if not categories:
+        return TOOLS | _EDITING
+    names = {name for one in categories for name in _OF_CATEGORIES.get(one, ())}
+    every = TOOLS | _EDITING | HISTORY_TOOLS
+    return {name: tool for name, tool in every.items() if name in names}
 
 
 def definitions(tools: dict[str, tuple[type[Input], str]]) -> list[dict[str, Any]]:

@@ -56,7 +56,8 @@ class Act(
     forbid_unknown_fields=True,
 ):
     """Something done on a forge. `repository` is `OWNER/REPO`; `number` is the pull request's, 0 if
-    there is none; `head` is the commit that it is about.
+    there is none (of `open-issue`, that of the issue that is replaced); `head` is the commit that
+    it is about.
 
     `targets` are the things on the forge that it is about, each by the forge's id as text: the
     comment to reply or react to (`review:ID` for one beside the code), the threads to resolve, the
@@ -160,6 +161,8 @@ def act_title(act: Act) -> str:
             return f"push the branch {act.branch} to {act.repository}"
         case "open-pr":
             return f"open a pull request in {act.repository}: {act.branch} into {act.base}"
+        case "open-issue" if act.number:
+            return f"update the issue {target}: {act.title}"
         case "open-issue":
             return f"open an issue in {act.repository}: {act.title}"
         case "delete-branch":
@@ -174,6 +177,8 @@ def act_subject(act: Act) -> str:
     request, a reply to the same comment, the pull request of the same job."""
     if act.is_of_job:
         return f"review:{act.forge}:{act.repository.casefold()}:pull:{act.branch}"
-    about = act.title if act.operation in ("comment", "post") else act.branch
+    about = act.branch
+    if act.operation in ("comment", "post", "open-issue"):
+        about = act.title
     more = "".join(f":{one}" for one in (about, *act.targets) if one)
     return f"review:{act.forge}:{act.repository.casefold()}#{act.number}:{act.operation}{more}"

@@ -25,12 +25,14 @@ class Job(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
     """A task. `name`: its name in jobs.yaml, "" if it was started by hand. `scope`: globs of the
     paths it may change. `tests`: a command that is run on the result. `branch`: the result is one
     commit on a branch, and changed files aren't asked about; `branch_name` is that branch's, "" for
-    one of this session's own. `max_files` and `max_diff_lines`: more is refused. `author` (`Name
+    one of this session's own. `tools`: what its agent has of a `.reviewerc`'s categories, empty
+    for all that maintains. `max_files` and `max_diff_lines`: more is refused. `author` (`Name
     <mail>`, "" for Gatehouse) makes the commit, and signs it off with `signed_off`."""
 
     prompt: _Text
     name: Annotated[str, msgspec.Meta(max_length=64)] = ""
     scope: Annotated[tuple[_Glob, ...], msgspec.Meta(max_length=50)] = ()
+    tools: Annotated[tuple[_Glob, ...], msgspec.Meta(max_length=50)] = ()
     tests: Annotated[str, msgspec.Meta(max_length=4096)] = ""
     branch: bool = False
     branch_name: Annotated[str, msgspec.Meta(max_length=200)] = ""

@@ -45,6 +45,8 @@ class JobPulls:
         """Carry an act out, as far as an earlier attempt didn't."""
         if act.operation == "delete-branch":
             return await self._delete(repository, act)
+        if act.operation == "open-issue":
+            return await self._put_issue(repository, act)
         name = act.repository
         wanted = WantedBranch(
             jobs_clone_name(act.forge, name), repository.clone_url, "", act.branch
@@ -75,6 +77,22 @@ class JobPulls:
             wanted = WantedBranch(name, repository.clone_url, token, act.branch)
             await self._clones.push(wanted, "", head)
         return Posted(id=0)
+
+    async def _put_issue(self, repository: RepositoryFacts, act: Act) -> Posted:
+        """Open a job's issue, or replace the open one."""
+        said = job_mark(act.body)
+        if said is None:
+            raise GatehouseError("no run of a job made this issue", "have the job run again")
+        number = await self.issue_of(repository, said.job)
+        return await self._forge.put_issue(repository, act, number)
+
+    async def issue_of(self, repository: RepositoryFacts, job: str) -> int:
+        """Return the open issue of a job; 0 if there is none."""
+        for one in await self._forge.own_issues(repository):
+            found = job_mark(one.body)
+            if found and found.job == job:
+                return one.number
+        return 0
 
     async def tidy(self) -> None:
         """Request to delete the branches of merged and closed pull requests."""
@@ -146,3 +164,8 @@ class JobPulls:
             jobs.change_run(connection, run.id, pack=b"")
             if (request.outcome or {}).get("ok"):
                 jobs.change_job(connection, run.job_id, pushed=run.head_sha)
+
+
+def is_of_job(act: Act) -> bool:
+    """Return whether an act is one of those that `JobPulls.post` carries out."""
+    return bool(act.head) or act.operation == "open-issue"

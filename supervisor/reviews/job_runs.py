@@ -6,10 +6,10 @@ The session has no forge credentials. What it changed is judged and committed ou
 
 import asyncio
 import contextlib
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from functools import partial
 from pathlib import Path
-from typing import NamedTuple, Protocol, cast
+from typing import Any, NamedTuple, Protocol, cast
 
 import msgspec
 from sqlalchemy import Connection, Engine
@@ -35,18 +35,19 @@ from supervisor.reviews.clones import (
 )
 from supervisor.reviews.configurations import Configurations
 from supervisor.reviews.core.config.effective import JobPlan
-from supervisor.reviews.core.config.shapes import GlobSet
+from supervisor.reviews.core.config.shapes import GlobSet, IssueOutput
 from supervisor.reviews.core.job_posts import (
     PREFIX,
     BranchPull,
     Standing,
     branch_of,
+    issue_act,
     job_mark,
     pull_act,
     standing,
 )
 from supervisor.reviews.core.receipts import reason_words
-from supervisor.reviews.forges.base import Forge, ForgeError, PullFacts
+from supervisor.reviews.forges.base import Forge, ForgeError, PullFacts, RepositoryFacts
 from supervisor.reviews.job_schedule import JobSchedule
 from supervisor.reviews.reconcile import facts_of
 from supervisor.reviews.store import allowances, holds, jobs, queries
@@ -116,8 +117,8 @@ class _Work(NamedTuple):
 
 class JobRuns:
     """The runs of one supervisor's jobs. `ask` requests an act in a repository's session;
-    `is_asked` tells whether an earlier attempt requested it; `may_start` is false while everything
-    stops."""
+    `issue_of` returns the open issue of a job, 0 for none; `is_asked` tells whether an earlier
+    attempt requested the act; `may_start` is false while everything stops."""
 
     def __init__(
         self,
@@ -131,6 +132,7 @@ class JobRuns:
         schedule: JobSchedule,
         settings: JobSettings,
         ask: Callable[[Act, str, str], None],
+        issue_of: Callable[[RepositoryFacts, str], Awaitable[int]],
         is_asked: Callable[[str, str], bool],
         may_start: Callable[[], bool],
     ) -> None:
@@ -144,6 +146,7 @@ class JobRuns:
         self._schedule = schedule
         self._settings = settings
         self._ask = ask
+        self._issue_of = issue_of
         self._is_asked = is_asked
         self._may_start = may_start
         self._running: dict[str, str] = {}
@@ -222,9 +225,17 @@ class JobRuns:
         run, repository = work.run, work.repository
         if self._is_asked(repository.session_id, run.id):
             return JobRunEnd("proposed")
-        if not repository.may_resolve:
-            return JobRunEnd("failed", "the App has no write access to contents and pull requests")
-        stands = await self._standing(work)
+        config = await self._configurations.of_default_branch(repository)
+        plan = next((one.value for one in config.jobs if one.value.id == work.job.name), None)
+        if plan is None or not config.scheduled.value:
+            return JobRunEnd("skipped", "the configuration has no such job any more")
+        stands = Standing()
+        if plan.output.mode == "pr_create":
+            if "repo.write" not in plan.tools:
+                return JobRunEnd("failed", "its tools have no `repo.write`: it can change nothing")
+            if not repository.may_resolve:
+                return JobRunEnd("failed", "the App may not write contents and pull requests")
+            stands = await self._standing(work)
         if stands.why:
             return JobRunEnd("skipped", stands.why)
         base = WantedBranch(
@@ -234,10 +245,6 @@ class JobRuns:
             branch=repository.default_branch,
         )
         async with self._clones.branch_checkout(base, stands.lease) as checkout:
-            config = await self._configurations.effective(repository, checkout, checkout.base)
-            plan = next((one.value for one in config.jobs if one.value.id == work.job.name), None)
-            if plan is None or not config.scheduled.value:
-                return JobRunEnd("skipped", "the configuration has no such job any more")
             if why := await self._unmet(work, plan, checkout):
                 return JobRunEnd("skipped", why)
             return await self._maintain(work, plan, base, checkout, stands)
@@ -282,8 +289,6 @@ class JobRuns:
         checkout: Checkout,
         stands: Standing,
     ) -> JobRunEnd:
-        if "repo.write" not in plan.tools:
-            return JobRunEnd("failed", "its tools have no `repo.write`, so it can change nothing")
         task = _task(plan, work.branch, self._settings)
         self._change(work, base_sha=checkout.base, task=msgspec.to_builtins(task))
         start = partial(
@@ -322,6 +327,8 @@ class JobRuns:
             return JobRunEnd("failed", f"the session has no result: {why}")
         if result.refused:
             return JobRunEnd("refused", result.refused)
+        if plan.output.mode == "issue":
+            return await self._report(work, plan, task, session.review, session.id)
         commit = result.commit or checkout.head
         if commit in (checkout.base, stands.lease):
             more = f", and #{stands.number} conflicts with {base.branch}"
@@ -348,6 +355,33 @@ class JobRuns:
         )
         return JobRunEnd("proposed", act=act)
 
+    async def _report(
+        self, work: _Work, plan: JobPlan, task: Job, review: dict[str, Any], session_id: str
+    ) -> JobRunEnd:
+        """Have an issue say what the session found."""
+        output, facts = plan.output.issue or IssueOutput(), facts_of(work.repository)
+        number = await self._issue_of(facts, plan.id)
+        if not number and not review.get("findings"):
+            return JobRunEnd("nothing", "there was nothing to report")
+        act = issue_act(
+            cast("forge_acts.Forge", work.repository.forge),
+            *(work.repository.full_name, task, review),
+            number=number,
+            title=output.title or plan.title,
+            said=output.body or "",
+            notes=self._notes(work, review, session_id),
+            run_id=work.run.id,
+        )
+        return JobRunEnd("proposed", act=act)
+
+    def _notes(self, work: _Work, review: dict[str, Any], session_id: str) -> list[str]:
+        cost = dollars(self._sessions.cost(session_id))
+        wanted = f"wanted by {work.run.wanted_by}" if work.run.wanted_by else "on its schedule"
+        notes = [f"Made by the job {work.job.name} of .reviewerc, {wanted}, for {cost}."]
+        if review.get("model") == "recorded":
+            notes.append("A recorded model played this job: no model looked at the code.")
+        return notes
+
     def _act(
         self,
         work: _Work,
@@ -362,16 +396,10 @@ class JobRuns:
     ) -> Act:
         output, review = plan.output.pr, session.review or {}
         assert output is not None
-        cost = dollars(self._sessions.cost(session.id))
-        wanted = f"wanted by {work.run.wanted_by}" if work.run.wanted_by else "on its schedule"
-        notes = [
-            f"Made by the job {plan.id} of .reviewerc, {wanted}, for {cost}.",
-            f"It rewrites {work.branch} until somebody else's commit is there.",
-        ]
+        notes = self._notes(work, review, session.id)
+        notes.append(f"It rewrites {work.branch} until somebody else's commit is there.")
         if has_conflict:
             notes.append("Its earlier commit conflicts with the base, so it was begun anew.")
-        if review.get("model") == "recorded":
-            notes.append("A recorded model played this job: no model looked at the code.")
         return pull_act(
             cast("forge_acts.Forge", work.repository.forge),
             work.repository.full_name,
@@ -417,6 +445,7 @@ def _task(plan: JobPlan, branch: str, settings: JobSettings) -> Job:
         prompt=plan.prompt,
         name=plan.id,
         scope=words,
+        tools=plan.tools,
         branch=True,
         branch_name=branch,
         max_files=plan.limits.max_files,

@@ -18,7 +18,7 @@ from supervisor.reviews.clones import CloneError
 from supervisor.reviews.core import posts, prompt_posts
 from supervisor.reviews.core.receipts import check_id
 from supervisor.reviews.forges.base import Forge, ForgeError, Posted, RepositoryFacts, ReviewFacts
-from supervisor.reviews.job_pulls import JobPulls
+from supervisor.reviews.job_pulls import JobPulls, is_of_job
 
 FIRST_WAIT_S, LONGEST_WAIT_S = 15.0, 300.0
 # A forge that is down for this long counts as a failure.
@@ -151,7 +151,7 @@ class Poster:
             case "check":
                 external_id = check_id(act.number, act.head)
                 return await self._forge.set_check(repository, act.head, act, external_id)
-            case "open-pr" | "update-pr" | "delete-branch" if act.head:
+            case "open-pr" | "update-pr" | "delete-branch" | "open-issue" if is_of_job(act):
                 return await self._jobs.post(repository, act)
             case "open-pr":
                 return await self._forge.open_pull(repository, act)

@@ -177,6 +177,7 @@ class ReviewService:
             schedule=self.schedule,
             settings=settings.jobs,
             ask=self._ask,
+            issue_of=self.job_pulls.issue_of,
             is_asked=self._is_asked,
             may_start=self.slots.may_start,
         )

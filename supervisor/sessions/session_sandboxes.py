@@ -7,7 +7,7 @@ of the agent's door is in the agent's alone.
 import secrets
 import shlex
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple, cast
 
@@ -212,10 +212,12 @@ class SessionSandboxes:
                 given += tuple(f"--also={one}" for one in self._settings.checkouts)
             return _our_agent(*words, *given)
         if session.kind == "maintenance" and not session.agent:
-            scope = session.job.scope if session.job is not None else ()
-            globs = [word for glob in scope for word in ("--scope", glob)]
+            job = session.job
+            given = (
+                [] if job is None else [*_each("--scope", job.scope), *_each("--tool", job.tools)]
+            )
             base = session.base or "none"
-            return _our_agent("--task", f"{HOME}/{TASK}", "--base", base, *globs)
+            return _our_agent("--task", f"{HOME}/{TASK}", "--base", base, *given)
         if session.agent:
             return self._named_agent(cast("AgentName", session.agent), session.command[1:], caller)
         if self._settings.backend == "compose":
@@ -346,3 +348,7 @@ def _python() -> tuple[str, tuple[tuple[Path, str], ...]]:
     # it was installed to.
     binds = () if prefix.is_relative_to("/usr") else ((prefix, str(prefix)),)
     return f"{prefix}/bin/{version}", binds
+
+
+def _each(option: str, values: Sequence[str]) -> list[str]:
+    return [word for value in values for word in (option, value)]

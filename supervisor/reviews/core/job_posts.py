@@ -6,13 +6,13 @@ invisible line at the end of the text, so that what is ours can be told from the
 
 import hashlib
 import re
-from collections.abc import Collection, Sequence
-from typing import NamedTuple
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any, NamedTuple
 
 from supervisor.core.forge_acts import Act, Forge
 from supervisor.core.jobs import Job, JobResult, scope_words
 from supervisor.core.review_markdown import fenced, plain
-from supervisor.core.safe_markdown import code_span, fitted
+from supervisor.core.safe_markdown import code_span, fitted, safe_line
 from supervisor.core.text.display import visible
 from supervisor.reviews.core.allowances import day_of
 from supervisor.reviews.core.posts import has_address, marked_text, own_mark
@@ -125,6 +125,38 @@ def pull_act(
         scope=task.scope,
         secrets=secrets,
         links=any(map(has_address, (title, *said))),
+    )
+
+
+def issue_act(
+    forge: Forge,
+    repository: str,
+    task: Job,
+    review: Mapping[str, Any],
+    *,
+    number: int,
+    title: str,
+    said: str,
+    notes: Sequence[str],
+    run_id: str,
+) -> Act:
+    """Return the act that opens an issue with a job's report, or replaces the one at `number`."""
+    texts = [said, str(review.get("summary", "")), *map(str, review.get("notes", ()))]
+    lines = [part for text in texts if text for part in (fitted(text, _SUMMARY_CHARS), "")]
+    for one in review.get("findings", ()):
+        where = code_span(f"{one['path']}:{one['line']}" if one.get("line") else one["path"])
+        lines += [f"**{one['severity']}: {safe_line(one['title'])}** {where}", ""]
+        lines += [fitted(one["body"], _ASKED_CHARS), ""]
+        texts += [one["title"], one["body"]]
+    lines += [f"<sub>{plain(note, one_line=True)}</sub>" for note in notes]
+    return Act(
+        operation="open-issue",
+        forge=forge,
+        repository=repository,
+        number=number,
+        title=visible(title, one_line=True)[:250],
+        body=marked_text(lines, f"<!-- gatehouse:job:{task.name}:{run_id}:0 -->"),
+        links=any(map(has_address, (title, *texts))),
     )
 
 

@@ -23,7 +23,9 @@ from urllib.parse import unquote, urlsplit
 
 from supervisor.reviews.demo import conversation_routes, pull_page
 from supervisor.reviews.demo.api_call import Call, Refusal, page, pull_of, refuse
+from supervisor.reviews.demo.conversation import user_json
 from supervisor.reviews.demo.forge import DemoForge
+from supervisor.reviews.demo.state import DemoIssue, Json
 
 MOST_DIFF_FILES, MOST_DIFF_LINES = 300, 20_000
 _API = "/api"
@@ -177,6 +179,45 @@ def _ref(call: Call, name: str, branch: str) -> tuple[int, Any]:
     return 200, {"ref": f"refs/heads/{branch}", "object": {"type": "commit", "sha": sha}}
 
 
+def _issue_json(call: Call, name: str, issue: DemoIssue) -> Json:
+    return {
+        "number": issue.number,
+        "title": issue.title,
+        "body": issue.body,
+        "state": "open" if issue.is_open else "closed",
+        "user": user_json(issue.author),
+        "html_url": f"{call.forge.url}/{name}/issues/{issue.number}",
+    }
+
+
+def _issues(call: Call, name: str) -> tuple[int, Any]:
+    repository = call.repository(name, "issues")
+    found = [
+        _issue_json(call, name, one)
+        for one in reversed(repository.plain_issues.values())
+        if one.is_open and call.query.get("creator", one.author) == one.author
+    ]
+    return 200, page(call, found)
+
+
+def _open_issue(call: Call, name: str) -> tuple[int, Any]:
+    call.repository(name, "issues", level="write")
+    wanted = call.json
+    made = call.forge.open_issue(name, wanted["title"], call.forge.app_login)
+    made.body = wanted.get("body", "")
+    return 201, _issue_json(call, name, made)
+
+
+def _change_issue(call: Call, name: str, number: str) -> tuple[int, Any]:
+    repository = call.repository(name, "issues", level="write")
+    issue = repository.plain_issues.get(int(number))
+    if issue is None:
+        refuse(404, "Not Found")
+    issue.title = call.json.get("title", issue.title)
+    issue.body = call.json.get("body", issue.body)
+    return 200, _issue_json(call, name, issue)
+
+
 def _events(call: Call, name: str, number: str) -> tuple[int, Any]:
     repository = call.repository(name, "pull_requests", "issues")
     return 200, page(call, pull_of(repository, number).events)
@@ -241,6 +282,9 @@ _ROUTES: list[tuple[str, str, Callable[..., tuple[int, Any]]]] = [
     ("GET", rf"/repos/{_NAME}/pulls/(\d+)", _one_pull),
     ("PATCH", rf"/repos/{_NAME}/pulls/(\d+)", _change_pull),
     ("GET", rf"/repos/{_NAME}/git/ref/heads/(.+)", _ref),
+    ("GET", rf"/repos/{_NAME}/issues", _issues),
+    ("POST", rf"/repos/{_NAME}/issues", _open_issue),
+    ("PATCH", rf"/repos/{_NAME}/issues/(\d+)", _change_issue),
     ("GET", rf"/repos/{_NAME}/issues/(\d+)/events", _events),
     ("GET", rf"/repos/{_NAME}/collaborators/([^/]+)/permission", _permission),
     ("GET", rf"/repos/{_NAME}/commits/([^/]+)/check-runs", _checks),

@@ -66,6 +66,8 @@ class DemoIssue:
     number: int
     title: str
     author: str
+    body: str = ""
+    is_open: bool = True
     issue_comments: list[Json] = field(default_factory=list)
 
 

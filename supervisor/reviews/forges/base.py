@@ -132,6 +132,13 @@ class PostedComment(msgspec.Struct, frozen=True, kw_only=True):
     in_reply_to: int | None = None
 
 
+class IssueFacts(msgspec.Struct, frozen=True, kw_only=True):
+    """An open issue."""
+
+    number: int
+    body: str
+
+
 class FailedDelivery(msgspec.Struct, frozen=True, kw_only=True):
     """A webhook that the forge couldn't deliver, or that was refused."""
 
@@ -219,6 +226,12 @@ class Forge(Protocol):
 
     async def update_pull(self, repository: RepositoryFacts, act: Act) -> Posted:
         """Replace a pull request's title and text."""
+
+    async def own_issues(self, repository: RepositoryFacts) -> list[IssueFacts]:
+        """Return our open issues, newest first."""
+
+    async def put_issue(self, repository: RepositoryFacts, act: Act, number: int) -> Posted:
+        """Open an issue, or replace the title and text of one."""
 
     async def pulls_of_branch(self, repository: RepositoryFacts, branch: str) -> list[PullFacts]:
         """Return the pull requests of a branch of the repository, open or not, newest first."""

@@ -19,6 +19,7 @@ from supervisor.reviews.forges.base import (
     FailedDelivery,
     ForgeError,
     Installed,
+    IssueFacts,
     Posted,
     PostedComment,
     PullFacts,
@@ -32,6 +33,7 @@ from supervisor.reviews.forges.github_facts import (
     comment_facts,
     failed_deliveries,
     head_of,
+    issue_facts,
     last_labelled,
     opened,
     posted,
@@ -283,6 +285,25 @@ class GitHub:
         data = {"title": act.title, "body": act.body}
         path = _pull(repository, act.number)
         return read(opened, await self._calls.call("PATCH", path, data, token=token))
+
+    async def own_issues(self, repository: RepositoryFacts) -> list[IssueFacts]:
+        token = await self._calls.token_for(repository, {"issues": "read"})
+        login = await self.own_login()
+        path = f"{_at(repository)}/issues?state=open&creator={quote(login, safe='')}"
+        found = await self._calls.all(path, token=token)
+        # The list has pull requests, too.
+        return [
+            read(issue_facts, one)
+            for one in found
+            if "pull_request" not in one and author(one)[0] == login
+        ]
+
+    async def put_issue(self, repository: RepositoryFacts, act: Act, number: int) -> Posted:
+        token = await self._calls.token_for(repository, {"issues": "write"})
+        data = {"title": act.title, "body": act.body}
+        path = f"{_at(repository)}/issues"
+        method, path = ("PATCH", f"{path}/{number}") if number else ("POST", path)
+        return read(opened, await self._calls.call(method, path, data, token=token))
 
     async def pulls_of_branch(self, repository: RepositoryFacts, branch: str) -> list[PullFacts]:
         token = await self._calls.token_for(repository, _READ)

@@ -10,6 +10,7 @@ from typing import Any
 from supervisor.reviews.forges.base import (
     CommentFacts,
     FailedDelivery,
+    IssueFacts,
     Posted,
     PostedComment,
     PullFacts,
@@ -96,6 +97,11 @@ def comment_facts(one: dict[str, Any]) -> CommentFacts:
         review_id=_number(one.get("pull_request_review_id")),
         commit=str(one.get("original_commit_id") or one["commit_id"]),
     )
+
+
+def issue_facts(one: dict[str, Any]) -> IssueFacts:
+    """Return an issue."""
+    return IssueFacts(number=int(one["number"]), body=str(one.get("body") or ""))
 
 
 def posted_comment(one: dict[str, Any]) -> PostedComment:

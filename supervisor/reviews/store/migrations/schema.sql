@@ -224,4 +224,47 @@ CREATE TABLE owners (
 	PRIMARY KEY (forge, name)
 );
 
-INSERT INTO alembic_version (version_num) VALUES ('r0004')
+CREATE TABLE jobs (
+	id INTEGER NOT NULL, 
+	repository_id INTEGER NOT NULL, 
+	name VARCHAR(64) NOT NULL, 
+	cron VARCHAR(200) NOT NULL, 
+	timezone VARCHAR(100) NOT NULL, 
+	next_due_at FLOAT, 
+	last_due_at FLOAT DEFAULT '0' NOT NULL, 
+	pushed VARCHAR(64) DEFAULT '' NOT NULL, 
+	failures INTEGER DEFAULT '0' NOT NULL, 
+	paused_by VARCHAR(256) DEFAULT '' NOT NULL, 
+	paused_why TEXT DEFAULT '' NOT NULL, 
+	PRIMARY KEY (id), 
+	UNIQUE (repository_id, name), 
+	FOREIGN KEY(repository_id) REFERENCES repositories (id)
+);
+
+CREATE INDEX jobs_due ON jobs (next_due_at);
+
+CREATE TABLE job_runs (
+	id VARCHAR(64) NOT NULL, 
+	job_id INTEGER NOT NULL, 
+	wanted_by VARCHAR(256) DEFAULT '' NOT NULL, 
+	wanted_at FLOAT NOT NULL, 
+	due_at FLOAT NOT NULL, 
+	attempt INTEGER DEFAULT '1' NOT NULL, 
+	claimed_attempt INTEGER DEFAULT '0' NOT NULL, 
+	ended_at FLOAT, 
+	outcome VARCHAR(32) DEFAULT '' NOT NULL, 
+	reason TEXT DEFAULT '' NOT NULL, 
+	session_id VARCHAR(64) DEFAULT '' NOT NULL, 
+	cost INTEGER DEFAULT '0' NOT NULL, 
+	base_sha VARCHAR(64) DEFAULT '' NOT NULL, 
+	head_sha VARCHAR(64) DEFAULT '' NOT NULL, 
+	pack BLOB NOT NULL, 
+	task JSON, 
+	result JSON, 
+	PRIMARY KEY (id), 
+	FOREIGN KEY(job_id) REFERENCES jobs (id)
+);
+
+CREATE INDEX job_runs_of ON job_runs (job_id, wanted_at);
+
+INSERT INTO alembic_version (version_num) VALUES ('r0005')
