@@ -198,6 +198,9 @@ class Settings(NamedTuple):
     repo_day_cost: str = _setting("GATEHOUSE_REPO_DAY_COST", "5usd", _text)
     owner_month_cost: str = _setting("GATEHOUSE_OWNER_MONTH_COST", "", _text)
     all_day_cost: str = _setting("GATEHOUSE_ALL_DAY_COST", "", _text)
+    job_pulls: int = _setting("GATEHOUSE_JOB_PULLS", "3", _whole(1, 100))
+    job_author: str = _setting("GATEHOUSE_JOB_AUTHOR", "", _text)
+    job_sign_off: bool = _setting("GATEHOUSE_JOB_SIGN_OFF", "no", _yes)
     model_hosts: str = _setting("GATEHOUSE_MODEL_HOSTS", "", _text, is_shared=True)
     # Compared by its hash, as keys are: it has addresses that are secrets.
     tell: str = _setting("GATEHOUSE_TELL", "", _text)

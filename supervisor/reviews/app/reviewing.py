@@ -25,6 +25,7 @@ from supervisor.reviews.core.forge_pages import pages_base
 from supervisor.reviews.core.retries import ProviderTrouble, provider_trouble
 from supervisor.reviews.forges.base import Forge
 from supervisor.reviews.forges.github import GitHub
+from supervisor.reviews.job_runs import JobSettings
 from supervisor.reviews.queue.embedded import EmbeddedQueue
 from supervisor.reviews.service import ReviewService, ReviewSettings
 from supervisor.reviews.webhooks import WebhookApp
@@ -103,6 +104,7 @@ def review_settings(settings: Settings, *, secret: bytes) -> ReviewSettings:
         caps=caps,
         limits=limits,
         pages=pages_base(settings.github_api),
+        jobs=JobSettings(settings.job_pulls, settings.job_author, settings.job_sign_off),
     )
 
 

@@ -138,3 +138,149 @@ async def test_a_due_job_ends_in_a_pull_request_once_a_person_lets_it_out(tmp_pa
         assert "A recorded model played this job" in pull.body
         assert on.git("diff", "--name-only", f"main..{BRANCH}") == NOTE
         assert on.git("rev-parse", f"{BRANCH}^") == on.git("rev-parse", "main")
+
+
+async def test_a_denied_one_leaves_nothing_on_the_forge(tmp_path: Path) -> None:
+    async with nights(tmp_path) as on:
+        await on.night()
+        (asked,) = on.acts()
+        on.on.running.deny(asked)
+        assert on.git("for-each-ref", "refs/heads/gatehouse") == ""
+        assert on.pulls == []
+
+
+async def test_the_next_nights_update_it_until_somebody_commits_there(tmp_path: Path) -> None:
+    async with nights(tmp_path) as on:
+        await on.night()
+        assert (await on.done())["ok"]
+        first = on.pulls[0].head_sha
+        # Nothing came: the note is there already, in what was pushed before.
+        assert (await on.night()).outcome == "nothing"
+        # The base moved: the commit is replayed on it.
+        on.forge.commit(NAME, "main", {"shop/new.py": "x = 1\n"}, "More")
+        run = await on.night()
+        assert run.outcome == "proposed", run.reason
+        act = on.acts()[-1].action
+        assert (act.operation, act.number, act.targets) == ("update-pr", 1, (first,))  # type: ignore[union-attr]
+        assert (await on.done())["ok"], on.on.running.story()
+        (pull,) = on.pulls
+        assert pull.head_sha == run.head_sha != first
+        assert on.git("rev-parse", f"{BRANCH}^") == on.git("rev-parse", "main")
+        assert on.git("diff", "--name-only", f"main..{BRANCH}") == NOTE
+        on.forge.push(NAME, 1, {"docs/mine.md": "Mine.\n"}, "By a person")
+        run = await on.night()
+        assert run.outcome == "skipped"
+        assert "somebody else's commit is on the branch of #1" in run.reason
+        assert on.git("rev-parse", BRANCH) == pull.head_sha
+
+
+async def test_a_conflict_is_said_and_the_job_begins_anew(tmp_path: Path) -> None:
+    async with nights(tmp_path) as on:
+        await on.night()
+        assert (await on.done())["ok"]
+        on.forge.commit(NAME, "main", {NOTE: "Something else.\n"}, "The same file")
+        run = await on.night()
+        assert run.outcome == "proposed", run.reason
+        assert (await on.done())["ok"], on.on.running.story()
+        (pull,) = on.pulls
+        assert "conflicts with the base, so it was begun anew" in pull.body
+        assert on.git("rev-parse", f"{BRANCH}^") == on.git("rev-parse", "main")
+
+
+async def test_a_closed_one_rests_and_its_branch_is_deleted(tmp_path: Path) -> None:
+    policy = tmp_path / "acts.yaml"
+    policy.write_text("version: 1\nallow: [review(delete-branch */*)]\n")
+    async with nights(tmp_path, policy_file=policy) as on:
+        await on.night()
+        assert (await on.done())["ok"]
+        on.forge.close(NAME, 1)
+        await on.on.service.job_pulls.tidy()
+        deleted = on.on.acts()[-1]
+        assert deleted.action.operation == "delete-branch"  # type: ignore[union-attr]
+        assert (await on.on.running.done(deleted))["ok"], on.on.running.story()
+        assert on.git("for-each-ref", "refs/heads/gatehouse") == ""
+        run = await on.night()
+        assert run.outcome == "skipped"
+        assert "#1 was closed unmerged: the job rests until" in run.reason
+        on.clock.by += 30 * DAY_S
+        assert (await on.night()).outcome == "proposed"
+
+
+async def test_a_merged_one_is_followed_by_another(tmp_path: Path) -> None:
+    async with nights(tmp_path) as on:
+        await on.night()
+        assert (await on.done())["ok"]
+        on.forge.merge(NAME, 1)
+        on.forge.commit(NAME, "main", {NOTE: None}, "Delete it")
+        assert (await on.night()).outcome == "proposed"
+        assert (await on.done())["ok"], on.on.running.story()
+        assert [one.number for one in on.pulls] == [1, 2]
+
+
+async def test_where_nothing_is_to_be_done_nothing_is_asked(tmp_path: Path) -> None:
+    note = "Written by Gatehouse's recorded model, to show what comes of a job. Delete it.\n"
+    async with nights(tmp_path) as on:
+        on.forge.commit(NAME, "main", {NOTE: note}, "It is there")
+        assert (await on.night()).outcome == "nothing"
+        assert on.acts() == []
+
+
+async def test_an_allow_rule_covers_a_job_without_a_scope_only_where_it_spells_that(
+    tmp_path: Path,
+) -> None:
+    policy = tmp_path / "acts.yaml"
+    policy.write_text("version: 1\nallow: [review(open-pr */*)]\n")
+    config = CONFIG.replace('      writeScope: {include: ["docs/**"]}\n', "")
+    async with nights(tmp_path, config, policy_file=policy) as on:
+        await on.night()
+        (asked,) = on.acts()
+        assert status(asked) == "pending"
+        policy.write_text("version: 1\nallow: [review(open-pr */* --no-scope)]\n")
+        assert await on.on.running.until_soon(lambda: on.pulls or None, "a pull request")
+
+
+async def test_a_job_with_a_scope_is_let_out_by_a_rule(tmp_path: Path) -> None:
+    policy = tmp_path / "acts.yaml"
+    policy.write_text("version: 1\nallow: [review(open-pr acme/*)]\n")
+    async with nights(tmp_path, policy_file=policy) as on:
+        run = await on.night()
+        await on.on.running.until_soon(lambda: on.pulls or None, "a pull request")
+        assert on.pulls[0].head_sha == run.head_sha
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "outcome", "why"),
+    [
+        ("repo.write", "git.read", "failed", "its tools have no `repo.write`"),
+        ("docs/**", ".github/workflows/**", "refused", ".github/workflows"),
+    ],
+)
+async def test_what_a_job_may_not_do_is_said_and_pauses_it_in_the_end(
+    tmp_path: Path, old: str, new: str, outcome: str, why: str
+) -> None:
+    async with nights(tmp_path, CONFIG.replace(old, new)) as on:
+        for _ in range(3):
+            run = await on.night()
+            assert run.outcome == outcome
+            assert why in run.reason
+        assert on.acts() == []
+        (paused,) = on.on.running.audit("job_paused")
+        assert paused["by"] == "gatehouse"
+        assert "failed 3 times in a row" in paused["why"]
+
+
+ISSUE = """
+version: 1
+schedule:
+  cron: "0 3 * * *"
+  jobs:
+    - id: docs-drift
+      prompt: What in docs/ differs from the code?
+      output: {mode: issue, issue: {title: What the docs say wrong}}
+"""
+
+
+async def test_a_job_may_end_in_one_issue_that_is_replaced(tmp_path: Path) -> None:
+    async with nights(tmp_path, ISSUE) as on:
+        run = await on.night()
+        assert (run.outcome, run.reason) == ("nothing", "there was nothing to report")
