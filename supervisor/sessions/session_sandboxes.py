@@ -16,7 +16,7 @@ import msgspec
 from supervisor.core.actions import Exec
 from supervisor.core.agents.agents import AGENTS, MODEL_KEYS, AgentName, ModelKey, Provider
 from supervisor.core.agents.inside import AGENT_PORT, DOOR, Inside
-from supervisor.core.jobs import job_prompt
+from supervisor.core.jobs import Job, job_prompt
 from supervisor.core.network.egress_wire import Credential
 from supervisor.core.sessions import QUARANTINED, Session, is_quarantined
 from supervisor.errors import UserError
@@ -212,12 +212,10 @@ class SessionSandboxes:
                 given += tuple(f"--also={one}" for one in self._settings.checkouts)
             return _our_agent(*words, *given)
         if session.kind == "maintenance" and not session.agent:
-            job = session.job
-            given = (
-                [] if job is None else [*_each("--scope", job.scope), *_each("--tool", job.tools)]
-            )
+            job = session.job or Job(prompt="")
+            more = [*_each("--scope", job.scope), *_each("--tool", job.tools)]
             base = session.base or "none"
-            return _our_agent("--task", f"{HOME}/{TASK}", "--base", base, *given)
+            return _our_agent("--task", f"{HOME}/{TASK}", "--base", base, *more)
         if session.agent:
             return self._named_agent(cast("AgentName", session.agent), session.command[1:], caller)
         if self._settings.backend == "compose":

@@ -10,6 +10,7 @@ import pytest
 
 from supervisor.base.clock import RealClock
 from supervisor.core.approvals import Request, status
+from supervisor.core.review_markdown import unescaped
 from supervisor.reviews.core.job_posts import branch_of
 from supervisor.reviews.demo.forge import DemoPull
 from supervisor.reviews.demo.stage import Stage
@@ -134,7 +135,7 @@ async def test_a_due_job_ends_in_a_pull_request_once_a_person_lets_it_out(tmp_pa
         )
         assert pull.title == "Bring the docs up to date"
         for words in ("Bring docs/ up to date with the code.", "1 file, all within docs/**"):
-            assert words in pull.body
+            assert words in unescaped(pull.body)
         assert "A recorded model played this job" in pull.body
         assert on.git("diff", "--name-only", f"main..{BRANCH}") == NOTE
         assert on.git("rev-parse", f"{BRANCH}^") == on.git("rev-parse", "main")
