@@ -37,7 +37,7 @@ ONLY_IN: dict[str, set[str]] = {
     "anthropic": {"agent_image"},
     "claude_agent_sdk": set(),
     "mcp": {"server"},
-    "cronsim": {"sessions", "reviews.core.config"},
+    "cronsim": {"sessions", "reviews.core", "reviews.core.config"},
     "pyseccomp": {"sandbox"},
     "gidgethub": {"reviews.forges"},
     "httpx2": {"reviews.forges", "app"},

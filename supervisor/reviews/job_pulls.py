@@ -104,7 +104,7 @@ class JobPulls:
             if repository.removed_at is None:
                 await self._tidy(repository, job)
 
-    async def _tidy(self, repository: queries.Repository, job: jobs.ScheduledJob) -> None:
+    async def _tidy(self, repository: queries.Repository, job: jobs.RepositoryJob) -> None:
         facts, branch = facts_of(repository), branch_of(repository.full_name, job.name)
         pulls = await self._forge.pulls_of_branch(facts, branch)
         if not pulls or pulls[0].is_open:

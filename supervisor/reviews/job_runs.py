@@ -25,7 +25,7 @@ from supervisor.core.secrets.token_shapes import without_tokens
 from supervisor.core.sessions import Session
 from supervisor.core.text.globs import Glob
 from supervisor.errors import GatehouseError
-from supervisor.reviews.budgets import Budgets, payer_of_job
+from supervisor.reviews.budgets import WAIT, Budgets, payer_of_job
 from supervisor.reviews.clones import (
     Checkout,
     CloneError,
@@ -53,7 +53,7 @@ from supervisor.reviews.reconcile import facts_of
 from supervisor.reviews.store import allowances, holds, jobs, queries
 
 # When a run that failed for the moment, or has no money, is tried again.
-RETRY_S, NO_MONEY_S = 120.0, 60.0
+RETRY_S, NO_MONEY_S, WAIT_S = 120.0, 60.0, 1.0
 # A job that fails so often in a row is paused.
 MOST_FAILURES = 3
 # More globs than a session's job may have.
@@ -110,7 +110,7 @@ class _Work(NamedTuple):
     """A run under way."""
 
     run: jobs.JobRun
-    job: jobs.ScheduledJob
+    job: jobs.RepositoryJob
     repository: queries.Repository
     branch: str
 
@@ -193,8 +193,10 @@ class JobRuns:
             return None
         payer = payer_of_job(repository, run.id)
         if why := self._budgets.reserve(connection, payer, run.attempt):
-            later = self._clock.now() + NO_MONEY_S
-            jobs.change_run(connection, run.id, due_at=later, reason=reason_words(why))
+            # What an earlier attempt's session has left comes back once that is over.
+            wait_s = WAIT_S if why == WAIT else NO_MONEY_S
+            reason = "" if why == WAIT else reason_words(why)
+            jobs.change_run(connection, run.id, due_at=self._clock.now() + wait_s, reason=reason)
             return None
         claimed = jobs.claim(connection, run.id)
         assert claimed is not None

@@ -5,7 +5,6 @@ time. INVARIANT: a job has one unfinished run at most.
 """
 
 import secrets
-from collections.abc import Callable
 from zoneinfo import ZoneInfo
 
 from sqlalchemy import Engine
@@ -13,12 +12,11 @@ from sqlalchemy import Engine
 from supervisor.base import log
 from supervisor.base.clock import Clock
 from supervisor.errors import GatehouseError, NotFoundError, UserError
+from supervisor.reviews.budgets import RecordEvent
 from supervisor.reviews.configurations import Configurations
 from supervisor.reviews.core.schedules import next_due
 from supervisor.reviews.queue.base import Queue
 from supervisor.reviews.store import allowances, jobs, queries
-
-type RecordEvent = Callable[..., None]
 
 
 class JobSchedule:
@@ -126,7 +124,7 @@ class JobSchedule:
         why = facts.get("paused_why", "")
         self._record(event, session=repository.session_id, job=name, by=by, why=why)
 
-    def _job(self, repository: queries.Repository, name: str) -> jobs.ScheduledJob:
+    def _job(self, repository: queries.Repository, name: str) -> jobs.RepositoryJob:
         with self._engine.connect() as connection:
             found = jobs.jobs_of(connection, repository.id).get(name)
         if found is None:

@@ -86,7 +86,7 @@ class ReviewSettings(NamedTuple):
     jobs: JobSettings = JobSettings()
 
 
-class Sessions(Readers, Maintainers, Protocol):
+class ServiceSessions(Readers, Maintainers, Protocol):
     """Starts readers, and sessions that maintain."""
 
 
@@ -102,7 +102,7 @@ class ReviewService:
         gate: Gate,
         forge: Forge,
         queue: Queue,
-        sessions: Sessions,
+        sessions: ServiceSessions,
         standing: Callable[[str], str],
         stopped: Callable[[], str | None],
     ) -> None:

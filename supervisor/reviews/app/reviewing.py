@@ -133,7 +133,7 @@ async def review_service(
 
 
 class ReaderSessions:
-    """Implements `service.Sessions`: a session of kind `review` or `maintenance` over a
+    """Implements `service.ServiceSessions`: a session of kind `review` or `maintenance` over a
     checkout."""
 
     def __init__(self, parts: Parts) -> None:

@@ -13,7 +13,7 @@ from supervisor.reviews.store.tables import job_runs, jobs, repositories
 MOST_ATTEMPTS = 3
 
 
-class ScheduledJob(msgspec.Struct, frozen=True, kw_only=True):
+class RepositoryJob(msgspec.Struct, frozen=True, kw_only=True):
     """A job of a repository. `next_due_at`: None if it isn't scheduled any more."""
 
     id: int
@@ -51,15 +51,15 @@ class JobRun(msgspec.Struct, frozen=True, kw_only=True):
     result: dict[str, Any] | None
 
 
-def jobs_of(connection: Connection, repository_id: int) -> dict[str, ScheduledJob]:
+def jobs_of(connection: Connection, repository_id: int) -> dict[str, RepositoryJob]:
     """Return the jobs of a repository by name."""
     query = select(jobs).where(jobs.c.repository_id == repository_id).order_by(jobs.c.name)
-    return {row.name: ScheduledJob(**row._mapping) for row in connection.execute(query)}
+    return {row.name: RepositoryJob(**row._mapping) for row in connection.execute(query)}
 
 
-def job(connection: Connection, job_id: int) -> ScheduledJob:
+def job(connection: Connection, job_id: int) -> RepositoryJob:
     row = connection.execute(select(jobs).where(jobs.c.id == job_id)).one()
-    return ScheduledJob(**row._mapping)
+    return RepositoryJob(**row._mapping)
 
 
 def put_job(connection: Connection, repository_id: int, name: str, **facts: object) -> None:
@@ -74,10 +74,10 @@ def change_job(connection: Connection, job_id: int, **facts: object) -> None:
     connection.execute(update(jobs).where(jobs.c.id == job_id).values(facts))
 
 
-def pushed_jobs(connection: Connection) -> list[ScheduledJob]:
+def pushed_jobs(connection: Connection) -> list[RepositoryJob]:
     """Return the jobs whose branch may be there."""
     rows = connection.execute(select(jobs).where(jobs.c.pushed != "").order_by(jobs.c.id))
-    return [ScheduledJob(**row._mapping) for row in rows]
+    return [RepositoryJob(**row._mapping) for row in rows]
 
 
 def unschedule(connection: Connection, repository_id: int, but: Collection[str]) -> None:
@@ -86,7 +86,7 @@ def unschedule(connection: Connection, repository_id: int, but: Collection[str])
     connection.execute(query.values(next_due_at=None))
 
 
-def due(connection: Connection, now: float) -> list[ScheduledJob]:
+def due(connection: Connection, now: float) -> list[RepositoryJob]:
     """Return the jobs that are due, of enabled repositories, without an unfinished run."""
     unfinished = select(job_runs.c.job_id).where(job_runs.c.ended_at.is_(None))
     query = (
@@ -101,7 +101,7 @@ def due(connection: Connection, now: float) -> list[ScheduledJob]:
         )
         .order_by(jobs.c.next_due_at)
     )
-    return [ScheduledJob(**row._mapping) for row in connection.execute(query)]
+    return [RepositoryJob(**row._mapping) for row in connection.execute(query)]
 
 
 def add_run(connection: Connection, run_id: str, job_id: int, now: float, by: str = "") -> None:
