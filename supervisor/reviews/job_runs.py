@@ -48,7 +48,7 @@ from supervisor.reviews.core.job_posts import (
 )
 from supervisor.reviews.core.receipts import reason_words
 from supervisor.reviews.forges.base import Forge, ForgeError, PullFacts, RepositoryFacts
-from supervisor.reviews.job_schedule import JobSchedule
+from supervisor.reviews.job_schedule import RepositoryJobs
 from supervisor.reviews.reconcile import facts_of
 from supervisor.reviews.store import allowances, holds, jobs, queries
 
@@ -129,7 +129,7 @@ class JobRuns:
         configurations: Configurations,
         sessions: Maintainers,
         budgets: Budgets,
-        schedule: JobSchedule,
+        schedule: RepositoryJobs,
         settings: JobSettings,
         ask: Callable[[Act, str, str], None],
         issue_of: Callable[[RepositoryFacts, str], Awaitable[int]],

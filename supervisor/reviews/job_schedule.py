@@ -19,7 +19,7 @@ from supervisor.reviews.queue.base import Queue
 from supervisor.reviews.store import allowances, jobs, queries
 
 
-class JobSchedule:
+class RepositoryJobs:
     """The schedule of one supervisor."""
 
     def __init__(

@@ -33,7 +33,7 @@ from supervisor.reviews.forges.base import Forge, ForgeError, RepositoryFacts
 from supervisor.reviews.holds import Holds, HoldScope
 from supervisor.reviews.job_pulls import JobPulls
 from supervisor.reviews.job_runs import JobRuns, JobSettings, Maintainers
-from supervisor.reviews.job_schedule import JobSchedule
+from supervisor.reviews.job_schedule import RepositoryJobs
 from supervisor.reviews.mention_answers import Mentions
 from supervisor.reviews.poster import Poster
 from supervisor.reviews.prompt_runs import Prompts
@@ -167,7 +167,7 @@ class ReviewService:
             *(gate, clock, forge, self._repository, self._came_to_nothing),
             *(self.job_pulls, self.holds.keeps),
         )
-        self.schedule = JobSchedule(
+        self.schedule = RepositoryJobs(
             self.engine, clock, self.configurations, queue, gate.audit.record
         )
         self.job_runs = JobRuns(
