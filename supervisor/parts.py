@@ -33,6 +33,8 @@ from supervisor.core.approvals import Request
 from supervisor.core.budget import parse_budget
 from supervisor.core.network.credentials import check_secret
 from supervisor.core.secrets.redact import Redactor
+from supervisor.core.sessions import keeps_changes
+from supervisor.core.verdicts import CHANGE_THE_COPY, KEPT
 from supervisor.errors import GatehouseError, RefusedError, StorageError
 from supervisor.gate import audit_lines
 from supervisor.gate.gate import Gate
@@ -211,7 +213,10 @@ class Parts:
         return self.surroundings.channel(session_id)
 
     def running_workspace(self, session_id: str) -> WorkspaceChannel:
-        """Return the same; `RefusedError` where there is none."""
+        """Return the same for what its agent asks; `RefusedError` where there is none, or all that
+        the agent changes is judged at its end."""
+        if keeps_changes(self.sessions.get(session_id)):
+            raise RefusedError(KEPT, CHANGE_THE_COPY)
         workspace = self.workspace_of(session_id)
         if workspace is None:
             raise RefusedError(

@@ -18,8 +18,8 @@ import msgspec
 from supervisor.channels.exec import SpecFor
 from supervisor.channels.git_staging import LoginFor, Staging
 from supervisor.core.actions import Exec
-from supervisor.core.git.scoped_commit import TreeChange
-from supervisor.core.jobs import OURS
+from supervisor.core.git.scoped_commit import CommittedFile
+from supervisor.core.jobs import Changed
 from supervisor.core.text.ref_names import is_full, is_oid
 from supervisor.errors import RefusedError
 from supervisor.git.host_repository import repository_at
@@ -67,20 +67,6 @@ set -euo pipefail
 ref={ref}
 [ -n "$ref" ] || ref=refs/remotes/{remote}/$(git symbolic-ref --short HEAD)
 git pull {joins} . "$ref" 2>&1
-"""
-# All files but ignored ones as a tree, printed before what it has that a commit hasn't.
-_TREE = """
-set -euo pipefail
-export GIT_NO_REPLACE_OBJECTS=1 GIT_LITERAL_PATHSPECS=1
-index=$(mktemp)
-cp "$(git rev-parse --git-path index)" "$index" 2> /dev/null || rm "$index"
-export GIT_INDEX_FILE=$index
-git add --all
-tree=$(git write-tree)
-printf '%s\\n\\n' "$tree"
-{{ echo "$tree"
-  ! git cat-file -e {base} 2> /dev/null || echo "^"{base}
-}} | git pack-objects --revs --thin --stdout --delta-base-offset --quiet
 """
 _FETCHED = "/run/gatehouse/fetched.pack"
 _MOVED = "/run/gatehouse/moved-refs"
@@ -164,37 +150,18 @@ class CopiedCommits:
         listed = await self._run(session_id, cwd, script, "the copy's refs can't be read")
         return [one for one in listed.decode(errors="replace").split() if is_oid(one)]
 
-    async def changes(self, session_id: str, base: str) -> tuple[TreeChange, ...]:
-        """Take in what the copy's files are now, ignored ones left out, and return in what they
-        differ from a commit. No git of the copy's is asked that."""
-        script = _TREE.format(base=shlex.quote(base))
-        made = await self._run(session_id, ".", script, "the changed files can't be read")
-        tree, _, pack = made.partition(b"\n\n")
-        named = tree.decode(errors="replace")
-        if not is_oid(named):
-            raise RefusedError("the copy says nothing readable of its files", "see `git status`")
-        staging = await self.staging(session_id, ".")
-        await staging.take_in(pack, [named], [base])
-        return await staging.changes(base, named)
-
     async def commit(
-        self,
-        session_id: str,
-        branch: str,
-        base: str,
-        message: str,
-        changes: Sequence[TreeChange],
-    ) -> None:
-        """Make one commit of these changes of `base`, which were taken in, and keep it as the job's
-        branch. `RefusedError` where it would differ from `base` in anything else."""
+        self, session_id: str, base: str, message: str, author: str, files: Sequence[CommittedFile]
+    ) -> tuple[str, list[Changed]]:
+        """Make one commit of these files on `base`, of which nothing comes from the copy's git.
+        Return it, and in what its tree differs from the base's, as objects say."""
         staging = await self.staging(session_id, ".")
-        made = await staging.commit(base, message, OURS, changes)
-        if set(await staging.changes(base, made)) != set(changes):
-            raise RefusedError(
-                "what is within the scope can't be committed by itself",
-                "look at what is outside, where a file takes a folder's place",
-            )
-        await staging.keep_job(branch, made)
+        made = await staging.commit(base, message, author, files)
+        return made, await staging.changes(base, made)
+
+    async def keep_job(self, session_id: str, branch: str, oid: str) -> None:
+        """Keep a commit as the job's branch: that is what is taken and pushed."""
+        await (await self.staging(session_id, ".")).keep_job(branch, oid)
 
     async def put(self, session_id: str, cwd: str, pack: bytes, refs: dict[str, str]) -> None:
         """Store a pack in the copy, and set these refs to their object ids."""

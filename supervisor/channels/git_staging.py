@@ -23,8 +23,14 @@ from supervisor.base.plain_files import read_small
 from supervisor.base.process import Completed
 from supervisor.core.actions import RefUpdate
 from supervisor.core.git.remote_addresses import Addresses, protocol_of, remotes_in, shown_url
-from supervisor.core.git.scoped_commit import TreeChange, commit_stream, tree_changes
+from supervisor.core.git.scoped_commit import (
+    CommittedFile,
+    commit_stream,
+    line_counts,
+    tree_changes,
+)
 from supervisor.core.git.taken_branch import NamesInUse
+from supervisor.core.jobs import Changed
 from supervisor.core.text.ref_names import RemoteRefs, listed_refs
 from supervisor.errors import RefusedError
 from supervisor.git.host_repository import HostRepository, borrowed_from, checked_out, config_of
@@ -310,16 +316,19 @@ class Staging:
         """Return whether the commit came out of the private copy before."""
         return (await self._git("rev-parse", "--verify", "--quiet", f"refs/taken/{oid}")).ok
 
-    async def changes(self, base: str, new: str) -> tuple[TreeChange, ...]:
+    async def changes(self, base: str, new: str) -> list[Changed]:
         """Return the differences of a commit or tree from another."""
-        words = ("diff-tree", "-r", "-z", "--raw", "--no-renames", base, new)
-        return tree_changes(await self.read(*words, limit_bytes=MOST_TREE_BYTES))
+        words = ("diff-tree", "-r", "-z", "--no-renames", base, new)
+        raw = await self.read(*words, "--raw", limit_bytes=MOST_TREE_BYTES)
+        counted = await self.read(*words, "--numstat", "--text", limit_bytes=MOST_TREE_BYTES)
+        lines = line_counts(counted)
+        return [one.changed(lines) for one in tree_changes(raw)]
 
     async def commit(
-        self, base: str, message: str, author: str, changes: Sequence[TreeChange]
+        self, base: str, message: str, author: str, files: Sequence[CommittedFile]
     ) -> str:
-        """Commit changes of `base` whose contents were taken in. Return the commit."""
-        stream = commit_stream(_COMMITTED, base, changes, message, author)
+        """Commit these files on `base`. Return the commit."""
+        stream = commit_stream(_COMMITTED, base, files, message, author)
         made = await self._git(
             "fast-import", "--quiet", "--force", "--date-format=now", stdin=stream
         )

@@ -1,37 +1,56 @@
 """Results of a maintenance job once its agent is done: tests, scope proof, commit, push.
 
+    agent exits -> tests -> the copy's changes -> judge -> cards of changed files
+                                                       -> our commit -> judge -> branch, push
+
 The person requested all of it when starting the job, but its effects pass the gate like any
-agent's: the tests are a command that starting the job approved, and a push is asked.
+agent's: the tests are a command that starting the job approved, and a push is asked. INVARIANT:
+whatever is outside the scope refuses all of it.
 """
 
 import asyncio
-import hashlib
-import os
-from collections.abc import Callable, Iterable
-from pathlib import Path
+from collections.abc import Callable
+from typing import Protocol
 
-import msgspec
+from msgspec.structs import replace
 
 from supervisor.base import log
-from supervisor.base.plain_files import read_small
 from supervisor.channels.git import GitBroker
 from supervisor.channels.git_pack import CopiedCommits
 from supervisor.core.actions import Exec, FileChange, Git
 from supervisor.core.approvals import Request, explanation, failure, is_settled, status
-from supervisor.core.files.write_scope import WriteScope, changed, judge
-from supervisor.core.git.scoped_commit import TreeChange
-from supervisor.core.jobs import Job, JobResult, ScopeProof, Tests, result_words
+from supervisor.core.files.change_card import ReadContent
+from supervisor.core.files.write_scope import changed, judge
+from supervisor.core.git.scoped_commit import files_in
+from supervisor.core.jobs import (
+    Changed,
+    Job,
+    JobResult,
+    Tests,
+    author_of,
+    job_title,
+    refusal,
+    result_words,
+)
 from supervisor.core.sessions import Session
 from supervisor.errors import ChangedError, GatehouseError
 from supervisor.gate.gate import Gate
 
 TESTS_S = 3600.0
-# Whatever a job changed belongs to its proof.
-MOST_ASKED = 10_000_000
-# Of a file that may be the person's own; a larger one counts as the job's.
-MOST_OWN_BYTES = 16 << 20
+MOST_OUTPUT_LINES = 40
+MOST_OUTPUT_CHARS = 4000
 BY = "the person who started the job"
 BRANCHES = "gatehouse/"
+
+
+class JobCopy(Protocol):
+    """The private copy of a job's session."""
+
+    async def found(self) -> tuple[list[FileChange], dict[str, str]]:
+        """Return its changes, and what is never carried over, with reasons."""
+
+    async def read_contents[T](self, read: Callable[[ReadContent], T]) -> T:
+        """Run a function over contents of the changes."""
 
 
 class JobResults:
@@ -50,58 +69,63 @@ class JobResults:
         self._pushes = pushes
         self._cost = cost
 
-    async def of(self, session: Session, job: Job) -> JobResult:
-        """Find out what the job changed, run its tests on that, and commit it where it is to be a
+    async def of(self, session: Session, job: Job, copy: JobCopy) -> JobResult:
+        """Run the job's tests, judge what is changed by then, and commit it where it is to be a
         branch. What goes wrong is said in the result."""
-        if job.branch:
-            return await self._branch_of(session, job)
-        result = JobResult(proof=await asyncio.to_thread(self._proof, session.id, job))
-        if result.is_empty:
-            return result
-        tests, why = await self._tested(session.id, job)
-        return JobResult(proof=result.proof, tests=tests, tests_why=why)
-
-    async def _branch_of(self, session: Session, job: Job) -> JobResult:
-        """The same for a branch. INVARIANT: our git makes the commit, of what was taken in before
-        the tests ran and is within the scope; nothing that runs in the copy can add to it."""
-        base, scope = session.base or "", WriteScope(job.scope)
-        changes = [one for one in await self._commits.changes(session.id, base) if one.is_kept]
-        inside = [one for one in changes if not one.changed({}).odd and scope.has(one.name)]
-        other, workspace = set(changes) - set(inside), Path(session.workspace)
-        outside = set(await asyncio.to_thread(_of_the_job, other, workspace))
-        # What it had carried to the folder is there, too.
-        outside |= set((await asyncio.to_thread(self._proof, session.id, job)).outside)
-        proof = ScopeProof(inside=len(inside), outside=tuple(sorted(outside)))
-        result = JobResult(proof=proof)
-        if result.is_empty:
-            return result
-        tests, why = await self._tested(session.id, job)
-        result = msgspec.structs.replace(result, tests=tests, tests_why=why)
-        if not inside:
-            return result
-        branch = f"{BRANCHES}{job.name or 'maintenance'}-{session.id[:8]}"
-        result = msgspec.structs.replace(result, branch=branch)
-        said = result_words(job, result)
-        title = job.prompt.strip().splitlines()[0][:72]
-        await self._commits.commit(session.id, branch, base, f"{title}\n\n{said}\n", inside)
-        await self._ask_to_push(session, branch, f"{said}; {self._cost(session)}")
+        try:
+            result = await self._of(session, job, copy)
+        except GatehouseError as error:
+            result = JobResult(refused=str(error))
+        self._gate.audit.record(
+            "job_done",
+            session=session.id,
+            job=job.name,
+            result=result_words(job, result),
+            refused=result.refused,
+            branch=result.branch,
+            commit=result.commit,
+        )
         return result
 
-    def _proof(self, session_id: str, job: Job) -> ScopeProof:
-        return judge(job, [one for action in self._asked(session_id) for one in changed(action)])
+    async def _of(self, session: Session, job: Job, copy: JobCopy) -> JobResult:
+        result, changes = await _judged(job, JobResult(), copy)
+        if result.is_empty or result.refused:
+            return result
+        if job.tests:
+            # Whatever the tests wrote counts as the job's.
+            result = await self._tested(session.id, job)
+            result, changes = await _judged(job, result, copy)
+        if result.is_empty or result.refused or not job.branch:
+            return result
+        return await self._committed(session, job, result, changes, copy)
 
-    def _asked(self, session_id: str) -> list[FileChange]:
-        """Return the changes of files that were asked about, and not replaced since."""
-        return [
-            action
-            for one in self._queue.of_session(session_id, MOST_ASKED)
-            if status(one) != "superseded"
-            and isinstance(action := self._queue.action_of(one), FileChange)
-        ]
+    async def _committed(
+        self,
+        session: Session,
+        job: Job,
+        result: JobResult,
+        changes: list[FileChange],
+        copy: JobCopy,
+    ) -> JobResult:
+        """Commit what was judged, and judge it again by the objects: that is what is pushed."""
+        files = await copy.read_contents(lambda read: files_in(changes, read))
+        branch = job.branch_name or f"{BRANCHES}{job.name or 'maintenance'}-{session.id[:8]}"
+        base, author = session.base or "", author_of(job)
+        said = [job_title(job), f"{result_words(job, result)}"]
+        said += [f"Signed-off-by: {author}"] if job.signed_off else []
+        commit, differs = await self._commits.commit(
+            session.id, base, "\n\n".join(said) + "\n", author, files
+        )
+        result = await _proven(job, result, differs)
+        if result.is_empty or result.refused:
+            return result
+        await self._commits.keep_job(session.id, branch, commit)
+        result = replace(result, branch=branch, commit=commit)
+        reason = f"{result_words(job, result)}; {self._cost(session)}"
+        await self._ask_to_push(session, branch, reason)
+        return result
 
-    async def _tested(self, session_id: str, job: Job) -> tuple[Tests, str]:
-        if not job.tests:
-            return "none", ""
+    async def _tested(self, session_id: str, job: Job) -> JobResult:
         request = self._gate.ask(
             Exec(command=job.tests, timeout_s=TESTS_S),
             session_id=session_id,
@@ -116,9 +140,10 @@ class JobResults:
                 request = self._queue.get(request.id)
         request = await self._settled(request)
         if status(request) != "used":
-            return "not run", explanation(request)
+            return JobResult(tests="not run", tests_why=explanation(request))
         why = failure(request)
-        return ("failed", why) if why else ("passed", "")
+        said: Tests = "failed" if why else "passed"
+        return JobResult(tests=said, tests_why=why, tests_output=_output(request))
 
     async def _settled(self, request: Request) -> Request:
         while not is_settled(request) and self._queue.find(request.id) is not None:
@@ -139,23 +164,21 @@ class JobResults:
             log.warning("a job's branch can't be pushed", session=session.id, why=str(error))
 
 
-def _of_the_job(changes: Iterable[TreeChange], workspace: Path) -> list[str]:
-    """Return the names of what differs from the commit and isn't so in the person's folder: what
-    was there uncommitted before is theirs, not the job's."""
-    return [one.shown for one in changes if not _is_the_persons(one, workspace)]
+async def _judged(job: Job, result: JobResult, copy: JobCopy) -> tuple[JobResult, list[FileChange]]:
+    """Return the result with the proof of what the copy holds now, and the changes."""
+    changes, never = await copy.found()
+    paths = [one for action in changes for one in changed(action)]
+    paths += [Changed(name, why) for name, why in never.items()]
+    return await _proven(job, result, paths), changes
 
 
-def _is_the_persons(change: TreeChange, workspace: Path) -> bool:
-    path = workspace / os.fsdecode(change.path)
-    if os.pardir in path.parts:
-        return False
-    try:
-        data = read_small(path, MOST_OWN_BYTES)
-    except FileNotFoundError:
-        return change.mode == 0
-    except OSError:
-        return False
-    # As git names contents (git-hash-object(1)).
-    kind = "sha1" if len(change.oid) == 40 else "sha256"
-    named = hashlib.new(kind, b"blob %d\0" % len(data) + data, usedforsecurity=False)
-    return change.mode != 0 and named.hexdigest() == change.oid
+async def _proven(job: Job, result: JobResult, paths: list[Changed]) -> JobResult:
+    proof = await asyncio.to_thread(judge, job, paths)
+    return replace(result, proof=proof, refused=refusal(job, proof))
+
+
+def _output(request: Request) -> str:
+    """Return the end of what the tests printed. Secrets are redacted in an outcome."""
+    outcome = request.outcome or {}
+    text = "\n".join(str(outcome.get(one) or "").strip("\n") for one in ("stdout", "stderr"))
+    return "\n".join(text.strip("\n").split("\n")[-MOST_OUTPUT_LINES:])[-MOST_OUTPUT_CHARS:]

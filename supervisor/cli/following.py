@@ -20,7 +20,7 @@ from supervisor.cli.common.telling import CopyTeller, ShownOutput, print_answer,
 from supervisor.core.agents.agents import AgentName
 from supervisor.core.text.duration import format_duration
 from supervisor.core.text.utf8 import is_text
-from supervisor.errors import SandboxError, UserError
+from supervisor.errors import RefusedError, SandboxError, UserError
 from supervisor.settings import Settings
 
 FOLLOW_EVERY_S = 0.3
@@ -232,5 +232,7 @@ def _told_end(
     has_exited = session["agent_exited_at"] is not None
     if session["started_at"] is None and not has_exited and not is_stopped:
         raise SandboxError(session["end_reason"])
+    if session["job_result"] and session["job_result"]["refused"]:
+        return RefusedError.exit_code
     code = int(session["exit_code"] or 0) if has_exited else 0
     return print_answer(session["review"], code) if session["kind"] == "quarantine" else code

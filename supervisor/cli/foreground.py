@@ -27,7 +27,7 @@ from supervisor.core.jobs import Job, result_words
 from supervisor.core.sessions import Kind, Session, remaining_s
 from supervisor.core.text.display import visible
 from supervisor.core.text.duration import format_duration
-from supervisor.errors import GatehouseError, UserError
+from supervisor.errors import GatehouseError, RefusedError, UserError
 from supervisor.settings import Settings, keep_absolute_path
 
 type CopyProgress = Callable[[str], dict[str, int] | None]
@@ -296,6 +296,8 @@ async def _supervise(settings: Settings, wanted: Any, *, open_browser: bool, sta
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(left_s):
                     await supervisor.wait_for_stop()
+        if session.job_result is not None and session.job_result.refused:
+            return RefusedError.exit_code
         return print_answer(session.review, code) if wanted.kind == "quarantine" else code
 
 

@@ -15,6 +15,7 @@ _Count = Annotated[int, msgspec.Meta(ge=1)]
 OURS = "Gatehouse <gatehouse@localhost>"
 MOST_NAMED = 20
 MOST_SHOWN_CHARS = 300
+MOST_TITLE_CHARS = 72
 # Of the paths that a proof names; the rest is counted.
 MOST_KEPT = 100
 _AUTHOR = re.compile(r"[^<>\x00-\x1f\x7f]*[^<>\x00-\x20\x7f] <[^<>\s\x00-\x1f\x7f]+>\Z")
@@ -121,6 +122,11 @@ def job_prompt(job: Job) -> str:
         scope,
     )
     return "\n\n".join(part for part in parts if part)
+
+
+def job_title(job: Job) -> str:
+    """Return what a commit of it is called: the beginning of the prompt."""
+    return visible(job.prompt.strip().split("\n")[0][:MOST_TITLE_CHARS], one_line=True)
 
 
 def result_words(job: Job, result: JobResult) -> str:

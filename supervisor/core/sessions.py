@@ -109,6 +109,13 @@ def own_limits(limits: OwnLimits) -> list[tuple[str, str]]:
     return [(name, value) for name, value in shown if value]
 
 
+def keeps_changes(session: Session) -> bool:
+    """Return whether the files that a session changes stay in its copy: those of a job until it was
+    judged, and also then where they are to be a commit, or were refused."""
+    job, result = session.job, session.job_result
+    return job is not None and (job.branch or result is None or bool(result.refused))
+
+
 def job_words(session: Session) -> str:
     """Return the result of a session's job in one line; empty if it has none, or still runs."""
     if session.job is None or session.job_result is None:

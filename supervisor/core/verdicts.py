@@ -23,6 +23,8 @@ NOT_EVALUATED = "the rules could not be evaluated"
 OWN_FILE = (
     "Gatehouse itself reads this file (its policy, code or pages): a change of it is always asked"
 )
+KEPT = "what a job changes is judged as a whole, once it is done"
+CHANGE_THE_COPY = "change the file in the copy"
 OUT_OF_SCOPE = "it is outside the scope of this job, so it is always asked, and by itself"
 
 # What a category does when no rule matches. `contained`, only for exec: a command that can't change

@@ -83,6 +83,7 @@ Event = Literal[
     "job_not_started",
     "job_paused",
     "job_resumed",
+    "job_done",
     "repository_added",
     "review_recorded",
     "reviews_held",

@@ -12,10 +12,11 @@ import msgspec
 from supervisor.core.agents.agents import AGENTS, MODEL_KEYS, AgentName, Provider, model_rules
 from supervisor.core.budget import format_budget, parse_budget
 from supervisor.core.files.write_scope import WriteScope
-from supervisor.core.jobs import job_prompt
+from supervisor.core.jobs import author_of, job_prompt
 from supervisor.core.policy.policy_text import LONGEST_HOLD_S, parse_policy
 from supervisor.core.sessions import QUARANTINED, is_quarantined
 from supervisor.core.text.duration import format_duration
+from supervisor.core.text.ref_names import is_short
 from supervisor.errors import PolicyError, UserError
 from supervisor.gate.gate import Gate
 from supervisor.network.model_hosts import check_is_elsewhere, rules_for_addresses
@@ -169,6 +170,9 @@ class SessionPlans:
         if job is None or not job.prompt.strip():
             raise UserError("the job has no prompt", "say what is to be done with --prompt")
         WriteScope(job.scope)
+        author_of(job)
+        if job.branch_name and not is_short(job.branch_name):
+            raise UserError(f"`{job.branch_name}` is no name of a branch", "give it another")
         base = await workspace_git.head(wanted.workspace)
         if base is None and job.branch:
             raise UserError(

@@ -23,7 +23,7 @@ from supervisor.core.agents.inside import AGENT_PORT
 from supervisor.core.approvals import Request, is_settled, status
 from supervisor.core.jobs import JobResult
 from supervisor.core.network.egress_wire import Credential, Listener
-from supervisor.core.sessions import Session, is_quarantined
+from supervisor.core.sessions import Session, is_quarantined, keeps_changes
 from supervisor.errors import NotFoundError
 from supervisor.gate.gate import Gate
 from supervisor.gate.left_to_answer import LeftToAnswer, can_wait
@@ -218,6 +218,7 @@ class Surroundings:
                 folder=self._settings.sessions_dir / session.id,
                 gate=self._gate,
                 protected=self._data_folders,
+                is_job=session.job is not None,
             ),
             self._started_in(wanted),
         )
@@ -320,8 +321,9 @@ class Surroundings:
         """Return the result of a job; None for every other session."""
         if session.job is None:
             return None
-        await self.final_pass(session, "the agent has exited")
-        return await self._job_results.of(session, session.job)
+        self.close_requests(session.id, "the agent has exited")
+        await self._exec_broker.until_stopped(session.id)
+        return await self._job_results.of(session, session.job, self._opened[session.id].channel)
 
     def close_requests(self, session_id: str, why: str) -> None:
         """Deny the requests that can't wait without the agent, and end running commands."""
@@ -428,10 +430,12 @@ class Surroundings:
             await self._opened[session_id].channel.reopen()
 
     async def compare_left(self, session_id: str) -> None:
-        """Ask about changes in an ended session's copy, which is no longer watched."""
-        if session_id in self.left and session_id in self._opened:
+        """Ask about changes in an ended session's copy, which is no longer watched. A job's were
+        judged."""
+        opened = self._opened.get(session_id)
+        if session_id in self.left and opened is not None and opened.session.job is None:
             self._spending.close_session(session_id)
-            await self._opened[session_id].channel.final_pass("an install was carried out")
+            await opened.channel.final_pass("an install was carried out")
 
     def credentials_changed(self) -> None:
         """Tell egress for every session. A running sandbox keeps its variables, so it lacks
@@ -452,11 +456,11 @@ class Surroundings:
         ]
 
     def _stays_in_copy(self, session: Session) -> bool:
-        """Return whether nothing that it changes is asked for: it leaves the copy as commits alone,
-        or was only a pull request's code to read."""
+        """Return whether nothing that it changes is asked for, now at least: it leaves the copy as
+        commits alone, or was only a pull request's code to read."""
         is_pull = Path(session.workspace).is_relative_to(self._settings.clones_dir)
         is_empty = is_quarantined(session.kind, session.command)
-        return is_pull or is_empty or (session.job is not None and session.job.branch)
+        return is_pull or is_empty or keeps_changes(session)
 
     def _caller(self, session: Session) -> StartingShell:
         opened = self._opened.get(session.id)

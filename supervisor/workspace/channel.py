@@ -21,10 +21,11 @@ import msgspec
 
 from supervisor.base import log
 from supervisor.base.event_loop import to_end
-from supervisor.core.actions import Exec
+from supervisor.core.actions import Exec, FileChange
 from supervisor.core.approvals import Request
 from supervisor.core.files.change_card import ChangeCard, ReadContent
 from supervisor.core.files.conflict_card import ConflictCard
+from supervisor.core.files.write_scope import is_leftover
 from supervisor.core.shell.exec_operands import operands
 from supervisor.core.text.content_types import Image
 from supervisor.errors import NotFoundError
@@ -76,7 +77,8 @@ class WorkspaceChannel:
     `folder` is the session's own (`data/sessions/ID`), where `make_copy` makes the copy.
     `protected` are folders that nothing is ever written to, even inside the workspace: the
     supervisor's data. After a crash, every method may be called without `start`: what the last
-    supervisor had begun is finished first. `at` is `Applier`'s, for tests.
+    supervisor had begun is finished first. `at` is `Applier`'s, for tests. `is_job`: what
+    interpreters and test runners leave counts as ignored.
     """
 
     def __init__(
@@ -88,8 +90,10 @@ class WorkspaceChannel:
         gate: Gate,
         protected: Sequence[Path] = (),
         at: Callable[[str], None] = lambda step: None,
+        is_job: bool = False,
     ) -> None:
         self.session_id = session_id
+        self._is_job = is_job
         # True once its session has ended: nothing watches the copy any more.
         self.has_ended = False
         self._workspace = workspace
@@ -168,6 +172,18 @@ class WorkspaceChannel:
                 return
             opened.ignores.forget()
             await opened.comparison.run(None, last=True)
+
+    async def found(self) -> tuple[list[FileChange], dict[str, str]]:
+        """Return all changes without asking about any, and the paths that are never carried over,
+        each with the reason. `read_contents` reads what the changes would write, until the next
+        comparison. Nothing is found where the copy was never finished."""
+        async with self._turn:
+            try:
+                opened = await self._open()
+            except FileNotFoundError:
+                return [], {}
+            opened.ignores.forget()
+            return await opened.comparison.found()
 
     async def stop(self) -> None:
         """Stop watching and close all descriptors. The copy and its snapshots stay on disk. May be
@@ -277,7 +293,12 @@ class WorkspaceChannel:
                 lambda: Sides(self._workspace, self._folder, protected, merged_fd)
             )
             is_git = await git_copy.find(self._workspace, []) is not None
-            ignores = Ignores(sides.host, is_git, await git_copy.around(self._workspace))
+            ignores = Ignores(
+                sides.host,
+                is_git,
+                await git_copy.around(self._workspace),
+                is_out=is_leftover if self._is_job else None,
+            )
             watcher = Watcher(sides.copy, *([sides.upper.root] if sides.upper is not None else []))
             refresh = None if self._mounted is None else lambda: self._refresh_view(watcher)
             incoming = HostChanges(sides, ignores, self._ask_anew, refresh=refresh)

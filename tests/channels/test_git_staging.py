@@ -366,7 +366,7 @@ async def test_what_a_partial_clone_lacks_is_said_with_how_to_get_it(told: Told)
         await staging.changes(base, head)
     assert "`git fetch --refetch --no-filter` gets what is missing" in found.value.remedy
     git(clone, "fetch", "-q", "--refetch", "--no-filter")
-    assert [one.path for one in await staging.changes(base, head)] == [b"src/app.py"]
+    assert [one.path for one in await staging.changes(base, head)] == ["src/app.py"]
 
 
 async def test_refs_in_a_format_that_isn_t_written_are_refused_with_what_to_do(told: Told) -> None:

@@ -13,14 +13,25 @@ from supervisor.core.jobs import (
     ScopeProof,
     author_of,
     job_prompt,
+    job_title,
     refusal,
     result_words,
     scope_words,
 )
-from supervisor.core.sessions import Session, SessionId, job_words
+from supervisor.core.sessions import Session, SessionId, job_words, keeps_changes
 from supervisor.errors import UserError
+from tests.tables import each_row
 
 JOB = Job(prompt="  Tidy up.\n", scope=("docs/**",))
+SESSION = Session(
+    id=SessionId("one"),
+    kind="maintenance",
+    workspace="/w",
+    command=(),
+    token_hash="",
+    created_at=0.0,
+    deadline_at=1.0,
+)
 
 
 def test_the_prompt_says_the_scope_and_that_nothing_is_to_be_committed() -> None:
@@ -101,15 +112,29 @@ def test_what_was_stored_before_is_read() -> None:
 
 
 def test_only_a_job_that_is_over_has_a_result() -> None:
-    session = Session(
-        id=SessionId("one"),
-        kind="maintenance",
-        workspace="/w",
-        command=(),
-        token_hash="",
-        created_at=0.0,
-        deadline_at=1.0,
-    )
-    assert job_words(session) == ""
-    done = msgspec.structs.replace(session, job=JOB, job_result=JobResult())
+    assert job_words(SESSION) == ""
+    assert not keeps_changes(SESSION)
+    done = msgspec.structs.replace(SESSION, job=JOB, job_result=JobResult())
     assert job_words(done) == "nothing to change"
+
+
+@each_row(
+    ("branch", "result", "expected"),
+    [
+        (False, None, True),
+        (False, JobResult(), False),
+        (False, JobResult(refused="x"), True),
+        (True, JobResult(), True),
+    ],
+)
+def test_what_a_job_changes_stays_in_its_copy_until_it_is_judged(
+    branch: bool, result: JobResult | None, expected: bool
+) -> None:
+    job = msgspec.structs.replace(JOB, branch=branch)
+    assert keeps_changes(msgspec.structs.replace(SESSION, job=job, job_result=result)) is expected
+
+
+def test_a_commit_is_called_by_the_first_words() -> None:
+    assert job_title(JOB) == "Tidy up."
+    assert job_title(Job(prompt="a\x1bb\nmore")) == "a\\u{1b}b"
+    assert len(job_title(Job(prompt="x" * 100))) == 72

@@ -115,27 +115,43 @@ async def test_nothing_to_change_ends_quietly(
             assert running.requests(session) == []
 
 
-async def test_what_is_outside_the_scope_is_asked_by_itself_and_left_out_of_the_branch(
+async def test_what_is_outside_the_scope_refuses_all_of_it(
     start_supervisor: StartSupervisor, workspace: Path
 ) -> None:
-    """Asked whatever the rules allow; the scope here excludes where the recorded model writes."""
+    """Whatever the rules allow; the scope here excludes where the recorded model writes. Nothing of
+    the rest is asked or applied either."""
     policy = f"{CONTAINED}allow: ['filesystem(**)']\n"
     async with start_supervisor(policy, anthropic_api_key="") as running:
-        scope = ("docs/**", "!docs/REC*")
-        session = await maintained(running, workspace, scope=scope)
-        card = await running.asked("filesystem")
-        assert card.why == OUT_OF_SCOPE
-        assert card.sticky
-        running.deny(card)
+        for branch in (False, True):
+            session = await maintained(
+                running,
+                workspace,
+                scope=("docs/**", "!docs/REC*"),
+                tests="echo within > docs/fine.md",
+                branch=branch,
+            )
+            session = await running.ended(session)
+            assert session.job_result is not None
+            assert session.job_result.branch == ""
+            assert session.job_result.refused == f"outside docs/** !docs/REC*: docs/{NOTE}"
+            assert [one for one in running.requests(session) if one.origin == "workspace"] == []
+            assert not (workspace / "docs").exists()
+
+
+async def test_changes_are_asked_once_they_are_judged_without_leftovers(
+    start_supervisor: StartSupervisor, workspace: Path
+) -> None:
+    policy = f"{CONTAINED}allow: ['filesystem(docs/**)']\n"
+    async with start_supervisor(policy, anthropic_api_key="") as running:
+        tests = "mkdir -p .pytest_cache && touch .pytest_cache/x && echo ok > docs/by-tests.md"
+        session = await maintained(running, workspace, scope=("docs/**",), tests=tests)
         session = await running.ended(session)
         assert session.job_result is not None
-        assert session.job_result.proof.outside == (f"docs/{NOTE}",)
-        session = await running.ended(
-            await maintained(running, workspace, scope=scope, branch=True)
-        )
-        assert session.job_result is not None
-        assert session.job_result.branch == ""
-        assert session.job_result.proof.outside == (f"docs/{NOTE}",)
+        assert session.job_result.proof.inside == 2, running.story()
+        asked = {one.action.path for one in running.requests(session) if one.origin == "workspace"}  # type: ignore[union-attr]
+        assert asked == {f"docs/{NOTE}", "docs/by-tests.md"}
+        assert {one.name for one in (workspace / "docs").iterdir()} == {NOTE, "by-tests.md"}
+        assert not (workspace / ".pytest_cache").exists()
 
 
 async def test_a_branch_is_offered_to_be_pushed_with_the_proof_on_its_card(

@@ -12,7 +12,8 @@ path other than below the copy's descriptor, or judge a change by an event inste
 
 import asyncio
 import itertools
-from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+import os
+from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 import msgspec
@@ -43,6 +44,7 @@ from supervisor.workspace.compare.folder_swaps import FolderSwaps
 from supervisor.workspace.compare.large_snapshots import LargeSnapshots
 from supervisor.workspace.compare.path_findings import PathFinding, Renames
 from supervisor.workspace.compare.refused_paths import Refusals, SessionGit
+from supervisor.workspace.disk.beneath import PathError
 from supervisor.workspace.disk.scan import readable_entries, signature_at
 from supervisor.workspace.disk.watch import Watcher
 from supervisor.workspace.trees.ignores import Ignores
@@ -171,6 +173,7 @@ class Comparison:
         self._examiner = Examiner(sides, gate.redactor)
         self._room = 0
         self._is_whole = False
+        self._found: list[FileChange] | None = None
         self.holds_back = False
 
     # -- what the channel calls -------------------------------------------------------------------
@@ -194,6 +197,30 @@ class Comparison:
             self._held.clear()
         await self._deal_with(found, last)
         await self._snapshots.tidy(whole=folders is None)
+
+    async def found(self) -> tuple[list[FileChange], dict[str, str]]:
+        """Compare everything as the next `run` would, and return the changes instead of asking
+        about them, and what is never carried over, with reasons. Contents are kept until that run;
+        a renamed file is two changes."""
+        self._found = []
+        self._side.repositories.clear()
+        try:
+            paths, _ = await asyncio.to_thread(self._swaps.gather, await self._candidates(None))
+            await self._ask_about(sorted(paths), last=True)
+            inner = await asyncio.to_thread(lambda: list(self._inner_repositories()))
+            return self._found, self.refused() | dict.fromkeys(inner, "a repository of its own")
+        finally:
+            self._found = None
+            self._compared.clear()
+
+    def _inner_repositories(self) -> Iterator[str]:
+        """Yield the git folders in the copy that the host hasn't."""
+        for folder in filter(None, self._side.repositories):
+            try:
+                with self._sides.host.directory(folder) as fd:
+                    os.stat(".git", dir_fd=fd, follow_symlinks=False)
+            except (OSError, PathError):
+                yield f"{folder}/.git"
 
     async def ask_now(self, names: Collection[str]) -> None:
         """Compare only these paths, and hold nothing back: for a copy that is no longer watched,
@@ -470,6 +497,9 @@ class Comparison:
 
     async def _ask_all(self, wanted: Sequence[_ToAsk], last: bool) -> None:
         """Ask the gate about all these paths at once, and carry out what rules allow."""
+        if self._found is not None:
+            self._found += [one.action for one in wanted]
+            return
         if not wanted:
             return
         self._room = self._free()

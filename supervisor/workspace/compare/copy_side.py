@@ -13,13 +13,14 @@ from supervisor.workspace.trees.trees import Sides
 
 class CopySide:
     """One session's copy, for the walk. `compared` are the signatures of paths examined since they
-    were agreed on."""
+    were agreed on. `repositories` are the folders with a `.git` that a walk came across."""
 
     def __init__(self, sides: Sides, compared: Mapping[str, Signature]) -> None:
         self.entries = sides.copy_entries
         self.gone = sides.copy_gone
         self._speak_of = sides.speak_of
         self._compared = compared
+        self.repositories: set[str] = set()
 
     def is_hidden(self, leaf: str) -> bool:
         return leaf == ".git" or leaf.startswith(TEMPORARY_PREFIX)
@@ -42,7 +43,7 @@ class CopySide:
         pass  # the agent's own
 
     def found_git(self, folder: str) -> None:
-        pass  # the copy's repositories say nothing about what is ignored
+        self.repositories.add(folder)  # they say nothing about what is ignored
 
     def is_empty_if_unreadable(self, folder: str, error: OSError) -> bool:
         return True  # what was in it is looked at one by one, which tells

@@ -8,7 +8,7 @@ of the copy.
 
 import asyncio
 import itertools
-from collections.abc import Collection, Iterable
+from collections.abc import Callable, Collection, Iterable
 from pathlib import Path
 
 from supervisor.workspace.disk.beneath import Root
@@ -22,13 +22,21 @@ MOST_REMEMBERED = 200_000
 
 class Ignores:
     """Answers for one workspace. If `is_git` is false, git is asked only about repositories inside
-    it. `top` is the repository around the workspace, where it isn't one itself."""
+    it. `top` is the repository around the workspace, where it isn't one itself. `is_out` says of a
+    path that it is ignored, whatever the files say."""
 
-    def __init__(self, host: Root, is_git: bool, top: Path | None = None) -> None:
+    def __init__(
+        self,
+        host: Root,
+        is_git: bool,
+        top: Path | None = None,
+        is_out: Callable[[str], bool] | None = None,
+    ) -> None:
         self._workspace = host.path
         self._own = OwnIgnores(host)
         self._is_git = is_git or top is not None
         self._top = top
+        self._is_out = is_out
         self._known: dict[str, bool] = {}
         self._repositories: set[str] = set()
 
@@ -61,7 +69,8 @@ class Ignores:
         )
 
     def _verdicts(self, names: Iterable[str]) -> dict[str, bool | None]:
-        return {name: self._own.verdict(name) for name in names}
+        out = {name for name in names if self._is_out(name)} if self._is_out else set()
+        return {name: name in out or self._own.verdict(name) for name in names}
 
     async def _by_git(self, names: Iterable[str]) -> set[str]:
         asked = [name for name in names if self._repository_of(name) is not None]
