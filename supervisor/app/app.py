@@ -25,13 +25,12 @@ from supervisor.parts import Parts
 from supervisor.records import data_folder
 from supervisor.records.audit import watch_audit
 from supervisor.records.policy_files import PolicyFiles
-from supervisor.reviews.pages import reviews_api, reviews_page
+from supervisor.reviews.pages import metrics, reviews_api, reviews_page
 from supervisor.sandbox.base import Sandbox
 from supervisor.server.app import build_agent_app, build_operator_app
 from supervisor.server.common.auth import OperatorAuth
 from supervisor.server.common.listening import ANYWHERE, LOOPBACK, listen, own_addresses
 from supervisor.server.common.serve import serve_agent, serve_operator
-from supervisor.server.operator.pages import page_frame, pages
 from supervisor.sessions.standing import standing
 from supervisor.sessions.start_session import StartSession
 from supervisor.settings import Settings
@@ -111,8 +110,7 @@ class Supervisor:
             self._app = build_operator_app(
                 parts,
                 self.auth,
-                (*pages.handlers(), *reviews_page.handlers(), *reviews_api.handlers()),
-                error_page=page_frame.error_page,
+                (reviews_page, reviews_api, metrics),
             )
             self._door = serve_operator(self._app, listener)
             self._tasks.create_task(self._door.run(), name="operator-door")

@@ -6,6 +6,7 @@ socket: `serve` does.
 """
 
 from collections.abc import Sequence
+from types import ModuleType
 from typing import Any, cast
 
 from litestar import Litestar, Router
@@ -18,7 +19,7 @@ from litestar.openapi.plugins import JsonRenderPlugin
 from litestar.plugins import PluginProtocol
 from litestar.plugins.core import MsgspecDIPlugin
 from litestar.static_files import create_static_files_router
-from litestar.types import ASGIApp, ControllerRouterHandler
+from litestar.types import ASGIApp
 
 import supervisor
 from supervisor.parts import Parts
@@ -27,18 +28,26 @@ from supervisor.server.agent.agent_calls import AgentCalls
 from supervisor.server.common.auth import BadTokens, OperatorAuth
 from supervisor.server.common.error_bodies import HANDLERS, ErrorPage
 from supervisor.server.common.request_guard import AgentDoor, OperatorDoor, RefusedAttempts
+from supervisor.server.common.routes import routes_of
 from supervisor.server.operator import operator_api
 from supervisor.server.operator.change_sets import ChangeSets
 from supervisor.server.operator.live import Live
 from supervisor.server.operator.pages import (
     change_api,
     change_set_api,
+    history_page,
+    inbox_page,
     left_page,
     network_page,
+    page_frame,
+    pages,
     push_api,
     quiet_page,
+    request_cards,
+    rules_page,
     security_page,
     session_page,
+    sessions_page,
     spend_page,
     undo_api,
 )
@@ -50,6 +59,12 @@ STATIC_DIR = ROOT / "web" / "static"
 # No data behind these, and no caller needed. Everything else is closed, whether a route exists or
 # not.
 PUBLIC_PATHS = ("/login", "/health", "/static/")
+# The modules whose routes the operator's app has.
+_PAGES = (
+    *(operator_api, inbox_page, request_cards, change_api, change_set_api, push_api),
+    *(sessions_page, session_page, network_page, spend_page, undo_api, left_page, quiet_page),
+    *(rules_page, history_page, security_page, pages),
+)
 OPERATOR_BODY_BYTES = 1024 * 1024
 AGENT_BODY_BYTES = 512 * 1024
 
@@ -66,11 +81,12 @@ class _LitestarOfMsgspec(Litestar):
 def build_operator_app(
     parts: Parts,
     auth: OperatorAuth,
-    page_handlers: Sequence[ControllerRouterHandler] = (),
+    more: Sequence[ModuleType] = (),
     *,
-    error_page: ErrorPage | None = None,
+    error_page: ErrorPage = page_frame.error_page,
 ) -> Litestar:
-    """The operator's app: JSON API, live state, static files, and whatever pages are given.
+    """The operator's app: pages and JSON API, live state, static files, and the routes of `more`
+    modules.
 
     `app.state` has `parts`, `auth` and `live`; an authenticated caller is
     `request.state.caller`. `error_page` renders errors for a person's browser as HTML, those of
@@ -82,20 +98,9 @@ def build_operator_app(
     # HTML, and stays below it.
     app = _LitestarOfMsgspec(
         route_handlers=[
-            *operator_api.handlers(),
-            *undo_api.handlers(),
-            *push_api.handlers(),
-            *change_set_api.handlers(),
-            *change_api.handlers(),
-            *network_page.api_handlers(),
-            *spend_page.api_handlers(),
-            *left_page.api_handlers(),
-            *quiet_page.api_handlers(),
-            *security_page.api_handlers(),
-            *session_page.api_handlers(),
+            *routes_of(*_PAGES, *more),
             live.handler(),
             Terminals(parts).handler(),
-            *page_handlers,
             *_static(),
         ],
         guards=[require_caller],

@@ -31,12 +31,11 @@ from supervisor.core.files.change_card import ChangeCard, ReadContent, Side, mak
 from supervisor.core.sessions import Session
 from supervisor.core.text.content_types import Image, image_of
 from supervisor.gate.gate import Refused
-from supervisor.reviews.pages import reviews_api, reviews_page
+from supervisor.reviews.pages import metrics, reviews_api, reviews_page
 from supervisor.server.app import build_agent_app, build_operator_app
 from supervisor.server.common.auth import OperatorAuth
 from supervisor.server.common.listening import listen
 from supervisor.server.common.serve import Serving, serve_operator
-from supervisor.server.operator.pages import page_frame, pages
 from tests.fakes.parts import FakeParts
 
 POLICY = """\
@@ -123,12 +122,8 @@ class Site:
         sock = listen(self.port)
         if is_signed_out or not hasattr(self, "auth"):
             self.auth = self.parts.new_auth(self.port)
-        self.app = build_operator_app(
-            self.parts,
-            self.auth,
-            (*pages.handlers(), *reviews_page.handlers(), *reviews_api.handlers()),
-            error_page=page_frame.error_page,
-        )
+        more = (reviews_page, reviews_api, metrics)
+        self.app = build_operator_app(self.parts, self.auth, more)
         self._door = serve_operator(self.app, sock)
         self._running = self.tasks.create_task(self._door.run())
         await self._door.started.wait()

@@ -12,13 +12,12 @@ import httpx
 import pytest
 from litestar import Litestar
 
-from supervisor.reviews.pages import reviews_api, reviews_page
+from supervisor.reviews.pages import metrics, reviews_api, reviews_page
 from supervisor.server.app import build_agent_app, build_operator_app
 from supervisor.server.common.auth import OperatorAuth
 from supervisor.server.common.listening import listen
 from supervisor.server.common.request_guard import CSRF_HEADER
 from supervisor.server.common.serve import Serving, serve_agent, serve_operator
-from supervisor.server.operator.pages import page_frame, pages
 from tests.fakes import handlers_read_once
 from tests.fakes.parts import PORT, FakeParts
 
@@ -51,8 +50,7 @@ def auth(parts: FakeParts) -> OperatorAuth:
 @pytest.fixture
 def app(parts: FakeParts, auth: OperatorAuth) -> Litestar:
     """The whole app, with the pages: so that their routes are walked too."""
-    every = (*pages.handlers(), *reviews_page.handlers(), *reviews_api.handlers())
-    return build_operator_app(parts, auth, every, error_page=page_frame.error_page)
+    return build_operator_app(parts, auth, (reviews_page, reviews_api, metrics))
 
 
 def client_of(app: Litestar, port: int = PORT, **headers: str) -> httpx.AsyncClient:

@@ -8,7 +8,6 @@ from collections.abc import Iterator, Mapping
 
 import msgspec
 from litestar import Response, get
-from litestar.types import ControllerRouterHandler
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.metrics_core import Metric
@@ -31,11 +30,6 @@ def metrics(request: AnyRequest) -> Response[bytes]:
     registry = CollectorRegistry(auto_describe=False)
     registry.register(_ReviewFigures(parts_of(request), service_of(request)))
     return Response(generate_latest(registry), media_type=TEXT_FORMAT)
-
-
-def handlers() -> list[ControllerRouterHandler]:
-    """Return every route of this module."""
-    return [metrics]
 
 
 class _ReviewFigures(Collector):

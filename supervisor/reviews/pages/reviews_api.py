@@ -8,13 +8,12 @@ from typing import Annotated, Any, Literal
 import msgspec
 from litestar import get, patch, post
 from litestar.params import FromPath, FromQuery, JSONBody, QueryParameter
-from litestar.types import ControllerRouterHandler
 
 from supervisor.core.text.duration import parse_duration
 from supervisor.errors import NotFoundError
 from supervisor.reviews.configurations import SETTINGS
 from supervisor.reviews.holds import HoldScope, pull_named
-from supervisor.reviews.pages import metrics, review_views
+from supervisor.reviews.pages import review_views
 from supervisor.reviews.pages.review_views import (
     ConfigurationView,
     DeliveryView,
@@ -227,28 +226,3 @@ def _given(settings: OwnerSettings) -> dict[str, object]:
     """Return the configuration that isn't left out."""
     found = msgspec.to_builtins(settings)
     return {key: value for key, value in found.items() if key in SETTINGS and value is not None}
-
-
-def handlers() -> list[ControllerRouterHandler]:
-    """Return every route of the review service's API."""
-    return [
-        list_repositories,
-        change_repository,
-        change_owner,
-        get_configuration,
-        list_reviews,
-        review_pull,
-        get_review,
-        get_receipts,
-        get_rounds,
-        get_trace,
-        requeue,
-        undo_reviews,
-        get_usage,
-        list_deliveries,
-        handle_again,
-        list_holds,
-        hold_reviews,
-        release_reviews,
-        *metrics.handlers(),
-    ]

@@ -7,7 +7,6 @@ from typing import Any
 import msgspec
 from litestar import Response, get, post
 from litestar.params import FromPath, URLEncodedBody
-from litestar.types import ControllerRouterHandler
 from markupsafe import Markup
 
 from supervisor.core.approvals import Request, status
@@ -216,22 +215,6 @@ async def open_pull(request: AnyRequest, request_id: FromPath[str]) -> Response[
     except GatehouseError as error:
         return await card_part(parts, request_id, error)
     return await card_part(parts, opened.id)
-
-
-def handlers() -> list[ControllerRouterHandler]:
-    """Return every page and part of this module."""
-    return [
-        reviews,
-        review,
-        switch,
-        repository,
-        set_settings,
-        hold,
-        act_part,
-        words_part,
-        answer_act,
-        open_pull,
-    ]
 
 
 def card_extras(parts: Parts, request: Request) -> dict[str, Any]:

@@ -16,7 +16,6 @@ from litestar import MediaType, Request, Response, delete, get, post
 from litestar.connection import ASGIConnection
 from litestar.datastructures import Cookie
 from litestar.params import FromPath, FromQuery, JSONBody, QueryParameter
-from litestar.types import ControllerRouterHandler
 
 from supervisor.base.event_loop import slices
 from supervisor.core.actions import Category, Effect
@@ -561,36 +560,3 @@ def resume(request: AnyRequest) -> Status:
     decisions.resume(parts_of(request), by=caller(request).name)
     live_of(request).status_changed()
     return live_of(request).status()
-
-
-def handlers() -> list[ControllerRouterHandler]:
-    """Return every route of this module."""
-    return [
-        health,
-        login,
-        logout,
-        login_token,
-        list_requests,
-        get_request,
-        approve,
-        deny,
-        suggestions,
-        bulk,
-        list_rules,
-        add_rule,
-        preview_rule,
-        remove_rule,
-        list_sessions,
-        start_session,
-        get_session,
-        stop_session,
-        pause_session,
-        unpause_session,
-        rename_session,
-        take_branch,
-        session_output,
-        audit_records,
-        get_status,
-        stop_all,
-        resume,
-    ]

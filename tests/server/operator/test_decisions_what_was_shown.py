@@ -11,7 +11,6 @@ from supervisor.core.approvals import Request, status
 from supervisor.server.app import build_operator_app
 from supervisor.server.common.listening import listen
 from supervisor.server.common.serve import serve_operator
-from supervisor.server.operator.pages import page_frame, pages
 from tests.fakes.parts import FakeParts
 from tests.server.conftest import on_socket, sign_in
 
@@ -39,7 +38,7 @@ class Door:
 async def door(running: FakeParts) -> Any:
     sock = listen(0)
     auth = running.new_auth(sock.getsockname()[1])
-    app = build_operator_app(running, auth, pages.handlers(), error_page=page_frame.error_page)
+    app = build_operator_app(running, auth)
     async with on_socket(serve_operator(app, sock)) as serving:
         url = f"http://127.0.0.1:{serving.port}"
         bearer = {"authorization": f"Bearer {auth.cli_token}"}
@@ -166,7 +165,7 @@ async def test_a_set_and_an_undo_name_what_was_shown_too(door: Door) -> None:
 async def test_every_route_that_answers_is_in_this_test(door: Door) -> None:
     """A new one must be tried here, or in the tests of conflicts, hunks and undo, which need a
     real workspace."""
-    app = build_operator_app(door.parts, door.parts.new_auth(), pages.handlers())
+    app = build_operator_app(door.parts, door.parts.new_auth())
     posts = {
         path
         for route in app.routes

@@ -12,7 +12,6 @@ from typing import Annotated, Any, Literal
 import msgspec
 from litestar import Response, get, post
 from litestar.params import FromPath, FromQuery, JSONBody, QueryParameter, URLEncodedBody
-from litestar.types import ControllerRouterHandler
 from markupsafe import Markup
 
 from supervisor.core.approvals import Request, status
@@ -349,12 +348,3 @@ def _diff(parts: Parts, found: TextDiff | None, most_rows: int, start: int = 0) 
     if found is None or not found.hunks:
         return None
     return view_of(found, parts.redactor.text, most_rows=most_rows, start=start)
-
-
-def handlers() -> list[ControllerRouterHandler]:
-    """Return every route of this module."""
-    return [
-        approve_part, image, answer_hunks,
-        change_part, change_rows_part, change_gap_part, change_rendered_part,
-        get_conflict, merge, give_host, conflict_part, conflict_rows_part, answer_conflict,
-    ]  # fmt: skip

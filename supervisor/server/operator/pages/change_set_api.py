@@ -12,7 +12,6 @@ from typing import Annotated, Any
 import msgspec
 from litestar import Response, get, post
 from litestar.params import FromPath, FromQuery, JSONBody, QueryParameter, URLEncodedBody
-from litestar.types import ControllerRouterHandler
 
 from supervisor.core.actions import FileChange
 from supervisor.core.approvals import Answer
@@ -239,14 +238,6 @@ async def answer_part(
     except GatehouseError as error:
         return await _answered(request, session_id, error)
     return await _answered(request, session_id)
-
-
-def handlers() -> list[ControllerRouterHandler]:
-    """Return every route of this module."""
-    return [
-        list_sets, get_set, answer_set,
-        set_page, set_part, files_part, folder_part, news_part, answer_part,
-    ]  # fmt: skip
 
 
 # -- inside ---------------------------------------------------------------------------------------

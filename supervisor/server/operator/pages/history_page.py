@@ -10,7 +10,6 @@ from typing import Any
 import msgspec
 from litestar import Response, get
 from litestar.params import FromQuery
-from litestar.types import ControllerRouterHandler
 
 from supervisor.core.actions import (
     Action,
@@ -127,8 +126,3 @@ def _exit_code(record: dict[str, Any]) -> int | None:
     detail = record.get("detail")
     code = (detail if isinstance(detail, dict) else record).get("exit_code")
     return code if isinstance(code, int) else None
-
-
-def handlers() -> list[ControllerRouterHandler]:
-    """Return every route of this module."""
-    return [history, history_part]

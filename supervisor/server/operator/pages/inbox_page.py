@@ -13,7 +13,6 @@ from typing import Any, get_args
 import msgspec
 from litestar import Response, get, post
 from litestar.params import FromPath, FromQuery
-from litestar.types import ControllerRouterHandler
 
 from supervisor.core.actions import CATEGORIES, Category, FileChange, category_of, title
 from supervisor.core.approvals import Answer, Request, failure, status
@@ -144,11 +143,6 @@ async def answer_batch(request: AnyRequest, answer: FromPath[Answer], data: Form
     except UserError as error:
         return await _batch(request, list(shown), error)
     return await _batch(request, list(shown), answered=len(done.answered))
-
-
-def handlers() -> list[ControllerRouterHandler]:
-    """Return every route of this module."""
-    return [inbox, request_page, list_part, card_part, batch_part, answer_batch]
 
 
 async def _batch(

@@ -8,7 +8,6 @@ from typing import Any
 import msgspec
 from litestar import Response, get, post
 from litestar.params import FromPath
-from litestar.types import ControllerRouterHandler
 
 from supervisor.core.sessions import Session, job_words
 from supervisor.core.text.duration import format_duration
@@ -72,16 +71,6 @@ async def drop_from_page(request: AnyRequest, session_id: FromPath[str]) -> Resp
     except GatehouseError as error:
         return _part(parts, str(error))
     return _part(parts)
-
-
-def handlers() -> list[ControllerRouterHandler]:
-    """Return every route of the pages."""
-    return [left_part, drop_from_page]
-
-
-def api_handlers() -> list[ControllerRouterHandler]:
-    """Return every route of the API."""
-    return [get_left, drop]
 
 
 def values(parts: Parts) -> dict[str, Any]:

@@ -15,7 +15,6 @@ import msgspec
 from litestar import MediaType, Response, get, post
 from litestar.params import FromPath, FromQuery, JSONBody
 from litestar.response import Stream
-from litestar.types import ControllerRouterHandler
 
 import supervisor
 from supervisor.core.actions import Network, title
@@ -216,16 +215,6 @@ async def archive(request: AnyRequest, session_id: FromPath[str]) -> Stream:
         media_type="application/json",
         headers={"Content-Disposition": f'attachment; filename="{name}"'},
     )
-
-
-def handlers() -> list[ControllerRouterHandler]:
-    """Return the page, its parts and its switch."""
-    return [network, network_part, exchange, exchange_part, switch_bodies, switch_part]
-
-
-def api_handlers() -> list[ControllerRouterHandler]:
-    """Return the routes of the same as data."""
-    return [list_exchanges, show_exchange, keep_bodies, archive]
 
 
 def _one(parts: Parts, session_id: str, number: int) -> ExchangeView:

@@ -1,28 +1,14 @@
-"""The operator's pages: the banner with the kill switch, and all pages' routes.
+"""What stands on every page: the banner with the kill switch.
 
 `error_bodies` shows errors: a page for a visit, and for htmx the one JSON body, whose text the
 page's script shows.
 """
 
 from litestar import Response, get, post
-from litestar.types import ControllerRouterHandler
 
 from supervisor.server.operator import decisions
 from supervisor.server.operator.operator_api import AnyRequest, caller, live_of, parts_of
-from supervisor.server.operator.pages import (
-    history_page,
-    inbox_page,
-    left_page,
-    network_page,
-    page_frame,
-    quiet_page,
-    request_cards,
-    rules_page,
-    security_page,
-    session_page,
-    sessions_page,
-    spend_page,
-)
+from supervisor.server.operator.pages import page_frame
 
 
 @get("/parts/banner", include_in_schema=False, sync_to_thread=False)
@@ -48,21 +34,3 @@ def resume(request: AnyRequest) -> Response[str]:
     decisions.resume(parts, by=caller(request).name)
     live_of(request).status_changed()
     return page_frame.html("parts/banner.html", **page_frame.banner(parts))
-
-
-def handlers() -> list[ControllerRouterHandler]:
-    """Return every page, part and form, for `app.build_operator_app`."""
-    return [
-        banner_part, stop_all, resume,
-        *inbox_page.handlers(),
-        *request_cards.handlers(),
-        *session_page.handlers(),
-        *sessions_page.handlers(),
-        *rules_page.handlers(),
-        *history_page.handlers(),
-        *network_page.handlers(),
-        *spend_page.handlers(),
-        *left_page.handlers(),
-        *quiet_page.handlers(),
-        *security_page.handlers(),
-    ]  # fmt: skip

@@ -12,7 +12,6 @@ from typing import Any
 import msgspec
 from litestar import Response, get
 from litestar.params import FromPath
-from litestar.types import ControllerRouterHandler
 
 from supervisor.core.git.push_card import Commit, NamedFile, PushCard, RefMove
 from supervisor.core.text.display import visible
@@ -51,11 +50,6 @@ async def push_part(request: AnyRequest, request_id: FromPath[str]) -> Response[
     except GatehouseError as error:
         return page_frame.html("parts/push.html", id=request_id, error=str(error))
     return await asyncio.to_thread(_part, parts, request_id, card)
-
-
-def handlers() -> list[ControllerRouterHandler]:
-    """Return every route of this module."""
-    return [get_push, push_part]
 
 
 def _told(parts: Parts, card: PushCard) -> dict[str, Any]:

@@ -8,7 +8,6 @@ from typing import Any
 
 from litestar import Response, get, post
 from litestar.params import FromPath
-from litestar.types import ControllerRouterHandler
 
 from supervisor.errors import GatehouseError
 from supervisor.gate.repeats import Denied, Quiet
@@ -76,16 +75,6 @@ def lift(request: AnyRequest, request_id: FromPath[str]) -> list[RequestView]:
     parts = parts_of(request)
     found = decisions.lift_denial(parts, request_id, by=caller(request).name)
     return [request_view(one, parts) for one in found]
-
-
-def handlers() -> list[ControllerRouterHandler]:
-    """Return the routes of the pages."""
-    return [quiet_part, lift_from_page, deny_held_from_page]
-
-
-def api_handlers() -> list[ControllerRouterHandler]:
-    """Return the routes of the JSON API."""
-    return [list_quiet, lift, deny_held]
 
 
 def values(parts: Parts, error: str = "") -> dict[str, Any]:

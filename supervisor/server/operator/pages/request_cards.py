@@ -12,7 +12,6 @@ from typing import Any, Literal
 import msgspec
 from litestar import Response, get, post
 from litestar.params import FromPath, FromQuery
-from litestar.types import ControllerRouterHandler
 
 from supervisor.core.actions import (
     FileChange,
@@ -249,12 +248,3 @@ def _proposed(parts: Parts, request: Request) -> list[tuple[str, str]]:
         ("waiting, answered by it", waiting),
     ]
     return [(label, value) for label, value in said if value]
-
-
-def handlers() -> list[ControllerRouterHandler]:
-    """Return every route of this module."""
-    return [
-        answer,
-        always,
-        save_always,
-    ]

@@ -8,7 +8,6 @@ from typing import Any
 
 from litestar import Response, delete, get, post
 from litestar.params import FromPath, FromQuery
-from litestar.types import ControllerRouterHandler
 
 from supervisor.core.actions import RULE_CATEGORIES, Category, Effect
 from supervisor.core.policy.protected_names import ProtectionLevel, built_in, sources
@@ -160,8 +159,3 @@ def _rule(rule: rules_view.RuleView) -> dict[str, Any]:
         "added_text": clock_text(rule.added_at or 0),
         "last_text": clock_text(rule.last_at or 0),
     }
-
-
-def handlers() -> list[ControllerRouterHandler]:
-    """Return every route of this module."""
-    return [rules, rules_part, add_rule, preview_rule, remove_rule]

@@ -7,7 +7,6 @@ from typing import Annotated, Any
 
 from litestar import Response, get
 from litestar.params import QueryParameter
-from litestar.types import ControllerRouterHandler
 
 from supervisor.parts import Parts
 from supervisor.records import audit_chain
@@ -41,16 +40,6 @@ def security(
         "next_before": records[-1].get("seq") if len(records) == ROWS else None,
     }
     return page_frame.page(request, "security.html", "history", **values)
-
-
-def api_handlers() -> list[ControllerRouterHandler]:
-    """Return the JSON route."""
-    return [security_events]
-
-
-def handlers() -> list[ControllerRouterHandler]:
-    """Return the page."""
-    return [security]
 
 
 def _records(parts: Parts, limit: int, before: int | None) -> list[dict[str, Any]]:

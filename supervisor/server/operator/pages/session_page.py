@@ -10,7 +10,6 @@ from typing import Annotated, Any, Literal
 
 from litestar import Response, get, post
 from litestar.params import FromPath, FromQuery, QueryParameter
-from litestar.types import ControllerRouterHandler
 
 from supervisor.core.budget import Limits, used_percent
 from supervisor.core.network.exchanges import by_host
@@ -252,20 +251,6 @@ async def take_branch(request: AnyRequest, session_id: FromPath[str]) -> Respons
         source=shown(taken.source, parts.redactor),
         commits=taken.commits,
     )
-
-
-def handlers() -> list[ControllerRouterHandler]:
-    """Return every page, part and form of this module."""
-    return [
-        *(timeline_tab, changes_tab, output_tab, network_tab, spend_tab),
-        *(head_part, facts_part, timeline_part, changes_part, change_part, screen_part),
-        *(resume_session, stop_session, pause_session, rename_session, take_branch),
-    ]
-
-
-def api_handlers() -> list[ControllerRouterHandler]:
-    """Return the routes of the same as data."""
-    return [session_screen]
 
 
 # -- inside ---------------------------------------------------------------------------------------

@@ -15,7 +15,6 @@ import msgspec
 from litestar import Response, get, post
 from litestar.enums import MediaType
 from litestar.params import QueryParameter
-from litestar.types import ControllerRouterHandler
 
 from supervisor.core.actions import Exec, title
 from supervisor.core.agents.agents import AGENTS, NAMES, AgentName, agent_named
@@ -178,18 +177,6 @@ async def start_demo(request: AnyRequest) -> Response[str]:
         return _refused(error)
     demo = StartSession(workspace=made, kind="review", review_model=RECORDED, name="shop · Demo")
     return await started(request, lambda: demo)
-
-
-def handlers() -> list[ControllerRouterHandler]:
-    """Return every route of this module."""
-    return [
-        sessions,
-        running_part,
-        ended_part,
-        folders_part,
-        start_session,
-        start_demo,
-    ]
 
 
 def first_run(parts: Parts) -> dict[str, Any]:

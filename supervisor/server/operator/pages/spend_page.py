@@ -10,7 +10,6 @@ from typing import Any, Literal, NamedTuple
 import msgspec
 from litestar import Response, get
 from litestar.params import FromQuery
-from litestar.types import ControllerRouterHandler
 
 from supervisor.core.budget import KINDS, SCOPES, Kind, Scope, amount
 from supervisor.core.models.spend_chart import (
@@ -142,16 +141,6 @@ def spend_over_time(
             for one in chart.series
         ],
     )
-
-
-def handlers() -> list[ControllerRouterHandler]:
-    """Return the part of the Spend tab."""
-    return [spend_part]
-
-
-def api_handlers() -> list[ControllerRouterHandler]:
-    """Return the routes of the same as data."""
-    return [spend_over_time]
 
 
 def values(parts: Parts, session: Session | None, span: Span) -> dict[str, Any]:

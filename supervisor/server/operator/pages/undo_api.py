@@ -11,7 +11,6 @@ import msgspec
 from litestar import Response, get, post
 from litestar.enums import MediaType
 from litestar.params import FromPath, FromQuery, JSONBody, QueryParameter, URLEncodedBody
-from litestar.types import ControllerRouterHandler
 
 from supervisor.core.files.change_card import ChangeCard
 from supervisor.core.files.changes import name_fields
@@ -234,11 +233,6 @@ def _selection(of: str, after: str) -> Selection:
     if number is None:
         raise UserError(f"`{after}` is not on the timeline", "reload the page")
     return Selection(after=number)
-
-
-def handlers() -> list[ControllerRouterHandler]:
-    """Return every route of this module."""
-    return [get_timeline, preview_undo, undo, timeline_part, undo_part, undo_now]
 
 
 async def preview(parts: Parts, body: UndoBody) -> UndoView:
