@@ -69,6 +69,19 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
     outcome: dict[str, Any] | None = None
 
 
+class RequestTally(msgspec.Struct, frozen=True):
+    """A session's requests, counted: those that wait, and of these held connections; files that
+    were changed; what rules answered, and what people did; all; files that it asked to change."""
+
+    waiting: int = 0
+    held: int = 0
+    changed_files: int = 0
+    by_rules: int = 0
+    by_people: int = 0
+    asked: int = 0
+    files: int = 0
+
+
 def status(request: Request) -> Status:
     """Return the request's status."""
     return status_of(partial(getattr, request))

@@ -7,7 +7,6 @@ approved).
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from functools import cache, partial
-from typing import NamedTuple
 
 import msgspec
 from sqlalchemy import (
@@ -40,7 +39,7 @@ from supervisor.core.approval_states import (
     cases_for,
     cases_of,
 )
-from supervisor.core.approvals import Answer, Request
+from supervisor.core.approvals import Answer, Request, RequestTally
 from supervisor.core.files.change_tree import Waiting
 from supervisor.core.session_timeline import ChangeFacts, RequestFacts
 from supervisor.errors import ChangedError
@@ -257,23 +256,10 @@ def waiting_between(connection: Connection, after: float, until: float) -> list[
     return [(row.id, row.session_id) for row in connection.execute(query)]
 
 
-class RequestTally(NamedTuple):
-    """A session's requests, counted: those that wait, and of these held connections; files that
-    were changed; what rules answered, and what people did; all; files that it asked to change."""
-
-    waiting: int = 0
-    held: int = 0
-    changed_files: int = 0
-    by_rules: int = 0
-    by_people: int = 0
-    asked: int = 0
-    files: int = 0
-
-
 def tallies(
     connection: Connection, session_ids: Sequence[str], *, now: float
 ) -> dict[str, RequestTally]:
-    """Count the requests of these sessions, by session; those without requests are left out."""
+    """Count the requests of these sessions, by session."""
     is_changed = and_(table.c.category == "filesystem", table.c.used_at.is_not(None))
     is_answered = and_(table.c.answer.is_not(None), table.c.answered_by != "gatehouse")
 
@@ -291,7 +277,8 @@ def tallies(
         func.count(distinct(case((table.c.category == "filesystem", table.c.subject)))),
     ).group_by(table.c.session_id)
     found = connection.execute(query.where(table.c.session_id.in_(session_ids)))
-    return {row[0]: RequestTally(*map(int, row[1:])) for row in found}
+    counts = {row[0]: RequestTally(*map(int, row[1:])) for row in found}
+    return {one: counts.get(one, RequestTally()) for one in session_ids}
 
 
 def waiting_changes(connection: Connection) -> dict[str, int]:

@@ -8,7 +8,7 @@ import pytest
 import pytest_asyncio
 
 from supervisor.core.approvals import status
-from supervisor.server.operator.pages.sessions_page import session_data
+from supervisor.server.common.session_views import session_view
 from tests.fakes.sandboxed_agent import agent_command, answers
 from tests.fakes.supervised import Supervised, make_repository, settings_in, supervised
 
@@ -40,8 +40,8 @@ async def test_a_contained_command_runs_and_its_change_is_asked(
     change = await running.asked("filesystem", where=lambda one: one.session_id == session.id)
     # Nobody was asked about the command, and the person's file waits for them.
     assert (workspace / "README.md").read_text() == "# demo\n"
-    page = session_data(running.parts, running.parts.sessions.get(session.id))
-    assert "run contained, without a question" in page["commands"]
+    page = await session_view(running.parts, running.parts.sessions.get(session.id))
+    assert "run contained, without a question" in page.commands
     running.deny(change)
     await running.ended(session)
     (answer,) = answers(running.output(session))
@@ -102,8 +102,8 @@ async def test_where_the_check_fails_commands_are_asked(
     )
     request = await running.asked("exec", where=lambda one: one.session_id == session.id)
     assert request.why.endswith("commands don't run contained here, so exec asks")
-    page = session_data(running.parts, running.parts.sessions.get(session.id))
-    assert "`/srv` can be written to" in page["commands"]
+    page = await session_view(running.parts, running.parts.sessions.get(session.id))
+    assert "`/srv` can be written to" in page.commands
     (checked,) = running.audit("containment_checked", session=session.id)
     assert checked["problems"] == ["`/srv` can be written to"]
     running.deny(request)

@@ -1,6 +1,6 @@
 """One request as the operator sees it: the value that pages render, and JSON and the CLI print.
 
-Text passes `shown` here: secrets are redacted once more than before storage, and deceptive
+Every text passes `view_of`: secrets are redacted once more than before storage, and deceptive
 characters are made visible (law 6). Nothing is shortened: a person approves what is shown.
 """
 
@@ -37,7 +37,7 @@ from supervisor.errors import PolicyError
 from supervisor.parts import Parts
 from supervisor.server.common import action_words
 from supervisor.server.common.action_words import Flag
-from supervisor.server.common.views import shown, shown_data
+from supervisor.server.common.views import view_of
 
 MOST_ODD_LETTERS = 4
 # Longer actions are read alone.
@@ -114,53 +114,35 @@ class RequestView(msgspec.Struct, frozen=True, kw_only=True):
 
 def request_view(request: Request, parts: Parts) -> RequestView:
     """Return a request as the operator sees it."""
-    redactor, action, current = parts.redactor, request.action, status(request)
+    action, current = request.action, status(request)
     category = category_of(action)
     state, state_words = state_of(request, parts.clock.now())
-    return RequestView(
-        id=request.id,
-        session_id=request.session_id,
-        origin=request.origin,
+    why_failed = failure(request)
+    return view_of(
+        RequestView,
+        request,
+        parts.redactor,
         status=current,
         state=state,
-        state_words=shown(state_words, redactor),
+        state_words=state_words,
         category=category,
         kind=action_words.KINDS[category],
         icon=action_words.ICONS[category],
-        title=shown(title(action), redactor),
-        heading=shown(action_words.heading(action), redactor),
-        question=shown(action_words.question(action), redactor),
+        title=title(action),
+        heading=action_words.heading(action),
+        question=action_words.question(action),
         approve_words=action_words.approve_words(action),
-        action=shown_data(msgspec.to_builtins(action), redactor),
-        fingerprint=request.fingerprint,
-        decision=request.decision,
-        asked_because=shown(request.why, redactor),
-        why=shown(explanation(request), redactor),
-        rule=request.rule and shown(request.rule, redactor),
-        remedy=shown(request.remedy, redactor),
-        reason=shown(request.reason, redactor),
-        flags=tuple(_shown_flag(one, parts) for one in flags_of(request))
-        if current == "pending"
-        else (),
-        details=tuple(
-            (label, shown(value, redactor)) for label, value in action_words.details(action)
-        ),
+        asked_because=request.why,
+        why=explanation(request),
+        flags=flags_of(request) if current == "pending" else (),
+        details=action_words.details(action),
         may_always=may_always(request),
-        sticky_why=shown(_sticky_why(request), redactor),
-        width=shown(width_of(action), redactor),
-        asked_at=request.asked_at,
-        asked_times=request.asked_times,
-        hold_until=request.hold_until,
-        answer=request.answer,
-        answered_at=request.answered_at,
-        answered_by=request.answered_by,
-        answer_reason=shown(request.answer_reason, redactor),
-        superseded_by=request.superseded_by,
+        sticky_why=_sticky_why(request),
+        width=width_of(action),
         settled=is_settled(request),
-        outcome=shown_data(request.outcome, redactor),
-        delivery=shown(action_words.delivery(request), redactor),
-        failure=shown(failure(request), redactor),
-        printed=shown(last_printed(request.outcome), redactor) if failure(request) else "",
+        delivery=action_words.delivery(request),
+        failure=why_failed,
+        printed=last_printed(request.outcome) if why_failed else "",
     )
 
 
@@ -190,10 +172,6 @@ def alone_why(request: Request, flags: Sequence[Flag]) -> str:
     if not isinstance(action, Exec | Network):
         return "what it would do is on its own card"
     return "too long to be read with others" if len(title(action)) > MOST_TOGETHER_CHARS else ""
-
-
-def _shown_flag(flag: Flag, parts: Parts) -> Flag:
-    return msgspec.structs.replace(flag, note=shown(flag.note, parts.redactor))
 
 
 def may_always(request: Request) -> bool:

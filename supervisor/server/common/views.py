@@ -1,8 +1,8 @@
-"""Requests and sessions as each API shows them: one function per shape, so that no field of a
-record gets out by accident.
+"""Records as people and agents see them: each view is a type that names its fields, so that no
+other field of a record gets out by accident.
 
-Text passes `display.visible` here (law 6); secrets were redacted before it was stored, and are
-redacted once more.
+Every text passes `display.visible` here (law 6); secrets were redacted before it was stored, and
+are redacted once more.
 """
 
 import time
@@ -19,23 +19,12 @@ from supervisor.core.approvals import (
     is_settled,
     status,
 )
-from supervisor.core.jobs import Job, JobResult
 from supervisor.core.secrets.redact import Redactor
-from supervisor.core.session_names import SessionIdentity, shown_workspace
-from supervisor.core.sessions import (
-    Kind,
-    NetworkMode,
-    OwnLimits,
-    Session,
-    State,
-    job_words,
-    remaining_s,
-    state,
-)
+from supervisor.core.session_names import SessionIdentity
+from supervisor.core.sessions import Session
 from supervisor.core.text.display import visible
 from supervisor.core.text.duration import format_duration
 from supervisor.parts import Parts
-from supervisor.server.common.spend_views import SpendView, spend_view
 
 # A list of requests ends with the one that has passed this.
 MOST_LISTED_CHARS = 512 * 1024
@@ -65,46 +54,6 @@ class AgentRequest(msgspec.Struct, frozen=True, kw_only=True):
     superseded_by: str | None
 
 
-class SessionView(msgspec.Struct, frozen=True, kw_only=True):
-    """A session as the operator sees it. Durations in seconds, times in seconds since the epoch.
-    `policy_file` judges it, and what is saved from its requests is in `saved_rules_file`: "" for
-    the supervisor's own. `limits` are those that it has of its own. `job_words`: what came of its
-    job, in a line. `name`, `icon` and `hue` are what people tell it by (`core.session_names`).
-    """
-
-    id: str
-    name: str
-    icon: str
-    hue: int
-    kind: Kind
-    state: State
-    workspace: str
-    command: tuple[str, ...]
-    agent: str
-    job: Job | None
-    job_result: JobResult | None
-    job_words: str
-    base: str | None
-    model: str | None
-    network: NetworkMode
-    keep_bodies: bool
-    policy_file: str
-    saved_rules_file: str
-    limits: OwnLimits
-    created_at: float
-    started_at: float | None
-    deadline_at: float
-    remaining_s: float
-    agent_exited_at: float | None
-    exit_code: int | None
-    ended_at: float | None
-    end_reason: str
-    notices: tuple[str, ...]
-    review: dict[str, Any] | None
-    progress: dict[str, int] | None
-    spend: SpendView
-
-
 def agent_request(request: Request, redactor: Redactor) -> AgentRequest:
     """For the agent's door."""
     current = status(request)
@@ -127,6 +76,16 @@ def agent_request(request: Request, redactor: Redactor) -> AgentRequest:
     )
 
 
+def view_of[View: msgspec.Struct](
+    kind: type[View], record: object, redactor: Redactor, **made: Any
+) -> View:
+    """Return a record as its view, each text as people may see it: the view's fields are those of
+    the record with the same names, and what is `made`. What the view doesn't name stays inside."""
+    own = (name for name in kind.__struct_fields__ if name not in made)
+    found = made | {name: getattr(record, name) for name in own}
+    return msgspec.convert(shown_data(msgspec.to_builtins(found), redactor), kind)
+
+
 def listed(requests: Iterable[Request]) -> list[Request]:
     """Return the first of these, as many as together stay short: an agent's texts may be long, and
     the answer is made in the event loop (law 14).
@@ -146,45 +105,6 @@ def identity_of(parts: Parts, session: Session) -> SessionIdentity:
     found = parts.sessions.identity(session)
     name = visible(parts.redactor.text(found.name), one_line=True)
     return msgspec.structs.replace(found, name=name)
-
-
-def session_view(parts: Parts, session: Session) -> SessionView:
-    """Return a session for the operator, without the token's hash and the policy's text."""
-    redactor = parts.redactor
-    who = identity_of(parts, session)
-    return SessionView(
-        id=session.id,
-        name=who.name,
-        icon=who.icon,
-        hue=who.hue,
-        kind=session.kind,
-        state=state(session),
-        workspace=shown(shown_workspace(session), redactor),
-        command=tuple(shown(word, redactor) for word in session.command),
-        agent=session.agent,
-        job=msgspec.convert(shown_data(msgspec.to_builtins(session.job), redactor), Job | None),
-        job_result=session.job_result,
-        job_words=shown(job_words(session), redactor),
-        base=session.base,
-        model=session.model,
-        network=session.network,
-        keep_bodies=session.keep_bodies,
-        policy_file=shown(session.policy_file, redactor),
-        saved_rules_file=shown(session.saved_rules_file, redactor),
-        limits=session.limits,
-        created_at=session.created_at,
-        started_at=session.started_at,
-        deadline_at=session.deadline_at,
-        remaining_s=remaining_s(session, parts.clock.now()),
-        agent_exited_at=session.agent_exited_at,
-        exit_code=session.exit_code,
-        ended_at=session.ended_at,
-        end_reason=shown(session.end_reason, redactor),
-        notices=tuple(shown(notice, redactor) for notice in session.notices),
-        review=shown_data(session.review, redactor),
-        progress=parts.sessions.progress(session.id),
-        spend=spend_view(parts, session),
-    )
 
 
 def shown(text: str, redactor: Redactor) -> str:

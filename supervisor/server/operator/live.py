@@ -16,30 +16,25 @@ from litestar import WebSocket, websocket
 from litestar.handlers import WebsocketRouteHandler
 
 import supervisor
-from supervisor.core.approvals import Request
+from supervisor.core.actions import Category, category_of, title
+from supervisor.core.approvals import Origin, Request, Status, status
 from supervisor.core.files.change_tree import FEW_CHANGES
-from supervisor.core.sessions import Session
+from supervisor.core.sessions import Session, State, state
 from supervisor.parts import Parts
 from supervisor.server.common.auth import Operator, OperatorAuth
-from supervisor.server.common.request_views import RequestView, request_view
-from supervisor.server.common.views import (
-    SessionView,
-    listed,
-    session_view,
-)
+from supervisor.server.common.views import listed, view_of
 
 MOST_CLIENTS = 64
 # Events that a client may lag behind. A slower page had better reconnect, which shows it the
 # present state.
 MOST_WAITING = 512
-# `hello` carries this many complete requests, and the ids of all.
+# `hello` names this many requests, and has the ids of all.
 HELLO_REQUESTS = 100
-HELLO_SESSIONS = 20
 GOODBYE_S = 2.0
 CLOSE_SERVICE_RESTART, CLOSE_TRY_AGAIN_LATER, CLOSE_SIGNED_OUT = 1012, 1013, 4401
 
 
-class Status(msgspec.Struct, frozen=True, kw_only=True):
+class Banners(msgspec.Struct, frozen=True, kw_only=True):
     """The banners of the page. Each is a sentence, or None while all is well."""
 
     version: str
@@ -59,25 +54,44 @@ class ChangesWaiting(msgspec.Struct, frozen=True, kw_only=True, tag="changes", t
     waiting: int
 
 
-class Hello(msgspec.Struct, frozen=True, kw_only=True, tag="hello", tag_field="type"):
-    """The present state. `pending_ids` is complete, except for changed files of the sessions in
-    `changes`, which are shown as one card. All other requests on a page are answered by now."""
+class RequestNews(msgspec.Struct, frozen=True, kw_only=True):
+    """What a page that doesn't show it says of a request; `GET /api/requests/{id}` has the rest."""
 
+    id: str
+    session_id: str
+    origin: Origin
+    category: Category
     status: Status
+    title: str
+
+
+class Hello(msgspec.Struct, frozen=True, kw_only=True, tag="hello", tag_field="type"):
+    """What waits now. `pending_ids` is complete, except for changed files of the sessions in
+    `changes`, which are shown as one card. All other requests on a page are answered by now.
+    `requests` are the first of those that wait."""
+
     pending_ids: list[str]
     changes: list[ChangesWaiting]
-    requests: list[RequestView]
-    sessions: list[SessionView]
+    requests: list[RequestNews]
 
 
 class RequestChanged(msgspec.Struct, frozen=True, kw_only=True, tag="request", tag_field="type"):
     """A request is new, or one of its facts changed."""
 
-    request: RequestView
+    request: RequestNews
+
+
+class SessionNews(msgspec.Struct, frozen=True, kw_only=True):
+    """`GET /api/sessions/{id}` has the rest."""
+
+    id: str
+    state: State
 
 
 class SessionChanged(msgspec.Struct, frozen=True, kw_only=True, tag="session", tag_field="type"):
-    session: SessionView
+    """A session is new, or one of its facts changed."""
+
+    session: SessionNews
 
 
 class OutputGrew(msgspec.Struct, frozen=True, kw_only=True, tag="output", tag_field="type"):
@@ -103,8 +117,8 @@ class QuietChanged(msgspec.Struct, frozen=True, kw_only=True, tag="quiet", tag_f
     session_id: str
 
 
-class StatusChanged(msgspec.Struct, frozen=True, kw_only=True, tag="banner", tag_field="type"):
-    status: Status
+class BannerChanged(msgspec.Struct, frozen=True, kw_only=True, tag="banner", tag_field="type"):
+    """What is wrong changed: `GET /api/status` has it."""
 
 
 class Shutdown(msgspec.Struct, frozen=True, kw_only=True, tag="shutdown", tag_field="type"):
@@ -122,7 +136,7 @@ type LiveEvent = (
     | RulesEvent
     | NetworkChanged
     | QuietChanged
-    | StatusChanged
+    | BannerChanged
     | Shutdown
 )
 type Gone = Literal["left", "too slow", "shutdown", "signed out"]
@@ -179,11 +193,11 @@ class Live:
         parts.network_log.on_change = self._network_changed
         parts.gate.repeats.on_change = self._quiet_changed
 
-    def status(self) -> Status:
+    def status(self) -> Banners:
         """Return the present banners."""
         banner = self._parts.gate.rulings.policy_sets.banner
         files = self._parts.files_banner
-        return Status(
+        return Banners(
             version=supervisor.__version__,
             banner=banner and self._parts.redactor.text(banner),
             kill_switch=self._parts.kill_switch.reason(),
@@ -194,7 +208,7 @@ class Live:
         )
 
     def hello(self) -> Hello:
-        """Return the complete present state."""
+        """Return what waits now."""
         queue = self._parts.queue
         changes = {
             one: number for one, number in queue.waiting_changes().items() if number > FEW_CHANGES
@@ -202,16 +216,11 @@ class Live:
         now = self._parts.clock.now()
         pending = queue.pending_but(list(changes), limit=HELLO_REQUESTS, now=now)
         return Hello(
-            status=self.status(),
             pending_ids=queue.pending_ids_but(list(changes), now=now),
             changes=[
                 ChangesWaiting(session_id=one, waiting=number) for one, number in changes.items()
             ],
-            requests=[request_view(request, self._parts) for request in listed(pending)],
-            sessions=[
-                session_view(self._parts, session)
-                for session in self._parts.sessions.recent(HELLO_SESSIONS)
-            ],
+            requests=[self._news(request) for request in listed(pending)],
         )
 
     def publish(self, event: LiveEvent, *, merge: str | None = None) -> None:
@@ -233,7 +242,7 @@ class Live:
         status = self.status()
         if status != self._last_status:
             self._last_status = status
-            self.publish(StatusChanged(status=status))
+            self.publish(BannerChanged())
 
     async def shutdown(self, why: str) -> None:
         """Tell every page that Gatehouse ends, and wait at most `GOODBYE_S` seconds until they
@@ -329,12 +338,21 @@ class Live:
 
     def _tell_request(self, request: Request) -> None:
         if self._clients:
-            self.publish(RequestChanged(request=request_view(request, self._parts)))
+            self.publish(RequestChanged(request=self._news(request)))
             self.status_changed()
 
+    def _news(self, request: Request) -> RequestNews:
+        return view_of(
+            RequestNews,
+            request,
+            self._parts.redactor,
+            category=category_of(request.action),
+            status=status(request),
+            title=title(request.action),
+        )
+
     def _session_changed(self, session: Session) -> None:
-        if self._clients:
-            self.publish(SessionChanged(session=session_view(self._parts, session)))
+        self.publish(SessionChanged(session=SessionNews(id=session.id, state=state(session))))
 
     def _spend_changed(self, session_id: str) -> None:
         if self._clients:

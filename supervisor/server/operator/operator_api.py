@@ -29,16 +29,11 @@ from supervisor.parts import Parts
 from supervisor.records import audit_chain
 from supervisor.server.common.auth import COOKIE_S, Operator, OperatorAuth
 from supervisor.server.common.request_views import RequestView, request_view
-from supervisor.server.common.views import (
-    SessionView,
-    listed,
-    session_view,
-    shown,
-    shown_data,
-)
+from supervisor.server.common.session_views import SessionView, session_view, session_views
+from supervisor.server.common.views import listed, shown, shown_data
 from supervisor.server.operator import decisions, rules_view
 from supervisor.server.operator.change_views import card_without_secrets
-from supervisor.server.operator.live import Live, Status
+from supervisor.server.operator.live import Banners, Live
 from supervisor.server.operator.rules_view import RulePreview
 from supervisor.server.operator.shown_changes import card_of, is_folded, seen_word
 from supervisor.sessions.session_output import as_text, complete_part
@@ -431,24 +426,24 @@ async def remove_rule(request: AnyRequest, rule_id: FromPath[str]) -> Ok:
 # -- sessions -------------------------------------------------------------------------------------
 
 
-@get("/api/sessions", sync_to_thread=False)
-def list_sessions(request: AnyRequest, limit: _Limit = 100) -> list[SessionView]:
+@get("/api/sessions")
+async def list_sessions(request: AnyRequest, limit: _Limit = 100) -> list[SessionView]:
     """Return the sessions, newest first."""
     parts = parts_of(request)
-    return [session_view(parts, session) for session in parts.sessions.recent(limit)]
+    return await session_views(parts, parts.sessions.recent(limit))
 
 
 @post("/api/sessions", status_code=201)
 async def start_session(request: AnyRequest, data: JSONBody[StartSession]) -> SessionView:
     """Start a session. It is recorded when this returns; copying and starting continue."""
     parts = parts_of(request)
-    return session_view(parts, await parts.sessions.start(data))
+    return await session_view(parts, await parts.sessions.start(data))
 
 
-@get("/api/sessions/{session_id:str}", sync_to_thread=False)
-def get_session(request: AnyRequest, session_id: FromPath[str]) -> SessionView:
+@get("/api/sessions/{session_id:str}")
+async def get_session(request: AnyRequest, session_id: FromPath[str]) -> SessionView:
     """Return one session."""
-    return _session(parts_of(request), session_id)
+    return await _session(parts_of(request), session_id)
 
 
 @post("/api/sessions/{session_id:str}/stop", status_code=200)
@@ -459,33 +454,33 @@ async def stop_session(
     parts = parts_of(request)
     reason = (data.reason if data else "") or "stopped by the operator"
     await parts.sessions.stop(session_id, reason=reason, by=caller(request).name)
-    return _session(parts, session_id)
+    return await _session(parts, session_id)
 
 
-@post("/api/sessions/{session_id:str}/pause", status_code=200, sync_to_thread=False)
-def pause_session(request: AnyRequest, session_id: FromPath[str]) -> SessionView:
+@post("/api/sessions/{session_id:str}/pause", status_code=200)
+async def pause_session(request: AnyRequest, session_id: FromPath[str]) -> SessionView:
     """Stop all processes of a session; its uptime doesn't count meanwhile."""
     parts = parts_of(request)
     parts.sessions.pause(session_id, by=caller(request).name)
-    return _session(parts, session_id)
+    return await _session(parts, session_id)
 
 
-@post("/api/sessions/{session_id:str}/unpause", status_code=200, sync_to_thread=False)
-def unpause_session(request: AnyRequest, session_id: FromPath[str]) -> SessionView:
+@post("/api/sessions/{session_id:str}/unpause", status_code=200)
+async def unpause_session(request: AnyRequest, session_id: FromPath[str]) -> SessionView:
     """Let a paused session continue."""
     parts = parts_of(request)
     parts.sessions.unpause(session_id, by=caller(request).name)
-    return _session(parts, session_id)
+    return await _session(parts, session_id)
 
 
-@post("/api/sessions/{session_id:str}/name", status_code=200, sync_to_thread=False)
-def rename_session(
+@post("/api/sessions/{session_id:str}/name", status_code=200)
+async def rename_session(
     request: AnyRequest, session_id: FromPath[str], data: JSONBody[NameBody]
 ) -> SessionView:
     """Give a session another name; an empty one gives the usual one back."""
     parts = parts_of(request)
     parts.sessions.rename(session_id, data.name, by=caller(request).name)
-    return _session(parts, session_id)
+    return await _session(parts, session_id)
 
 
 @post("/api/sessions/{session_id:str}/take", status_code=200)
@@ -515,8 +510,8 @@ def session_output(
     )
 
 
-def _session(parts: Parts, session_id: str) -> SessionView:
-    return session_view(parts, parts.sessions.get(session_id))
+async def _session(parts: Parts, session_id: str) -> SessionView:
+    return await session_view(parts, parts.sessions.get(session_id))
 
 
 # -- the whole ------------------------------------------------------------------------------------
@@ -536,14 +531,14 @@ def audit_records(
 
 
 @get("/api/status", sync_to_thread=False)
-def get_status(request: AnyRequest) -> Status:
+def get_status(request: AnyRequest) -> Banners:
     """Return the version and what is wrong: the policy's banner, the kill switch, an audit log that
     can't be written or was changed."""
     return live_of(request).status()
 
 
 @post("/api/stop-all", status_code=200, sync_to_thread=False)
-def stop_all(request: AnyRequest, data: JSONBody[StopBody | None] = None) -> Status:
+def stop_all(request: AnyRequest, data: JSONBody[StopBody | None] = None) -> Banners:
     """Deny everything from now on, whatever the rules say."""
     try:
         decisions.stop_all(
@@ -555,7 +550,7 @@ def stop_all(request: AnyRequest, data: JSONBody[StopBody | None] = None) -> Sta
 
 
 @post("/api/resume", status_code=200, sync_to_thread=False)
-def resume(request: AnyRequest) -> Status:
+def resume(request: AnyRequest) -> Banners:
     """Return to the rules."""
     decisions.resume(parts_of(request), by=caller(request).name)
     live_of(request).status_changed()

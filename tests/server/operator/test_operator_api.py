@@ -17,8 +17,8 @@ from supervisor.core.approvals import Request, status
 from supervisor.core.budget import Over
 from supervisor.core.models.model_calls import ModelCall
 from supervisor.server.common.auth import OperatorAuth
+from supervisor.server.common.session_views import session_view
 from supervisor.server.common.views import MOST_LISTED_CHARS
-from supervisor.server.operator.pages.sessions_page import session_data
 from tests.fakes.parts import SECRET, FakeParts
 from tests.fakes.waiting import settled
 from tests.server.conftest import PATIENCE_S, client_of, sign_in
@@ -456,8 +456,8 @@ async def test_a_sessions_spending_is_shown(cli: httpx.AsyncClient, parts: FakeP
         "$0.0080 of $0.0100 of the budget of this session are used or reserved"
     ]
     parts.spending.lose_all()
-    shown = session_data(parts, session)  # type: ignore[arg-type]
-    assert found["notices"][0] in shown["notices"]
-    assert shown["spend"].remarks == ["1 call whose end was lost, at what was reserved"]
+    shown = await session_view(parts, session)  # type: ignore[arg-type]
+    assert shown.spend.notices == found["notices"]
+    assert shown.spend.remarks == ["1 call whose end was lost, at what was reserved"]
     line = terminal.session_line((await cli.get("/api/sessions/three")).json())
     assert "$0.0080 of $0.0100 (!)" in line

@@ -18,6 +18,7 @@ from markupsafe import Markup, escape
 from supervisor.core.money import dollars
 from supervisor.core.text import folding
 from supervisor.core.text.display import visible
+from supervisor.core.text.duration import format_duration
 from supervisor.errors import ChangedError, GatehouseError
 from supervisor.parts import Parts
 from supervisor.server.common.error_bodies import ErrorBody
@@ -145,6 +146,7 @@ _templates.filters |= {
     "marked": marked,
     "short": folding.line,
     "clock": clock_text,
+    "duration": format_duration,
     "dollars": dollars,
 }
 

@@ -11,36 +11,39 @@ from typing import Annotated, Any, Literal
 from litestar import Response, get, post
 from litestar.params import FromPath, FromQuery, QueryParameter
 
-from supervisor.core.budget import Limits, used_percent
 from supervisor.core.network.exchanges import by_host
-from supervisor.core.sessions import Session, remaining_s
-from supervisor.core.text.duration import format_duration
+from supervisor.core.quarantine.quarantine_answers import dropped_words
+from supervisor.core.sessions import Session
 from supervisor.errors import GatehouseError, UserError
 from supervisor.parts import Parts
-from supervisor.server.common.views import session_view, shown
+from supervisor.server.common.session_views import session_view
+from supervisor.server.common.views import shown
 from supervisor.server.operator import decisions, session_changes, session_timeline_view
 from supervisor.server.operator.change_views import shown_change
 from supervisor.server.operator.operator_api import AnyRequest, caller, parts_of
 from supervisor.server.operator.pages import network_page, page_frame, spend_page
 from supervisor.server.operator.pages.network_page import size_text
 from supervisor.server.operator.pages.page_frame import Form
-from supervisor.server.operator.pages.sessions_page import (
-    may_resume,
-    review_of,
-    session_data,
-    started,
-    state_words,
-)
+from supervisor.server.operator.pages.sessions_page import may_resume, started
 from supervisor.server.operator.screens import Screens, ScreenView
 from supervisor.server.operator.session_timeline_view import TimelineWanted
 from supervisor.sessions.start_session import StartSession
-from supervisor.store.requests import RequestTally
 
 Tab = Literal["timeline", "changes", "output", "network", "spend"]
 # The end of an agent's output that a page starts with.
 OUTPUT_TAIL_BYTES = 256 * 1024
 # Rows of a changed file's difference.
 MOST_ROWS = 1000
+_SEVERITIES = ("critical", "high", "medium", "low", "info")
+_VERDICTS = {
+    "approve": "approves the change",
+    "comment": "comments",
+    "request_changes": "requests changes",
+    "": "no verdict",
+}
+# Defaults for what an agent reported: each field may be missing or odd.
+_REPORT = {"verdict": "", "summary": "", "model": "", "usage": {}, "findings": [], "dropped": None}
+_FINDING = {"title": "", "path": "", "line": None, "body": "", "suggestion": ""}
 _Skip = Annotated[int, QueryParameter(ge=0)]
 
 
@@ -218,23 +221,18 @@ async def pause_session(
     return await _head_part(request, session_id, tab)
 
 
-@post(
-    "/sessions/{session_id:str}/name",
-    include_in_schema=False,
-    status_code=200,
-    sync_to_thread=False,
-)
-def rename_session(request: AnyRequest, session_id: FromPath[str], data: Form) -> Response[str]:
+@post("/sessions/{session_id:str}/name", include_in_schema=False, status_code=200)
+async def rename_session(
+    request: AnyRequest, session_id: FromPath[str], data: Form
+) -> Response[str]:
     """Give a session another name. Return its heading; with an error, why it has the old one."""
     parts, error = parts_of(request), ""
     try:
         parts.sessions.rename(session_id, data.get("name", ""), by=caller(request).name)
     except UserError as refused:
         error = str(refused)
-    session = parts.sessions.get(session_id)
-    return page_frame.html(
-        "parts/session_name.html", session=session_data(parts, session), error=error
-    )
+    session = await session_view(parts, parts.sessions.get(session_id))
+    return page_frame.html("parts/session_name.html", session=session, error=error)
 
 
 @post("/sessions/{session_id:str}/take", include_in_schema=False, status_code=200)
@@ -269,36 +267,42 @@ async def _head_part(request: AnyRequest, session_id: str, tab: Tab) -> Response
 
 async def _timeline(parts: Parts, session: Session, wanted: TimelineWanted) -> dict[str, Any]:
     found = await session_timeline_view.session_timeline(parts, session, wanted)
-    review = None if wanted.before else review_of(parts, session)
+    review = None if wanted.before else _report(parts, session)
     is_report = session.job is not None
     return {"timeline": found, "wanted": wanted, "review": review, "is_report": is_report}
 
 
 async def _head(parts: Parts, session: Session, tab: Tab) -> dict[str, Any]:
     """Return the values of head and facts."""
-    now = parts.clock.now()
-    counted = await asyncio.to_thread(parts.queue.tallies, [session.id], now=now)
-    tally = counted.get(session.id, RequestTally())
     held = parts.network_log.held(session.id).exchanges
     hosts = await asyncio.to_thread(by_host, held)
-    left, whole = remaining_s(session, now), session.deadline_at - session.created_at
     return {
-        "session": session_data(parts, session),
+        "session": await session_view(parts, session),
         "tab": tab,
-        "state": state_words(session, session_view(parts, session), tally),
-        "tally": tally,
         "may_resume": may_resume(parts, session),
-        "whole": format_duration(whole),
-        "left_percent": round(100 * left / whole) if whole else 0,
-        "spend_percent": _spend_percent(parts, session),
         "reached": len(hosts),
         "sent": size_text(sum(one.up_bytes for one in hosts)),
         "received": size_text(sum(one.down_bytes for one in hosts)),
     }
 
 
-def _spend_percent(parts: Parts, session: Session) -> int | None:
-    """Return the share of its own budget that is used; None where it has none."""
-    found = parts.spending.standing(session.id, session.budget)
-    limits = found.limits["session"]
-    return used_percent(limits, found.used["session"]) if limits != Limits() else None
+def _report(parts: Parts, session: Session) -> dict[str, Any] | None:
+    """Return what its agent found, the gravest first; None where it reported nothing."""
+    if not session.review:
+        return None
+    report = _REPORT | parts.redactor.data(session.review)
+    findings = [_finding(one) for one in report["findings"] if isinstance(one, dict)]
+    dropped = report["dropped"] if "is_answer" in report else None
+    return report | {
+        "verdict": _VERDICTS.get(report["verdict"], report["verdict"]),
+        "is_against": report["verdict"] == "request_changes",
+        "findings": sorted(findings, key=lambda one: one["rank"]),
+        "dropped": dropped_words(dropped) if isinstance(dropped, dict) else "",
+    }
+
+
+def _finding(given: dict[str, Any]) -> dict[str, Any]:
+    severity = str(given.get("severity") or "info")
+    rank = _SEVERITIES.index(severity) if severity in _SEVERITIES else len(_SEVERITIES)
+    look = severity if rank < _SEVERITIES.index("low") else "low"
+    return _FINDING | given | {"severity": severity, "rank": rank, "look": look}

@@ -1,17 +1,16 @@
 """The Sessions page: what runs, the form that starts more, jobs, what ended; and the first run.
 
-A session is shown by its one view (`common.views`), with what its requests come to beside it.
+A session is shown by its one view (`server/common/session_views.py`).
 """
 
 import os
 import shlex
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from datetime import datetime
 from itertools import islice
 from pathlib import Path
 from typing import Annotated, Any, Literal, NamedTuple
 
-import msgspec
 from litestar import Response, get, post
 from litestar.enums import MediaType
 from litestar.params import QueryParameter
@@ -19,25 +18,18 @@ from litestar.params import QueryParameter
 from supervisor.core.actions import Exec, title
 from supervisor.core.agents.agents import AGENTS, NAMES, AgentName, agent_named
 from supervisor.core.approvals import status
-from supervisor.core.files.changes import name_fields
 from supervisor.core.jobs import Job
-from supervisor.core.quarantine.quarantine_answers import dropped_words
-from supervisor.core.session_names import has_own_folder, shown_workspace
+from supervisor.core.session_names import has_own_folder
 from supervisor.core.sessions import (
     Kind,
     Session,
-    copy_left,
-    job_words,
-    own_limits,
-    remaining_s,
-    state,
 )
 from supervisor.core.text.duration import format_duration, parse_duration
 from supervisor.core.text.utf8 import is_text
 from supervisor.errors import GatehouseError, UserError
 from supervisor.parts import Parts
-from supervisor.server.common.spend_views import spend_view
-from supervisor.server.common.views import SessionView, clock_text, identity_of, session_view, shown
+from supervisor.server.common.session_views import session_views
+from supervisor.server.common.views import shown
 from supervisor.server.operator.operator_api import AnyRequest, parts_of
 from supervisor.server.operator.pages import page_frame
 from supervisor.server.operator.pages.network_page import size_text
@@ -47,7 +39,6 @@ from supervisor.sessions.scheduled_jobs import read_jobs
 from supervisor.sessions.session_plans import RECORDED
 from supervisor.sessions.start_session import StartSession
 from supervisor.settings import WORKSPACE_IN_COMPOSE, copy_mode_of, network_mode_of
-from supervisor.store.requests import RequestTally
 from supervisor.workspace.trees.trees import COPY
 
 ENDED_ROWS = 20
@@ -57,29 +48,6 @@ MOST_FOLDERS = 20
 MOST_ENTRIES = 5000
 _Typed = Annotated[str, QueryParameter(max_length=4096)]
 _Skip = Annotated[int, QueryParameter(ge=0, le=1_000_000)]
-MOST_NAMED = 3
-_STATE_CLASS = {
-    "running": "good",
-    "paused": "warn",
-    "waiting": "warn",
-    "starting": "warn",
-    "stopping": "warn",
-    "ended": "",
-}
-_STATE_TEXT = {
-    "starting": "the private copy is being made and the sandbox started",
-    "running": "the agent is at work",
-    "paused": "its processes stand still, and so does its uptime",
-    "waiting": "the agent is done; its changes wait for your answer",
-    "stopping": "the agent is being stopped and the workspace compared for the last time",
-    "ended": "",
-}
-_SEVERITIES = ("critical", "high", "medium", "low", "info")
-_CONCLUSIONS = {
-    "approve": ("approves the change", "good"),
-    "comment": ("comments", ""),
-    "request_changes": ("requests changes", "bad"),
-}
 Preset = Literal["review", "claude", "codex", "opencode", "maintenance", "agent"]
 
 
@@ -111,24 +79,8 @@ PRESETS = (
 )
 
 
-class SessionCard(NamedTuple):
-    """A session on this page. `state` is a component's name, `words` says it; `waits` is the
-    address of what waits first."""
-
-    view: SessionView
-    tally: RequestTally
-    state: str
-    words: str
-    last: str = ""
-    time_percent: int = 0
-    left: str = ""
-    ran: str = ""
-    may_resume: bool = False
-    waits: str = ""
-
-
-@get("/sessions", include_in_schema=False, sync_to_thread=False)
-def sessions(
+@get("/sessions", include_in_schema=False)
+async def sessions(
     request: AnyRequest,
     kind: Annotated[str, QueryParameter(max_length=20)] = "",
     skip: _Skip = 0,
@@ -136,22 +88,22 @@ def sessions(
     """Return what runs, the form, the jobs and what ended. `kind`: the preset that is chosen."""
     parts = parts_of(request)
     values = {
-        **_running(parts),
-        **_ended(parts, skip),
+        **await _running(parts),
+        **await _ended(parts, skip),
         **_form(parts, kind),
         "jobs": _jobs(parts),
     }
     return page_frame.page(request, "sessions.html", "sessions", **values)
 
 
-@get("/parts/running", include_in_schema=False, sync_to_thread=False)
-def running_part(request: AnyRequest) -> Response[str]:
-    return page_frame.html("parts/running.html", **_running(parts_of(request)))
+@get("/parts/running", include_in_schema=False)
+async def running_part(request: AnyRequest) -> Response[str]:
+    return page_frame.html("parts/running.html", **await _running(parts_of(request)))
 
 
-@get("/parts/ended", include_in_schema=False, sync_to_thread=False)
-def ended_part(request: AnyRequest, skip: _Skip = 0) -> Response[str]:
-    return page_frame.html("parts/ended.html", **_ended(parts_of(request), skip))
+@get("/parts/ended", include_in_schema=False)
+async def ended_part(request: AnyRequest, skip: _Skip = 0) -> Response[str]:
+    return page_frame.html("parts/ended.html", **await _ended(parts_of(request), skip))
 
 
 @get("/parts/folders", include_in_schema=False, sync_to_thread=True)
@@ -203,21 +155,24 @@ def _refused(error: GatehouseError) -> Response[str]:
 # -- what runs and what ended ---------------------------------------------------------------------
 
 
-def _running(parts: Parts) -> dict[str, Any]:
+async def _running(parts: Parts) -> dict[str, Any]:
     found = parts.sessions.live()
-    tallies = _tallies(parts, found)
     return {
-        "running": [_running_card(parts, one, tallies[one.id]) for one in found],
+        "running": await session_views(parts, found),
+        "last": {one.id: _last_asked(parts, one) for one in found},
+        "waits": {one.id: _first_waiting(parts, one.id) for one in found},
         "copies": size_text(parts.kept_copies.total_bytes),
         "most_copies": size_text(parts.kept_copies.limit_bytes),
     }
 
 
-def _ended(parts: Parts, skip: int) -> dict[str, Any]:
+async def _ended(parts: Parts, skip: int) -> dict[str, Any]:
     found, count = parts.sessions.ended(ENDED_ROWS, skip)
-    tallies = _tallies(parts, found)
+    views = await session_views(parts, found)
     return {
-        "ended": [_ended_card(parts, one, tallies[one.id]) for one in found],
+        "ended": views,
+        "waits": {one.id: _first_waiting(parts, one.id) for one in views if one.tally.waiting},
+        "may_resume": {one.id for one in found if may_resume(parts, one)},
         "count_ended": count,
         "skip": skip,
         "newer": max(0, skip - ENDED_ROWS) if skip else None,
@@ -225,37 +180,19 @@ def _ended(parts: Parts, skip: int) -> dict[str, Any]:
     }
 
 
-def _tallies(parts: Parts, found: Sequence[Session]) -> dict[str, RequestTally]:
-    ids = [one.id for one in found]
-    counted = parts.queue.tallies(ids, now=parts.clock.now())
-    return {one: counted.get(one, RequestTally()) for one in ids}
-
-
-def _running_card(parts: Parts, session: Session, tally: RequestTally) -> SessionCard:
-    view = session_view(parts, session)
-    state, words = state_words(session, view, tally)
-    lasts_s = max(1.0, session.deadline_at - session.created_at)
-    newest = parts.queue.of_session(session.id, 1)
-    last = ""
-    if newest:
-        action = newest[0].action
+def _last_asked(parts: Parts, session: Session) -> str:
+    """Return the newest request, in a line; empty where there is none."""
+    for newest in parts.queue.of_session(session.id, 1):
+        action = newest.action
         last = f"$ {action.command}" if isinstance(action, Exec) else title(action)
-        if status(newest[0]) == "denied":
-            last = f"denied: {last}"
-    return SessionCard(
-        view=view,
-        tally=tally,
-        state=state,
-        words=words,
-        last=shown(last, parts.redactor),
-        time_percent=round(100 * view.remaining_s / lasts_s),
-        left=format_duration(view.remaining_s),
-        waits=_first_waiting(parts, session),
-    )
+        denied = "denied: " if status(newest) == "denied" else ""
+        return shown(f"{denied}{last}", parts.redactor)
+    return ""
 
 
-def _first_waiting(parts: Parts, session: Session) -> str:
-    found = parts.queue.pending_but([], session.id, limit=1, now=parts.clock.now())
+def _first_waiting(parts: Parts, session_id: str) -> str:
+    """Return the address of what waits first; empty where nothing does."""
+    found = parts.queue.pending_but([], session_id, limit=1, now=parts.clock.now())
     return f"/requests/{found[0].id}" if found else ""
 
 
@@ -264,51 +201,6 @@ def may_resume(parts: Parts, session: Session) -> bool:
     copy = parts.settings.sessions_dir / session.id / COPY
     is_done = session.ended_at is not None and not has_own_folder(session)
     return is_done and session.kind != "quarantine" and copy.is_dir()
-
-
-def state_words(session: Session, view: SessionView, tally: RequestTally) -> tuple[str, str]:
-    """Return a session's state: the one that icon and colour are chosen by, and its words."""
-    return _live_state(view, tally) if session.ended_at is None else _end_state(session, view)
-
-
-def _live_state(view: SessionView, tally: RequestTally) -> tuple[str, str]:
-    if view.progress:
-        return "doing", (
-            f"copying: {view.progress['done']:,} of {view.progress['total']:,} files"
-            f"{copy_left(view.progress)}"
-        )
-    if tally.held:
-        return "held", "held: waits for you"
-    if view.state in ("paused", "stopping"):
-        return "paused" if view.state == "paused" else "doing", view.state
-    if tally.waiting or view.state == "waiting":
-        return "waiting", "waits for you"
-    return "doing", "working" if view.state == "running" else "starting"
-
-
-def _ended_card(parts: Parts, session: Session, tally: RequestTally) -> SessionCard:
-    view = session_view(parts, session)
-    state, words = state_words(session, view, tally)
-    return SessionCard(
-        view=view,
-        tally=tally,
-        state=state,
-        words=words,
-        ran=format_duration((session.ended_at or 0.0) - session.created_at),
-        may_resume=may_resume(parts, session),
-        waits=_first_waiting(parts, session) if tally.waiting else "",
-    )
-
-
-def _end_state(session: Session, view: SessionView) -> tuple[str, str]:
-    """Return how a session ended, by its facts."""
-    if session.agent_exited_at is not None and session.exit_code == 0:
-        return "done", view.job_words or "finished"
-    if session.agent_exited_at is not None:
-        return "failed", f"exit status {session.exit_code}"
-    if (session.ended_at or 0.0) >= session.deadline_at:
-        return "expired", "time limit reached"
-    return "failed" if session.started_at is None else "expired", view.end_reason
 
 
 # -- the form -------------------------------------------------------------------------------------
@@ -517,157 +409,3 @@ def _jobs(parts: Parts) -> dict[str, Any]:
         )
     wrong = shown("; ".join(faults.values()), parts.redactor)
     return {"error": wrong, "rows": found} if found or wrong else {}
-
-
-# -- one session, for its page ---------------------------------------------------------------------
-
-
-def session_data(parts: Parts, session: Session) -> dict[str, Any]:
-    """Return a session for its page."""
-    now = parts.clock.now()
-    current = state(session)
-    redact = parts.redactor.text
-    spend = spend_view(parts, session)
-    return {
-        "id": session.id,
-        "kind": session.kind,
-        "workspace": redact(shown_workspace(session)),
-        "who": identity_of(parts, session),
-        "command": redact(shlex.join(session.command)),
-        "agent": session.agent,
-        "job": parts.redactor.data(msgspec.to_builtins(session.job)),
-        "job_words": redact(job_words(session)),
-        "job_closed": session.job_result.closed if session.job_result else "",
-        "base": redact(session.base or ""),
-        "model": redact(session.model or ""),
-        "network": session.network,
-        "commands": redact(_commands(parts, session)),
-        "keep_bodies": session.keep_bodies,
-        "policy_file": redact(session.policy_file),
-        "limits": own_limits(session.limits),
-        "state": current,
-        "state_class": _STATE_CLASS[current],
-        "state_text": _STATE_TEXT[current],
-        "notices": [
-            redact(notice)
-            for notice in (*session.notices, *spend.notices, *_of_the_host(parts, session))
-        ],
-        "spend": spend,
-        "created_at": session.created_at,
-        "created_text": clock_text(session.created_at),
-        "deadline_at": session.deadline_at,
-        "uptime": format_duration((session.ended_at or now) - session.created_at),
-        "remaining": format_duration(remaining_s(session, now)),
-        "end_reason": redact(session.end_reason),
-        "exit_code": session.exit_code,
-        "progress": _progress(parts, session),
-    }
-
-
-def _commands(parts: Parts, session: Session) -> str:
-    """Return whether commands run without a question, and why not; empty where the policy asks
-    about them anyway."""
-    if not parts.gate.rulings.runs_contained(session.id):
-        return ""
-    problems = parts.containment.result(session.id)
-    if problems is None:
-        return "asked until it is known whether they can change anything outside"
-    if problems:
-        return f"asked, since they don't run contained: {'; '.join(problems)}"
-    return (
-        "run contained, without a question: on the private copy, with this session's network"
-        " rules; of the host they see your workspace and system folders, read-only"
-    )
-
-
-def _of_the_host(parts: Parts, session: Session) -> list[str]:
-    """Return what keeps the person's changes from the agent's copy, or the agent's from the host,
-    without a question to anybody."""
-    workspace = parts.workspace_of(session.id)
-    if workspace is None:
-        return []
-    changes = workspace.host_changes()
-    return [
-        *(changes.notices() if changes is not None else []),
-        *_never_carried(workspace.refused()),
-    ]
-
-
-def _never_carried(refused: Mapping[str, str]) -> list[str]:
-    """Return a line about the agent's changes that nobody is asked about."""
-    if not refused:
-        return []
-    named = ", ".join(
-        f"`{name_fields(name)[0]}` ({why})" for name, why in islice(refused.items(), MOST_NAMED)
-    )
-    more = f" and {len(refused) - MOST_NAMED} more" if len(refused) > MOST_NAMED else ""
-    return [f"stays in the agent's copy: {named}{more}"]
-
-
-def _progress(parts: Parts, session: Session) -> dict[str, Any] | None:
-    found = parts.sessions.progress(session.id)
-    if not found:
-        return None
-    size = found.get("bytes", 0)
-    return {
-        "done": found.get("done", 0),
-        "total": found.get("total", 0),
-        "left": copy_left(found),
-        "size": f"{size / 1e6:,.1f} MB" if size >= 100_000 else f"{size:,} bytes",
-    }
-
-
-def review_of(parts: Parts, session: Session) -> dict[str, Any] | None:
-    """Return what its agent found; None where it reported nothing."""
-    if not session.review:
-        return None
-    review: dict[str, Any] = parts.redactor.data(session.review)
-    given = review.get("findings")
-    items = given if isinstance(given, list) else []
-    findings = sorted(
-        (_finding(item) for item in items if isinstance(item, dict)),
-        key=lambda found: found["rank"],
-    )
-    word, css = _CONCLUSIONS.get(
-        str(review.get("verdict")), (str(review.get("verdict") or "no verdict"), "")
-    )
-    used = review.get("usage")
-    usage = used if isinstance(used, dict) else {}
-    return {
-        "verdict": word,
-        "verdict_class": css,
-        "summary": _text(review, "summary"),
-        "model": _text(review, "model"),
-        "base": _text(review, "base"),
-        "head": _text(review, "head"),
-        "turns": _text(usage, "turns"),
-        "tokens": " + ".join(f"{usage[name]:,}" for name in ("input_tokens",
-        "output_tokens") if isinstance(usage.get(name), int)),
-        "findings": findings,
-        "dropped": _dropped(review) if "is_answer" in review else "",
-    }  # fmt: skip
-
-
-def _dropped(review: dict[str, Any]) -> str:
-    """Return which parts of an answer from quarantine were dropped."""
-    dropped = review.get("dropped")
-    return dropped_words(dropped) if isinstance(dropped, dict) else ""
-
-
-def _finding(item: dict[str, Any]) -> dict[str, Any]:
-    severity = _text(item, "severity")
-    line = item.get("line")
-    return {
-        "severity": severity or "info",
-        "look": severity if severity in _SEVERITIES[:3] else "low",
-        "rank": _SEVERITIES.index(severity) if severity in _SEVERITIES else len(_SEVERITIES),
-        "title": _text(item, "title"),
-        "place": f"{_text(item, 'path')}:{line}" if isinstance(line, int) else _text(item, "path"),
-        "body": _text(item, "body"),
-        "suggestion": _text(item, "suggestion"),
-    }
-
-
-def _text(data: dict[str, Any], name: str) -> str:
-    value = data.get(name)
-    return "" if value is None else str(value)
