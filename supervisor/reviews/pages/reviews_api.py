@@ -26,13 +26,13 @@ from supervisor.reviews.pages.review_views import (
     service_of,
     usage,
 )
-from supervisor.server.operator.operator_api import AnyRequest, caller, parts_of
+from supervisor.server.operator.operator_api import AnyRequest, Body, caller, parts_of
 
 _Most = Annotated[int, QueryParameter(ge=1, le=1000)]
 _Line = Annotated[str, msgspec.Meta(min_length=1, max_length=1_000)]
 
 
-class OwnerSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class OwnerSettings(Body, frozen=True, kw_only=True):
     """Configuration of all repositories of an owner. An omitted field stays unchanged, and an empty
     one unsets it.
     """
@@ -42,25 +42,25 @@ class OwnerSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     checklist: Annotated[tuple[_Line, ...], msgspec.Meta(max_length=100)] | None = None
 
 
-class RepositorySettings(OwnerSettings, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class RepositorySettings(OwnerSettings, frozen=True, kw_only=True):
     """The same for one repository. `enabled`: its pull requests are reviewed."""
 
     enabled: bool | None = None
 
 
-class PullWanted(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class PullWanted(Body, frozen=True, kw_only=True):
     """A pull request by its URL, or as `OWNER/REPO#NUMBER`."""
 
     pull: Annotated[str, msgspec.Meta(min_length=1, max_length=500)]
 
 
-class UndoWanted(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class UndoWanted(Body, frozen=True, kw_only=True):
     """A review by its id, or a pull request by its URL or as `OWNER/REPO#NUMBER`."""
 
     of: Annotated[str, msgspec.Meta(min_length=1, max_length=500)]
 
 
-class HoldWanted(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class HoldWanted(Body, frozen=True, kw_only=True):
     """The scope of a hold: `key` is a forge, `OWNER/REPO`, or a pull request as `PullWanted` has
     it; "" for all."""
 
@@ -69,7 +69,7 @@ class HoldWanted(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     why: Annotated[str, msgspec.Meta(max_length=500)] = ""
 
 
-class HoldReleased(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class HoldReleased(Body, frozen=True, kw_only=True):
     """The hold to release, named as in `HoldWanted`."""
 
     scope: HoldScope

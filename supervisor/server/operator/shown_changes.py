@@ -7,6 +7,9 @@ empty one.
 """
 
 from collections.abc import Iterator
+from typing import Annotated
+
+import msgspec
 
 from supervisor.base import log
 from supervisor.core.actions import FileChange, content_hash
@@ -21,6 +24,8 @@ from supervisor.server.common.diff_views import NO_TEXTS, Texts, rows_in, rows_o
 FIRST_ROWS = 60
 PART_ROWS = 1000
 _WORD_CHARS = 12
+# Such a word as it is sent back with an answer; see `seen_word`.
+Seen = Annotated[str, msgspec.Meta(max_length=100)]
 NOT_SHOWN = "it can't be shown"
 FOLDED = "some of it is folded, and has to be shown whole first"
 

@@ -24,10 +24,10 @@ from supervisor.server.common.request_views import RequestView, request_view
 from supervisor.server.common.views import shown_data
 from supervisor.server.operator import change_views
 from supervisor.server.operator.decisions import shown_by
-from supervisor.server.operator.operator_api import AnyRequest, Seen, caller, parts_of
+from supervisor.server.operator.operator_api import AnyRequest, Body, caller, parts_of
 from supervisor.server.operator.pages import page_frame
 from supervisor.server.operator.pages.request_cards import card_part
-from supervisor.server.operator.shown_changes import must_be_seen, part_from
+from supervisor.server.operator.shown_changes import Seen, must_be_seen, part_from
 from supervisor.workspace.apply.partial import Rest
 from supervisor.workspace.channel import WorkspaceChannel
 
@@ -52,7 +52,7 @@ _WORDS = {
 }
 
 
-class PartBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class PartBody(Body, frozen=True, kw_only=True):
     """`fingerprint` is that of the request as it was shown, `hunks` are ids from its card. `rest`:
     whether the others keep waiting (`pending`) or are denied (`drop`). `seen`: as in `AnswerBody`.
     """
@@ -74,14 +74,14 @@ class PartView(msgspec.Struct, frozen=True, kw_only=True):
     hunks: int
 
 
-class MergeBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class MergeBody(Body, frozen=True, kw_only=True):
     """`merged` is the hash of the merge that was shown, `fingerprint` that of the request."""
 
     merged: str
     fingerprint: str = ""
 
 
-class GiveHostBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class GiveHostBody(Body, frozen=True, kw_only=True):
     """`fingerprint` is that of the request as it was shown."""
 
     fingerprint: str = ""

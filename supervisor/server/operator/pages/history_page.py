@@ -5,11 +5,11 @@ The complete record, as it is in the file, is one click away.
 
 import json
 from collections.abc import Mapping
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
 from litestar import Response, get
-from litestar.params import FromQuery
+from litestar.params import FromQuery, QueryParameter
 
 from supervisor.core.actions import (
     Action,
@@ -19,8 +19,8 @@ from supervisor.core.actions import (
 from supervisor.core.secrets.redact import Redactor
 from supervisor.parts import Parts
 from supervisor.records import audit_chain
-from supervisor.server.common.views import clock_text
-from supervisor.server.operator.operator_api import AnyRequest, parts_of
+from supervisor.server.common.views import clock_text, shown_data
+from supervisor.server.operator.operator_api import AnyRequest, Limit, parts_of
 from supervisor.server.operator.pages import page_frame
 from supervisor.store import requests as store
 
@@ -34,6 +34,19 @@ _STATES = {
 # Fields that say what a record is about, the most telling first.
 _ABOUT = ("command", "name", "workspace", "rule", "rule_id", "policy", "request", "session")
 _SAID = ("rule", "why", "reason", "by")
+
+
+@get("/api/audit", sync_to_thread=True)
+def audit_records(
+    request: AnyRequest,
+    limit: Limit = 100,
+    before: Annotated[int | None, QueryParameter(ge=1)] = None,
+) -> list[dict[str, Any]]:
+    """Return records of the audit log, newest first; only those before the sequence number `before`
+    if that is given."""
+    parts = parts_of(request)
+    found = audit_chain.newest_first(parts.settings.data_dir / "audit.log", limit, before)
+    return [shown_data(record, parts.redactor) for record in found]
 
 
 @get("/history", include_in_schema=False, sync_to_thread=True)

@@ -199,7 +199,7 @@ async def _page(
     is_on_card: bool = False,
 ) -> Response[str]:
     parts = parts_of(request)
-    values = quiet_page.values(parts) | left_page.values(parts) | listed
+    values = {"quiet": quiet_page.values(parts)} | left_page.values(parts) | listed
     values["first_run"] = {} if pane else sessions_page.first_run(parts)
     return page_frame.page(request, "inbox.html", "inbox", is_on_card=is_on_card, **values, **pane)
 

@@ -11,7 +11,6 @@ from litestar.params import FromPath
 
 from supervisor.core.sessions import Session, job_words
 from supervisor.core.text.duration import format_duration
-from supervisor.errors import GatehouseError
 from supervisor.gate.left_to_answer import LeftOfSession
 from supervisor.parts import Parts
 from supervisor.server.common.views import identity_of, shown
@@ -48,7 +47,11 @@ def get_left(request: AnyRequest) -> list[LeftView]:
     return _views(parts_of(request))
 
 
-@post("/api/sessions/{session_id:str}/drop", status_code=200)
+@post(
+    "/api/sessions/{session_id:str}/drop",
+    status_code=200,
+    response_headers=page_frame.news("requests"),
+)
 async def drop(request: AnyRequest, session_id: FromPath[str]) -> Dropped:
     """Deny everything that a session left to answer."""
     parts = parts_of(request)
@@ -58,19 +61,7 @@ async def drop(request: AnyRequest, session_id: FromPath[str]) -> Dropped:
 
 @get("/parts/left", include_in_schema=False, sync_to_thread=False)
 def left_part(request: AnyRequest) -> Response[str]:
-    return _part(parts_of(request))
-
-
-@post("/sessions/{session_id:str}/drop", include_in_schema=False, status_code=200)
-async def drop_from_page(request: AnyRequest, session_id: FromPath[str]) -> Response[str]:
-    """Drop a session's requests. Return the list as it is afterwards; above it, why nothing was
-    dropped."""
-    parts = parts_of(request)
-    try:
-        await decisions.drop_left(parts, session_id, by=caller(request).name)
-    except GatehouseError as error:
-        return _part(parts, str(error))
-    return _part(parts)
+    return page_frame.html("parts/left.html", **values(parts_of(request)))
 
 
 def values(parts: Parts) -> dict[str, Any]:
@@ -131,7 +122,3 @@ def _with_branch(parts: Parts, session: Session) -> LeftView:
 def _waiting_branch(session: Session) -> str:
     result = session.job_result
     return result.branch if result is not None and result.waits else ""
-
-
-def _part(parts: Parts, error: str = "") -> Response[str]:
-    return page_frame.html("parts/left.html", error=error, **values(parts))

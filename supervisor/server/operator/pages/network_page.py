@@ -38,13 +38,7 @@ from supervisor.network.network_log import SessionLog
 from supervisor.parts import Parts
 from supervisor.server.common.spend_views import CALL_WORDS
 from supervisor.server.common.views import clock_text, duration_text, shown_data
-from supervisor.server.operator.operator_api import (
-    AnyRequest,
-    KeepBodiesBody,
-    Ok,
-    caller,
-    parts_of,
-)
+from supervisor.server.operator.operator_api import AnyRequest, Body, Ok, caller, parts_of
 from supervisor.server.operator.pages import page_frame
 from supervisor.server.operator.pages.page_frame import Form
 
@@ -65,6 +59,10 @@ class ExchangeView(msgspec.Struct, frozen=True, kw_only=True):
 
     exchange: Exchange
     bodies: Bodies
+
+
+class KeepBodiesBody(Body, frozen=True, kw_only=True):
+    keep: bool
 
 
 class NetworkView(msgspec.Struct, frozen=True, kw_only=True):

@@ -57,6 +57,11 @@ def html(template: str, refused: GatehouseError | None = None, /, **values: Any)
     return Response(render(template, **values), media_type=MediaType.HTML, status_code=status)
 
 
+def news(name: str) -> dict[str, str]:
+    """Return the header by which a page reads anew what shows this; programs don't mind it."""
+    return {"HX-Trigger": f"gatehouse:{name}"}
+
+
 def banner(parts: Parts) -> dict[str, Any]:
     """Return the values of `parts/banner.html`: what a person must see first."""
     return {

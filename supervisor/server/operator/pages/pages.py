@@ -5,10 +5,25 @@ page's script shows.
 """
 
 from litestar import Response, get, post
+from litestar.params import JSONBody
 
 from supervisor.server.operator import decisions
-from supervisor.server.operator.operator_api import AnyRequest, caller, live_of, parts_of
+from supervisor.server.operator.live import Banners
+from supervisor.server.operator.operator_api import (
+    AnyRequest,
+    Body,
+    Text,
+    caller,
+    live_of,
+    parts_of,
+)
 from supervisor.server.operator.pages import page_frame
+
+
+class WhyBody(Body, frozen=True, kw_only=True):
+    """Why it is stopped."""
+
+    reason: Text = ""
 
 
 @get("/parts/banner", include_in_schema=False, sync_to_thread=False)
@@ -16,21 +31,35 @@ def banner_part(request: AnyRequest) -> Response[str]:
     return page_frame.html("parts/banner.html", **page_frame.banner(parts_of(request)))
 
 
-@post("/stop-all", include_in_schema=False, status_code=200, sync_to_thread=False)
-def stop_all(request: AnyRequest) -> Response[str]:
-    """Deny everything from now on (kill switch)."""
-    parts = parts_of(request)
+@get("/api/status", sync_to_thread=False)
+def get_status(request: AnyRequest) -> Banners:
+    """Return the version and what is wrong: the policy's banner, the kill switch, an audit log that
+    can't be written or was changed."""
+    return live_of(request).status()
+
+
+@post(
+    "/api/stop-all",
+    status_code=200,
+    sync_to_thread=False,
+    response_headers=page_frame.news("banner"),
+)
+def stop_all(request: AnyRequest, data: JSONBody[WhyBody | None] = None) -> Banners:
+    """Deny everything from now on, whatever the rules say."""
     try:
-        decisions.stop_all(parts, by=caller(request).name)
+        decisions.stop_all(
+            parts_of(request), by=caller(request).name, reason=data.reason if data else ""
+        )
     finally:
         live_of(request).status_changed()
-    return page_frame.html("parts/banner.html", **page_frame.banner(parts))
+    return live_of(request).status()
 
 
-@post("/resume", include_in_schema=False, status_code=200, sync_to_thread=False)
-def resume(request: AnyRequest) -> Response[str]:
+@post(
+    "/api/resume", status_code=200, sync_to_thread=False, response_headers=page_frame.news("banner")
+)
+def resume(request: AnyRequest) -> Banners:
     """Return to the rules."""
-    parts = parts_of(request)
-    decisions.resume(parts, by=caller(request).name)
+    decisions.resume(parts_of(request), by=caller(request).name)
     live_of(request).status_changed()
-    return page_frame.html("parts/banner.html", **page_frame.banner(parts))
+    return live_of(request).status()

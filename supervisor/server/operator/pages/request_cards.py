@@ -7,34 +7,51 @@ refused answer is shown in the card's place with status 200, since htmx leaves a
 an error status.
 """
 
-from typing import Any, Literal
+import asyncio
+from collections.abc import Sequence
+from typing import Annotated, Any, Literal
 
 import msgspec
 from litestar import Response, get, post
-from litestar.params import FromPath, FromQuery
+from litestar.params import FromPath, FromQuery, JSONBody, QueryParameter
 
-from supervisor.core.actions import (
-    FileChange,
-    Packages,
-)
+from supervisor.base.event_loop import slices
+from supervisor.core.actions import Category, FileChange, Packages
 from supervisor.core.approvals import Answer, Request, last_printed, status
+from supervisor.core.files.change_card import ChangeCard
 from supervisor.core.files.line_comments import read_comments, reason_with
 from supervisor.core.sessions import Session, job_words
 from supervisor.core.text.duration import format_duration
 from supervisor.errors import ChangedError, GatehouseError, NotFoundError, UserError
 from supervisor.parts import Parts
 from supervisor.server.common.action_words import install_words
-from supervisor.server.common.request_views import request_view
-from supervisor.server.common.views import clock_text, identity_of, shown
+from supervisor.server.common.request_views import RequestView, request_view
+from supervisor.server.common.views import clock_text, identity_of, listed, shown, shown_data
 from supervisor.server.operator import decisions, rules_view
-from supervisor.server.operator.change_views import change
-from supervisor.server.operator.operator_api import AnyRequest, caller, live_of, parts_of
+from supervisor.server.operator.change_views import card_without_secrets, change
+from supervisor.server.operator.operator_api import (
+    AnyRequest,
+    Body,
+    Limit,
+    Text,
+    caller,
+    live_of,
+    parts_of,
+)
 from supervisor.server.operator.pages import page_frame
 from supervisor.server.operator.pages.page_frame import Form
-from supervisor.server.operator.rules_view import preview_of_proposal
+from supervisor.server.operator.rules_view import RulePreview, preview_of_proposal
+from supervisor.server.operator.shown_changes import Seen, card_of, is_folded, seen_word
 
 type YesOrNo = Literal["allow", "deny"]
 MOST_REASON_CHARS = 500
+MOST_AT_ONCE = 1000
+# Requests answered by a new rule that are returned completely; and views made before others have a
+# turn.
+MOST_ALSO = 100
+IN_TURN = 20
+RuleText = Annotated[str, msgspec.Meta(min_length=1, max_length=4000)]
+Lasts = Annotated[str, msgspec.Meta(min_length=1, max_length=40)]
 _LASTING = (
     ("15m", "15 min"),
     ("1h", "1 h"),
@@ -43,6 +60,178 @@ _LASTING = (
     ("always", "always"),
 )
 _ANSWER_OF: dict[YesOrNo, Answer] = {"allow": "approved", "deny": "denied"}
+
+
+class AnswerBody(Body, frozen=True, kw_only=True):
+    """`fingerprint` is that of the request as it was shown; without it nothing is answered.
+    `always` is the text of a rule to save, without its list's name.
+
+    `lasts` is how long that rule holds: `always`, `session`, or a duration such as `15m`.
+    `with_scripts`: an approved install may run its install scripts. `seen`: the word that came with
+    the complete changed file (`RequestDetail`); a folded change needs it to be approved.
+    """
+
+    reason: Text = ""
+    fingerprint: str = ""
+    always: RuleText | None = None
+    lasts: Lasts = "always"
+    with_scripts: bool = False
+    seen: Seen = ""
+
+
+class BulkBody(Body, frozen=True, kw_only=True):
+    """`shown` maps the id of each shown request to its fingerprint: exactly these are answered, or
+    none. `ids` alone don't say what was shown, so they answer nothing."""
+
+    category: Category
+    answer: Answer
+    shown: Annotated[dict[str, str], msgspec.Meta(max_length=MOST_AT_ONCE)] = {}
+    ids: Annotated[list[str], msgspec.Meta(max_length=MOST_AT_ONCE)] = []
+    reason: Text = ""
+
+
+class AnsweredView(msgspec.Struct, frozen=True, kw_only=True):
+    """`also` are the first of the other waiting requests that the saved rule answered; `saved_in`
+    is the rule's file."""
+
+    request: RequestView
+    rule_id: str | None
+    saved_in: str | None
+    also: list[RequestView]
+    also_count: int
+
+
+class RequestDetail(msgspec.Struct, frozen=True, kw_only=True):
+    """`card` has the workspace's facts about a changed file: its diff, and whether it still
+    applies. `preview` is for a proposed rule. `seen` is sent back with the approval of a change
+    that pages fold (`is_folded`): this answer has the whole change."""
+
+    request: RequestView
+    card: Any
+    preview: RulePreview | None
+    seen: str
+    is_folded: bool
+
+
+# -- JSON -----------------------------------------------------------------------------------------
+
+
+@get("/api/requests", sync_to_thread=False)
+def list_requests(
+    request: AnyRequest,
+    filter_status: Annotated[
+        Literal["pending", "ready", "all"], QueryParameter(name="status")
+    ] = "pending",
+    session_id: FromQuery[str | None] = None,
+    limit: Limit = 200,
+    without_large_sets: FromQuery[bool] = False,
+) -> list[RequestView]:
+    """Return requests that wait for an answer: first those whose agent still waits, each group
+    oldest first. `ready`: those that may be carried out; `all`: any, newest first.
+
+    `without_large_sets` leaves out those that `/api/changes` has.
+    """
+    parts = parts_of(request)
+    if filter_status == "pending":
+        large = list(request.app.state["change_sets"].large()) if without_large_sets else []
+        found = parts.queue.pending_but(large, session_id, limit=limit, now=parts.clock.now())
+    elif filter_status == "ready":
+        found = parts.queue.ready(session_id)
+    else:
+        found = (
+            parts.queue.newest(limit)
+            if session_id is None
+            else parts.queue.of_session(session_id, limit)
+        )
+    return [request_view(one, parts) for one in listed(found[:limit])]
+
+
+@get("/api/requests/{request_id:str}")
+async def get_request(request: AnyRequest, request_id: FromPath[str]) -> RequestDetail:
+    """Return one request, with what the workspace shows of it while it waits."""
+    parts = parts_of(request)
+    found = parts.queue.get(request_id)
+    card = await card_of(parts, found)
+    return RequestDetail(
+        request=request_view(found, parts),
+        card=None if card is None else await asyncio.to_thread(_as_shown, card, parts),
+        preview=rules_view.preview_of_proposal(parts, found),
+        seen=seen_word(found),
+        is_folded=card is not None and is_folded(card),
+    )
+
+
+def _as_shown(card: ChangeCard, parts: Parts) -> Any:
+    return shown_data(msgspec.to_builtins(card_without_secrets(card, parts)), parts.redactor)
+
+
+@post("/api/requests/{request_id:str}/approve", status_code=200)
+async def approve(
+    request: AnyRequest, request_id: FromPath[str], data: JSONBody[AnswerBody]
+) -> AnsweredView:
+    """Approve a request. With `always`, save an allow rule, which also answers other matching
+    requests."""
+    return await _answer(request, request_id, "approved", data)
+
+
+@post("/api/requests/{request_id:str}/deny", status_code=200)
+async def deny(
+    request: AnyRequest, request_id: FromPath[str], data: JSONBody[AnswerBody]
+) -> AnsweredView:
+    """Deny a request. With `always`, save a deny rule, which also answers other matching
+    requests."""
+    return await _answer(request, request_id, "denied", data)
+
+
+async def _answer(
+    request: AnyRequest, request_id: str, given: Answer, data: AnswerBody
+) -> AnsweredView:
+    parts = parts_of(request)
+    said = msgspec.structs.asdict(data)
+    done = await decisions.answer(parts, request_id, given, by=caller(request).name, **said)
+    if done.rule_id is not None:
+        live_of(request).policy_changed()
+    return AnsweredView(
+        request=request_view(done.request, parts),
+        rule_id=done.rule_id,
+        saved_in=done.saved_in and shown(done.saved_in, parts.redactor),
+        also=await views_of(parts, done.also[:MOST_ALSO]),
+        also_count=len(done.also),
+    )
+
+
+async def views_of(parts: Parts, requests: Sequence[Request]) -> list[RequestView]:
+    """Return views, made in portions: one takes a third of a millisecond."""
+    return [request_view(one, parts) async for part in slices(requests, IN_TURN) for one in part]
+
+
+@get("/api/requests/{request_id:str}/suggestions", sync_to_thread=False)
+def suggestions(
+    request: AnyRequest, request_id: FromPath[str], effect: FromQuery[Literal["allow", "deny"]]
+) -> list[decisions.SavableRule]:
+    """Return the rules that "always" offers, the default first; empty where it may not be
+    offered."""
+    return decisions.suggestions(parts_of(request), request_id, effect)
+
+
+@post("/api/requests/bulk", status_code=200)
+async def bulk(request: AnyRequest, data: JSONBody[BulkBody]) -> list[RequestView]:
+    """Answer requests of a category: exactly those that were shown, or none. An approval leaves out
+    changed files that need a separate look. Return the answered requests."""
+    parts = parts_of(request)
+    done = await decisions.answer_shown(
+        parts,
+        request.app.state["change_sets"],
+        data.answer,
+        by=caller(request).name,
+        shown=data.shown,
+        category=data.category,
+        reason=data.reason,
+    )
+    return await views_of(parts, done.answered)
+
+
+# -- cards ----------------------------------------------------------------------------------------
 
 
 @post("/requests/{request_id:str}/{answer:str}", include_in_schema=False, status_code=200)

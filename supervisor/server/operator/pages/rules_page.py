@@ -4,24 +4,100 @@ The forms add, try and remove rules.
 """
 
 from collections import Counter
-from typing import Any
+from typing import Annotated, Any
 
+import msgspec
 from litestar import Response, delete, get, post
-from litestar.params import FromPath, FromQuery
+from litestar.params import FromPath, FromQuery, JSONBody, QueryParameter
 
 from supervisor.core.actions import RULE_CATEGORIES, Category, Effect
 from supervisor.core.policy.protected_names import ProtectionLevel, built_in, sources
 from supervisor.errors import GatehouseError, UserError
 from supervisor.parts import Parts
 from supervisor.records.policy_files import PolicyFiles
+from supervisor.server.common.request_views import RequestView
 from supervisor.server.common.views import clock_text
 from supervisor.server.operator import decisions, rules_view
-from supervisor.server.operator.operator_api import AnyRequest, caller, live_of, parts_of
+from supervisor.server.operator.operator_api import (
+    AnyRequest,
+    Body,
+    Ok,
+    Text,
+    caller,
+    live_of,
+    parts_of,
+)
 from supervisor.server.operator.pages import page_frame
 from supervisor.server.operator.pages.page_frame import Form
+from supervisor.server.operator.pages.request_cards import (
+    MOST_ALSO,
+    Lasts,
+    RuleText,
+    views_of,
+)
 
 # A category of the policy file with more rules than this is folded.
 SHORT_GROUP = 12
+
+
+class RuleBody(Body, frozen=True, kw_only=True):
+    """`lasts`: `always`, or a duration such as `15m`."""
+
+    effect: Effect
+    rule: RuleText
+    why: Text = ""
+    lasts: Lasts = "always"
+
+
+class RuleSaved(msgspec.Struct, frozen=True, kw_only=True):
+    """`also` are the first of the waiting requests that it answered."""
+
+    id: str
+    also: list[RequestView]
+    also_count: int
+
+
+# -- JSON -----------------------------------------------------------------------------------------
+
+
+@get("/api/rules", sync_to_thread=False)
+def list_rules(request: AnyRequest) -> list[rules_view.RuleView]:
+    """Return every rule in force, with who added it, why, and when it last matched."""
+    return rules_view.rules(parts_of(request))
+
+
+@post("/api/rules", status_code=200)
+async def add_rule(request: AnyRequest, data: JSONBody[RuleBody]) -> RuleSaved:
+    """Save a rule; it answers waiting requests that match."""
+    parts = parts_of(request)
+    holds = decisions.until(parts, data.lasts, None)
+    rule_id, also = await decisions.add_rule(
+        parts, data.effect, data.rule, why=data.why, by=caller(request).name, holds=holds
+    )
+    live_of(request).policy_changed()
+    return RuleSaved(id=rule_id, also=await views_of(parts, also[:MOST_ALSO]), also_count=len(also))
+
+
+@get("/api/rules/preview", sync_to_thread=False)
+def preview_rule(
+    request: AnyRequest,
+    effect: FromQuery[Effect],
+    rule: Annotated[str, QueryParameter(min_length=1, max_length=4000)],
+) -> rules_view.RulePreview:
+    """Return which waiting requests a rule would answer, and which of the last ones it would have
+    answered. Nothing is saved."""
+    return rules_view.preview_of_rule(parts_of(request), effect, rule)
+
+
+@delete("/api/rules/{rule_id:str}", status_code=200)
+async def remove_rule(request: AnyRequest, rule_id: FromPath[str]) -> Ok:
+    """Remove a saved rule."""
+    await decisions.remove_rule(parts_of(request), rule_id, by=caller(request).name)
+    live_of(request).policy_changed()
+    return Ok()
+
+
+# -- pages ----------------------------------------------------------------------------------------
 
 
 @get("/rules", include_in_schema=False, sync_to_thread=False)
@@ -36,7 +112,7 @@ def rules_part(request: AnyRequest) -> Response[str]:
 
 
 @post("/rules", include_in_schema=False, status_code=200)
-async def add_rule(request: AnyRequest, data: Form) -> Response[str]:
+async def add_rule_from_page(request: AnyRequest, data: Form) -> Response[str]:
     """Save a rule; it answers waiting requests that match. An error is shown above the list."""
     parts = parts_of(request)
     rule = data.get("rule", "").strip()
@@ -54,7 +130,7 @@ async def add_rule(request: AnyRequest, data: Form) -> Response[str]:
 
 
 @get("/rules/preview", include_in_schema=False, sync_to_thread=False)
-def preview_rule(
+def preview_part(
     request: AnyRequest,
     effect: FromQuery[str] = "",
     rule: FromQuery[str] = "",
@@ -74,7 +150,7 @@ def preview_rule(
 
 
 @delete("/rules/{rule_id:str}", include_in_schema=False, status_code=200)
-async def remove_rule(request: AnyRequest, rule_id: FromPath[str]) -> Response[str]:
+async def remove_rule_from_page(request: AnyRequest, rule_id: FromPath[str]) -> Response[str]:
     """Remove a saved rule."""
     parts = parts_of(request)
     try:

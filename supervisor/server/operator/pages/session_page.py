@@ -5,30 +5,34 @@ above the tabs and the panel of facts are parts that follow the session.
 """
 
 import asyncio
-import contextlib
 from typing import Annotated, Any, Literal
 
+import msgspec
 from litestar import Response, get, post
-from litestar.params import FromPath, FromQuery, QueryParameter
+from litestar.params import FromPath, FromQuery, JSONBody, QueryParameter
 
+from supervisor.core.git.taken_branch import TakenBranch
 from supervisor.core.network.exchanges import by_host
 from supervisor.core.quarantine.quarantine_answers import dropped_words
-from supervisor.core.sessions import Session
+from supervisor.core.sessions import Session, state
 from supervisor.errors import GatehouseError, UserError
 from supervisor.parts import Parts
-from supervisor.server.common.session_views import session_view
+from supervisor.server.common.session_views import SessionView, session_view
 from supervisor.server.common.views import shown
 from supervisor.server.operator import decisions, session_changes, session_timeline_view
 from supervisor.server.operator.change_views import shown_change
-from supervisor.server.operator.operator_api import AnyRequest, caller, parts_of
+from supervisor.server.operator.operator_api import AnyRequest, Body, Text, caller, parts_of
 from supervisor.server.operator.pages import network_page, page_frame, spend_page
 from supervisor.server.operator.pages.network_page import size_text
 from supervisor.server.operator.pages.page_frame import Form
+from supervisor.server.operator.pages.pages import WhyBody
 from supervisor.server.operator.pages.sessions_page import may_resume, started
 from supervisor.server.operator.screens import Screens, ScreenView
 from supervisor.server.operator.session_timeline_view import TimelineWanted
+from supervisor.sessions.session_output import as_text, complete_part
 from supervisor.sessions.start_session import StartSession
 
+_NEWS = page_frame.news("session")
 Tab = Literal["timeline", "changes", "output", "network", "spend"]
 # The end of an agent's output that a page starts with.
 OUTPUT_TAIL_BYTES = 256 * 1024
@@ -45,6 +49,25 @@ _VERDICTS = {
 _REPORT = {"verdict": "", "summary": "", "model": "", "usage": {}, "findings": [], "dropped": None}
 _FINDING = {"title": "", "path": "", "line": None, "body": "", "suggestion": ""}
 _Skip = Annotated[int, QueryParameter(ge=0)]
+
+
+class TakeBody(Body, frozen=True, kw_only=True):
+    """`branch` of the agent's copy; by default the one that is checked out there."""
+
+    branch: Annotated[str, msgspec.Meta(max_length=500)] = ""
+
+
+class NameBody(Body, frozen=True, kw_only=True):
+    name: Text
+
+
+class Output(msgspec.Struct, frozen=True, kw_only=True):
+    """Text from `offset` on, in bytes. Ask again with `next_offset`; `is_final` when nothing
+    follows."""
+
+    text: str
+    next_offset: int
+    is_final: bool
 
 
 # -- the tabs -------------------------------------------------------------------------------------
@@ -190,6 +213,83 @@ async def session_screen(request: AnyRequest, session_id: FromPath[str]) -> Scre
     return await _screens(request).view(session_id, with_gone=True)
 
 
+# -- the same for programs; buttons without a form use these, too ---------------------------------
+
+
+@get("/api/sessions/{session_id:str}")
+async def get_session(request: AnyRequest, session_id: FromPath[str]) -> SessionView:
+    """Return one session."""
+    return await _session(parts_of(request), session_id)
+
+
+@post("/api/sessions/{session_id:str}/stop", status_code=200, response_headers=_NEWS)
+async def stop_session(
+    request: AnyRequest, session_id: FromPath[str], data: JSONBody[WhyBody | None] = None
+) -> SessionView:
+    """Begin the orderly end of a session."""
+    parts = parts_of(request)
+    reason = (data.reason if data else "") or "stopped by the operator"
+    await parts.sessions.stop(session_id, reason=reason, by=caller(request).name)
+    return await _session(parts, session_id)
+
+
+@post("/api/sessions/{session_id:str}/pause", status_code=200, response_headers=_NEWS)
+async def pause_session(request: AnyRequest, session_id: FromPath[str]) -> SessionView:
+    """Stop all processes of a session; its uptime doesn't count meanwhile."""
+    parts = parts_of(request)
+    parts.sessions.pause(session_id, by=caller(request).name)
+    return await _session(parts, session_id)
+
+
+@post("/api/sessions/{session_id:str}/unpause", status_code=200, response_headers=_NEWS)
+async def unpause_session(request: AnyRequest, session_id: FromPath[str]) -> SessionView:
+    """Let a paused session continue."""
+    parts = parts_of(request)
+    parts.sessions.unpause(session_id, by=caller(request).name)
+    return await _session(parts, session_id)
+
+
+@post("/api/sessions/{session_id:str}/name", status_code=200)
+async def rename_session(
+    request: AnyRequest, session_id: FromPath[str], data: JSONBody[NameBody]
+) -> SessionView:
+    """Give a session another name; an empty one gives the usual one back."""
+    parts = parts_of(request)
+    parts.sessions.rename(session_id, data.name, by=caller(request).name)
+    return await _session(parts, session_id)
+
+
+@post("/api/sessions/{session_id:str}/take", status_code=200)
+async def take_branch(
+    request: AnyRequest, session_id: FromPath[str], data: JSONBody[TakeBody | None] = None
+) -> TakenBranch:
+    """Copy the agent's branch into the host's repository; nothing else there changes."""
+    parts = parts_of(request)
+    branch = data.branch if data else ""
+    return await decisions.take_branch(parts, session_id, branch, by=caller(request).name)
+
+
+@get("/api/sessions/{session_id:str}/output", sync_to_thread=False)
+def session_output(
+    request: AnyRequest, session_id: FromPath[str], offset: Annotated[int, QueryParameter(ge=0)] = 0
+) -> Output:
+    """Return the agent's output from byte `offset` on, up to its last complete line."""
+    parts = parts_of(request)
+    has_ended = state(parts.sessions.get(session_id)) == "ended"
+    data, after = parts.sessions.output(session_id, offset)
+    start = after - len(data)
+    whole = complete_part(data, is_final=has_ended)
+    return Output(
+        text=as_text(whole, parts.redactor),
+        next_offset=start + len(whole),
+        is_final=has_ended and not data,
+    )
+
+
+async def _session(parts: Parts, session_id: str) -> SessionView:
+    return await session_view(parts, parts.sessions.get(session_id))
+
+
 # -- what its buttons do --------------------------------------------------------------------------
 
 
@@ -199,30 +299,8 @@ async def resume_session(request: AnyRequest, session_id: FromPath[str]) -> Resp
     return await started(request, lambda: StartSession(resume=session_id))
 
 
-@post("/sessions/{session_id:str}/stop", include_in_schema=False, status_code=200)
-async def stop_session(
-    request: AnyRequest, session_id: FromPath[str], tab: FromQuery[Tab] = "timeline"
-) -> Response[str]:
-    """Begin the orderly end of a session."""
-    reason, by = "stopped by the operator", caller(request).name
-    await parts_of(request).sessions.stop(session_id, reason=reason, by=by)
-    return await _head_part(request, session_id, tab)
-
-
-@post("/sessions/{session_id:str}/pause", include_in_schema=False, status_code=200)
-async def pause_session(
-    request: AnyRequest, session_id: FromPath[str], data: Form, tab: FromQuery[Tab] = "timeline"
-) -> Response[str]:
-    """Stop its processes, or let them continue. Return the session as it is afterwards."""
-    sessions = parts_of(request).sessions
-    do = sessions.unpause if data.get("go_on") else sessions.pause
-    with contextlib.suppress(UserError):  # it went on, or ended, meanwhile: the page shows it
-        do(session_id, by=caller(request).name)
-    return await _head_part(request, session_id, tab)
-
-
 @post("/sessions/{session_id:str}/name", include_in_schema=False, status_code=200)
-async def rename_session(
+async def rename_from_page(
     request: AnyRequest, session_id: FromPath[str], data: Form
 ) -> Response[str]:
     """Give a session another name. Return its heading; with an error, why it has the old one."""
@@ -236,7 +314,7 @@ async def rename_session(
 
 
 @post("/sessions/{session_id:str}/take", include_in_schema=False, status_code=200)
-async def take_branch(request: AnyRequest, session_id: FromPath[str]) -> Response[str]:
+async def take_from_page(request: AnyRequest, session_id: FromPath[str]) -> Response[str]:
     """Copy the agent's branch into the host's repository."""
     parts = parts_of(request)
     try:

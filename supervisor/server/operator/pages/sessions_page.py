@@ -13,7 +13,7 @@ from typing import Annotated, Any, Literal, NamedTuple
 
 from litestar import Response, get, post
 from litestar.enums import MediaType
-from litestar.params import QueryParameter
+from litestar.params import JSONBody, QueryParameter
 
 from supervisor.core.actions import Exec, title
 from supervisor.core.agents.agents import AGENTS, NAMES, AgentName, agent_named
@@ -28,9 +28,9 @@ from supervisor.core.text.duration import format_duration, parse_duration
 from supervisor.core.text.utf8 import is_text
 from supervisor.errors import GatehouseError, UserError
 from supervisor.parts import Parts
-from supervisor.server.common.session_views import session_views
+from supervisor.server.common.session_views import SessionView, session_view, session_views
 from supervisor.server.common.views import shown
-from supervisor.server.operator.operator_api import AnyRequest, parts_of
+from supervisor.server.operator.operator_api import AnyRequest, Limit, parts_of
 from supervisor.server.operator.pages import page_frame
 from supervisor.server.operator.pages.network_page import size_text
 from supervisor.server.operator.pages.page_frame import Form
@@ -79,6 +79,20 @@ PRESETS = (
 )
 
 
+@get("/api/sessions")
+async def list_sessions(request: AnyRequest, limit: Limit = 100) -> list[SessionView]:
+    """Return the sessions, newest first."""
+    parts = parts_of(request)
+    return await session_views(parts, parts.sessions.recent(limit))
+
+
+@post("/api/sessions", status_code=201)
+async def start_session(request: AnyRequest, data: JSONBody[StartSession]) -> SessionView:
+    """Start a session. It is recorded when this returns; copying and starting continue."""
+    parts = parts_of(request)
+    return await session_view(parts, await parts.sessions.start(data))
+
+
 @get("/sessions", include_in_schema=False)
 async def sessions(
     request: AnyRequest,
@@ -113,7 +127,7 @@ def folders_part(request: AnyRequest, workspace: _Typed = "") -> Response[str]:
 
 
 @post("/sessions", include_in_schema=False, status_code=200)
-async def start_session(request: AnyRequest, data: Form) -> Response[str]:
+async def start_from_page(request: AnyRequest, data: Form) -> Response[str]:
     """Start a session and go to its page; an error is shown under the form."""
     return await started(request, lambda: _wanted(data))
 

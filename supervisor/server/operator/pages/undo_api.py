@@ -21,7 +21,7 @@ from supervisor.errors import ChangedError, GatehouseError, NotFoundError, UserE
 from supervisor.parts import Parts
 from supervisor.server.common.views import clock_text, shown, shown_data
 from supervisor.server.operator.change_views import ChangeView, shown_change
-from supervisor.server.operator.operator_api import AnyRequest, caller, parts_of
+from supervisor.server.operator.operator_api import AnyRequest, Body, caller, parts_of
 from supervisor.server.operator.pages import page_frame
 from supervisor.workspace.undo.timeline import Row
 from supervisor.workspace.undo.undo import Undo
@@ -29,8 +29,6 @@ from supervisor.workspace.undo.undo_plan import UndoFile, UndoPlan
 
 TIMELINE_ROWS = 200
 _Skip = Annotated[int, QueryParameter(ge=0)]
-# The page listens for this, and fetches its requests and timeline again.
-_CHANGED = {"HX-Trigger": "gatehouse:requests"}
 # For one undo: files whose differences are shown, lines of each, and files that are named.
 MOST_DIFFS = 50
 MOST_LINES = 400
@@ -38,7 +36,7 @@ MOST_FILES = 2000
 _ID = Annotated[str, msgspec.Meta(min_length=1, max_length=200)]
 
 
-class UndoBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class UndoBody(Body, frozen=True, kw_only=True):
     """A request for undo. `id`: a request, an undo or a whole session. `since`: everything after
     that time, in seconds since the epoch; `after`: everything after that place of the timeline.
     `session` defaults to the newest with changes."""
@@ -50,7 +48,7 @@ class UndoBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     merge: bool = False
 
 
-class UndoNowBody(UndoBody, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class UndoNowBody(UndoBody, frozen=True, kw_only=True):
     """`token` is that of the preview that was seen; without it nothing is undone."""
 
     token: Annotated[str, msgspec.Meta(max_length=200)] = ""
@@ -201,7 +199,7 @@ async def undo_now(
             request, session_id, of=of, after=after, merge=merge, error=str(error)
         )
     text = page_frame.html("parts/undone.html", what=plan.what, count=len(plan.effective))
-    return Response(text.content, media_type=MediaType.HTML, headers=_CHANGED)
+    return Response(text.content, media_type=MediaType.HTML, headers=page_frame.news("requests"))
 
 
 async def _undo_part(
