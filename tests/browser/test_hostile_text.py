@@ -17,7 +17,7 @@ PAYLOADS = [
     '<img src=x onerror="window.owned=1">',
     "</textarea></pre></code></title><script>window.owned=1</script>",
     '"><svg onload=window.owned=1><a href="javascript:window.owned=1">',
-    "' hx-get='/stop-all' hx-trigger='load' x='",
+    "' hx-get='/api/stop-all' hx-trigger='load' x='",
     (
         '" hx-on:load="window.owned=1" hx-vals="js:{a:window.owned=1}" autofocus'
         ' onfocus="window.owned=1'
@@ -45,7 +45,7 @@ async def harmless(page: Page, site: Site) -> None:
     found: dict[str, Any] = await page.evaluate("""() => ({
             owned: window.owned ?? null,
             made: document.querySelectorAll('img[src="x"], body script, svg:not([class]), style, base, template, [data-request="x"], [onload], [onfocus],'
-                + ' [onerror], a[href^="javascript:"], form[action]:not([action="/network"]), [hx-get="/stop-all"], [hx-trigger="load"], meta[http-equiv]').length,
+                + ' [onerror], a[href^="javascript:"], form[action]:not([action="/network"]), [hx-get="/api/stop-all"], [hx-trigger="load"], meta[http-equiv]').length,
             scripts: [...document.scripts].map((one) => one.src.replace(location.origin, "")),
             raw: /[\\u202a-\\u202e\\u2066-\\u2069\\u200b\\ufeff\\u001b]/.test(document.documentElement.outerHTML),
             title: document.title,

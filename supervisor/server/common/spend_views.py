@@ -5,7 +5,9 @@ import msgspec
 from supervisor.core.budget import KINDS, SCOPE_WORDS, Kind, Scope, amount
 from supervisor.core.models.model_calls import Tokens
 from supervisor.core.money import dollars, microusd
+from supervisor.core.secrets.redact import Redactor
 from supervisor.core.sessions import Session
+from supervisor.core.text.display import visible
 from supervisor.ledger.spending import BudgetStanding, Summary
 from supervisor.parts import Parts
 
@@ -25,23 +27,18 @@ CALL_WORDS = FLAG_WORDS | {
 }
 
 
-class TokensOfModel(msgspec.Struct, frozen=True, kw_only=True):
-    """The tokens of one model's calls: all `tokens`, and each in one kind only."""
-
-    tokens: int
-    input_tokens: int
-    output_tokens: int
-    cache_read_tokens: int
-    cache_write_tokens: int
-
-
-class ModelSpend(TokensOfModel, frozen=True, kw_only=True):
-    """One model's share of the spending."""
+class ModelSpend(msgspec.Struct, frozen=True, kw_only=True):
+    """One model's share of the spending: all its `tokens`, and each in one kind only."""
 
     model: str
     calls: int
     cost: str
     cost_microusd: int
+    tokens: int
+    input_tokens: int
+    output_tokens: int
+    cache_read_tokens: int
+    cache_write_tokens: int
 
 
 class SpendView(msgspec.Struct, frozen=True, kw_only=True):
@@ -78,13 +75,7 @@ def spend_view(parts: Parts, session: Session) -> SpendView:
         limit=", ".join(amount(kind, most) for kind, most in limits),
         used_percent=max(shares, default=None),
         models=[
-            ModelSpend(
-                model=parts.redactor.text(one.model) or "no model named",
-                calls=one.calls,
-                cost=dollars(one.cost),
-                cost_microusd=microusd(one.cost),
-                **by_kind(one.tokens),
-            )
+            model_spend(one.model, one.calls, one.cost, one.tokens, parts.redactor)
             for one in found.by_model
         ],
         notices=[notice(found, scope, kind) for scope, kind in found.near],
@@ -95,15 +86,26 @@ def spend_view(parts: Parts, session: Session) -> SpendView:
     )
 
 
-def by_kind(tokens: Tokens) -> dict[str, int]:
-    """The fields of `TokensOfModel`."""
-    return {
-        "tokens": tokens.total,
-        "input_tokens": tokens.input,
-        "output_tokens": tokens.output,
-        "cache_read_tokens": tokens.cache_read,
-        "cache_write_tokens": tokens.written,
-    }
+def model_spend(
+    model: str, calls: int, cost: int, tokens: Tokens, redactor: Redactor
+) -> ModelSpend:
+    """Return what the calls of one model cost."""
+    return ModelSpend(
+        model=model_name(model, redactor),
+        calls=calls,
+        cost=dollars(cost),
+        cost_microusd=microusd(cost),
+        tokens=tokens.total,
+        input_tokens=tokens.input,
+        output_tokens=tokens.output,
+        cache_read_tokens=tokens.cache_read,
+        cache_write_tokens=tokens.written,
+    )
+
+
+def model_name(model: str, redactor: Redactor) -> str:
+    """Return a model's name as people may see it."""
+    return visible(redactor.text(model), one_line=True) or "no model named"
 
 
 def notice(found: BudgetStanding | Summary, scope: Scope, kind: Kind) -> str:

@@ -12,7 +12,6 @@ nothing happens.
 
 import re
 from collections.abc import Mapping, Sequence
-from typing import Literal
 
 import msgspec
 import yaml
@@ -20,6 +19,7 @@ import yaml
 from supervisor.core.actions import Category, Effect, category_of, title
 from supervisor.core.approvals import Answer, Request, status
 from supervisor.core.git.taken_branch import TakenBranch
+from supervisor.core.policy.category import Candidate
 from supervisor.core.policy.policy_text import merge, parse_policy, parse_rule
 from supervisor.core.policy.rules import Policy
 from supervisor.core.policy.suggest import suggest
@@ -59,16 +59,6 @@ class AnswerResult(msgspec.Struct, frozen=True, kw_only=True):
     rule_id: str | None = None
     also: tuple[Request, ...] = ()
     saved_in: str | None = None
-
-
-class SavableRule(msgspec.Struct, frozen=True, kw_only=True):
-    """A checked rule that could be made of an answer: saving it gives this effect for this
-    action."""
-
-    label: Literal["exact", "narrow", "broad"]
-    rule: str
-    default: bool
-    explains: str
 
 
 async def answer(
@@ -238,7 +228,7 @@ async def drop_left(parts: Parts, session_id: str, *, by: str) -> int:
     return len(answered) + branches
 
 
-def suggestions(parts: Parts, request_id: str, effect: Effect) -> list[SavableRule]:
+def suggestions(parts: Parts, request_id: str, effect: Effect) -> list[Candidate]:
     """Return the rules that may be made of an answer, the default first; none where "always" may
     not be offered (law 9)."""
     request = parts.queue.get(request_id)
@@ -250,14 +240,7 @@ def suggestions(parts: Parts, request_id: str, effect: Effect) -> list[SavableRu
             check_candidate(parts, request, effect, candidate.rule)
         except GatehouseError:
             continue  # an offer that would not do what it says is no offer
-        found.append(
-            SavableRule(
-                label=candidate.label,
-                rule=candidate.rule,
-                default=candidate.default,
-                explains=candidate.explains,
-            )
-        )
+        found.append(candidate)
     return found
 
 

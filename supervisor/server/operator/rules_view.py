@@ -18,7 +18,7 @@ from supervisor.core.sessions import Session
 from supervisor.errors import PolicyError
 from supervisor.parts import Parts
 from supervisor.records.policy_files import PolicyFiles
-from supervisor.server.common.views import shown
+from supervisor.server.common.views import shown, view_of
 
 _ORDER: tuple[Effect, ...] = ("deny", "ask", "allow")
 # Bounds of a click's work. A verdict on a command takes up to a millisecond.
@@ -79,19 +79,13 @@ def warnings(parts: Parts) -> tuple[str, ...]:
 def _view(
     rule: Rule, parts: Parts, policies: PolicyFiles, hit: tuple[int, float | None]
 ) -> RuleView:
-    return RuleView(
-        id=rule.id,
-        effect=rule.effect,
-        category=rule.category,
-        rule=shown(rule.text, parts.redactor),
-        why=shown(rule.why, parts.redactor),
-        added_by=shown(rule.added_by, parts.redactor),
-        added_at=rule.added_at,
-        expires_at=rule.expires_at,
+    return view_of(
+        RuleView,
+        rule,
+        parts.redactor,
+        rule=rule.text,
         session_id=rule.session,
-        source=rule.source,
         policy_file=str(policies.file),
-        line=rule.line,
         can_remove=rule.source == str(policies.saved_file),
         hits=hit[0],
         last_at=hit[1],

@@ -49,7 +49,7 @@ async def test_so_is_a_page_without_its_token_or_with_an_old_cookie(
     headers = {"origin": ORIGIN, CSRF_HEADER: "wrong"}
     assert (await browser.post("/requests/x/approved", headers=headers)).status_code == 403
     async with client_of(browser._transport.app, cookie=f"{auth.cookie_name}=old") as old:  # type: ignore[attr-defined]
-        assert (await old.post("/stop-all", headers={"origin": ORIGIN})).status_code == 401
+        assert (await old.post("/api/stop-all", headers={"origin": ORIGIN})).status_code == 401
     assert [one["refused"] for one in refused(parts)] == ["no csrf token", "wrong token"]
 
 

@@ -13,7 +13,7 @@ from supervisor.core.sessions import Session, job_words
 from supervisor.core.text.duration import format_duration
 from supervisor.gate.left_to_answer import LeftOfSession
 from supervisor.parts import Parts
-from supervisor.server.common.views import identity_of, shown
+from supervisor.server.common.views import identity_of, view_of
 from supervisor.server.operator import decisions
 from supervisor.server.operator.operator_api import AnyRequest, caller, parts_of
 from supervisor.server.operator.pages import page_frame
@@ -79,46 +79,25 @@ def values(parts: Parts) -> dict[str, Any]:
 
 
 def _views(parts: Parts) -> list[LeftView]:
-    found = [_view(parts, one) for one in parts.left.all()]
-    known = {one.session_id for one in found}
-    return found + [
-        _with_branch(parts, one) for one in parts.sessions.with_branches() if one.id not in known
-    ]
+    found = {one.session_id: one for one in parts.left.all()}
+    branches = {one.id: one for one in parts.sessions.with_branches()}
+    sessions = {one: parts.sessions.get(one) for one in found} | branches
+    return [_view(parts, session, found.get(one)) for one, session in sessions.items()]
 
 
-def _view(parts: Parts, left: LeftOfSession) -> LeftView:
-    session = parts.sessions.get(left.session_id)
-    return LeftView(
+def _view(parts: Parts, session: Session, left: LeftOfSession | None) -> LeftView:
+    """Return what a session left: requests, or only a branch."""
+    result, ended_at = session.job_result, session.ended_at or 0.0
+    return view_of(
+        LeftView,
+        session,
+        parts.redactor,
         session_id=session.id,
         name=identity_of(parts, session).name,
-        workspace=shown(session.workspace, parts.redactor),
-        ended_at=session.ended_at or 0.0,
-        end_reason=shown(session.end_reason or "", parts.redactor),
-        kept_until=left.until,
-        count=len(left.requests),
-        counts=left.counts,
-        branch=_waiting_branch(session),
-        job=shown(job_words(session), parts.redactor),
-    )
-
-
-def _with_branch(parts: Parts, session: Session) -> LeftView:
-    """Return the view of a session that left only a branch."""
-    ended_at = session.ended_at or 0.0
-    return LeftView(
-        session_id=session.id,
-        name=identity_of(parts, session).name,
-        workspace=shown(session.workspace, parts.redactor),
         ended_at=ended_at,
-        end_reason=shown(session.end_reason or "", parts.redactor),
-        kept_until=ended_at + parts.settings.keep_left_s,
-        count=1,
-        counts="1 branch",
-        branch=_waiting_branch(session),
-        job=shown(job_words(session), parts.redactor),
+        kept_until=left.until if left else ended_at + parts.settings.keep_left_s,
+        count=len(left.requests) if left else 1,
+        counts=left.counts if left else "1 branch",
+        branch=result.branch if result is not None and result.waits else "",
+        job=job_words(session),
     )
-
-
-def _waiting_branch(session: Session) -> str:
-    result = session.job_result
-    return result.branch if result is not None and result.waits else ""

@@ -20,10 +20,9 @@ from supervisor.core.text import folding
 from supervisor.core.text.display import visible
 from supervisor.core.text.duration import format_duration
 from supervisor.errors import ChangedError, GatehouseError
-from supervisor.parts import Parts
 from supervisor.server.common.error_bodies import ErrorBody
 from supervisor.server.common.views import clock_text
-from supervisor.server.operator.operator_api import AnyRequest, caller, parts_of
+from supervisor.server.operator.operator_api import AnyRequest, caller, live_of, parts_of
 from supervisor.settings import ROOT
 
 Form = URLEncodedBody[dict[str, str]]
@@ -45,7 +44,7 @@ def frame(request: AnyRequest, name: str) -> dict[str, Any]:
         "now": parts.clock.now(),
         "pending_count": parts.queue.count_waiting(),
         "has_reviews": parts.reviews is not None,
-        **banner(parts),
+        "banners": live_of(request).status(),
     }
 
 
@@ -60,18 +59,6 @@ def html(template: str, refused: GatehouseError | None = None, /, **values: Any)
 def news(name: str) -> dict[str, str]:
     """Return the header by which a page reads anew what shows this; programs don't mind it."""
     return {"HX-Trigger": f"gatehouse:{name}"}
-
-
-def banner(parts: Parts) -> dict[str, Any]:
-    """Return the values of `parts/banner.html`: what a person must see first."""
-    return {
-        "stopped": parts.kill_switch.reason(),
-        "audit_failure": parts.audit.failure,
-        "audit_broken": parts.audit.broken,
-        "files_banner": parts.files_banner and parts.redactor.text(parts.files_banner),
-        "untold": parts.untold,
-        "policy_banner": parts.gate.rulings.policy_sets.banner,
-    }
 
 
 def error_page(code: int, body: ErrorBody) -> str:

@@ -28,7 +28,7 @@ class WhyBody(Body, frozen=True, kw_only=True):
 
 @get("/parts/banner", include_in_schema=False, sync_to_thread=False)
 def banner_part(request: AnyRequest) -> Response[str]:
-    return page_frame.html("parts/banner.html", **page_frame.banner(parts_of(request)))
+    return page_frame.html("parts/banner.html", banners=live_of(request).status())
 
 
 @get("/api/status", sync_to_thread=False)

@@ -20,6 +20,7 @@ from supervisor.core.actions import Category, FileChange, Packages
 from supervisor.core.approvals import Answer, Request, last_printed, status
 from supervisor.core.files.change_card import ChangeCard
 from supervisor.core.files.line_comments import read_comments, reason_with
+from supervisor.core.policy.category import Candidate
 from supervisor.core.sessions import Session, job_words
 from supervisor.core.text.duration import format_duration
 from supervisor.errors import ChangedError, GatehouseError, NotFoundError, UserError
@@ -208,7 +209,7 @@ async def views_of(parts: Parts, requests: Sequence[Request]) -> list[RequestVie
 @get("/api/requests/{request_id:str}/suggestions", sync_to_thread=False)
 def suggestions(
     request: AnyRequest, request_id: FromPath[str], effect: FromQuery[Literal["allow", "deny"]]
-) -> list[decisions.SavableRule]:
+) -> list[Candidate]:
     """Return the rules that "always" offers, the default first; empty where it may not be
     offered."""
     return decisions.suggestions(parts_of(request), request_id, effect)

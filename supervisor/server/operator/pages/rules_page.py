@@ -16,7 +16,6 @@ from supervisor.errors import GatehouseError, UserError
 from supervisor.parts import Parts
 from supervisor.records.policy_files import PolicyFiles
 from supervisor.server.common.request_views import RequestView
-from supervisor.server.common.views import clock_text
 from supervisor.server.operator import decisions, rules_view
 from supervisor.server.operator.operator_api import (
     AnyRequest,
@@ -178,7 +177,7 @@ def _values(parts: Parts, *, error: str = "", done: str = "") -> dict[str, Any]:
         "error": error,
         "done": done,
         "warnings": rules_view.warnings(parts),
-        "saved": [_rule(rule) for rule in found if rule.can_remove],
+        "saved": [rule for rule in found if rule.can_remove],
         **_of_policy(main, found),
         "others": [_of_policy(one, found) for one in others],
         "protected": [
@@ -223,15 +222,5 @@ def _rules_of(category: Category, found: list[rules_view.RuleView]) -> dict[str,
         "category": category,
         "counts": list(counts.items()),
         "is_short": len(rules) <= SHORT_GROUP,
-        "rules": [_rule(rule) for rule in rules],
-    }
-
-
-def _rule(rule: rules_view.RuleView) -> dict[str, Any]:
-    return {
-        "view": rule,
-        "source_name": rule.source.rpartition("/")[2],
-        "policy_name": rule.policy_file.rpartition("/")[2],
-        "added_text": clock_text(rule.added_at or 0),
-        "last_text": clock_text(rule.last_at or 0),
+        "rules": rules,
     }

@@ -29,10 +29,9 @@ from supervisor.core.models.spend_chart import (
 )
 from supervisor.core.money import dollars, microusd
 from supervisor.core.sessions import Session
-from supervisor.core.text.display import visible
 from supervisor.ledger.spending import BudgetStanding
 from supervisor.parts import Parts
-from supervisor.server.common.spend_views import TokensOfModel, by_kind, notice
+from supervisor.server.common.spend_views import ModelSpend, model_name, model_spend, notice
 from supervisor.server.operator.operator_api import AnyRequest, parts_of
 from supervisor.server.operator.pages import page_frame
 from supervisor.store.spending import OfTime
@@ -49,15 +48,6 @@ _SCOPE_NAMES: dict[Scope, str] = {"session": "this session", "day": "today", "to
 _MOST_LABELS = 8
 
 
-class SpendOfModel(TokensOfModel, frozen=True, kw_only=True):
-    """The usage and cost of one model's calls. All but the dearest models are together, named `all
-    others`."""
-
-    model: str
-    calls: int
-    cost_microusd: int
-
-
 class SpendOfTime(msgspec.Struct, frozen=True, kw_only=True):
     """The cost of all calls in one stretch of time, which begins at `at`, in seconds since the
     epoch."""
@@ -69,12 +59,13 @@ class SpendOfTime(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class SpendOverTime(msgspec.Struct, frozen=True, kw_only=True):
-    """The cost of models over a time: by stretches, at most 48, and by model, the dearest first."""
+    """The cost of models over a time: by stretches, at most 48, and by model, the dearest first.
+    All but the dearest models are together, named `all others`."""
 
     calls: int
     cost_microusd: int
     times: list[SpendOfTime]
-    models: list[SpendOfModel]
+    models: list[ModelSpend]
 
 
 class _Window(NamedTuple):
@@ -132,12 +123,7 @@ def spend_over_time(
             for one in chart.columns
         ],
         models=[
-            SpendOfModel(
-                model=_model(parts, one.model),
-                calls=one.calls,
-                cost_microusd=microusd(one.cost),
-                **by_kind(one.tokens),
-            )
+            model_spend(one.model, one.calls, one.cost, one.tokens, parts.redactor)
             for one in chart.series
         ],
     )
@@ -147,7 +133,7 @@ def values(parts: Parts, session: Session | None, span: Span) -> dict[str, Any]:
     """Return the values of `parts/spend.html`, of one session or, without one, of all."""
     span = "all" if session is None and span == "session" else span
     chart, window = _chart(parts, session, span)
-    names = [_model(parts, one.model) for one in chart.series]
+    names = [model_name(one.model, parts.redactor) for one in chart.series]
     percents = shares([one.cost for one in chart.series])
     return {
         "session": session.id if session is not None else "",
@@ -284,10 +270,6 @@ def _title(window: _Window, chart: Chart, span: Span) -> str:
 
 def _calls(count: int) -> str:
     return f"{count:,} {'call' if count == 1 else 'calls'}"
-
-
-def _model(parts: Parts, model: str) -> str:
-    return visible(parts.redactor.text(model), one_line=True) or "no model named"
 
 
 # -- times of this machine's zone -----------------------------------------------------------------

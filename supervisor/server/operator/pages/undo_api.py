@@ -19,7 +19,7 @@ from supervisor.core.sessions import Session
 from supervisor.core.text.numbers import whole_number
 from supervisor.errors import ChangedError, GatehouseError, NotFoundError, UserError
 from supervisor.parts import Parts
-from supervisor.server.common.views import clock_text, shown, shown_data
+from supervisor.server.common.views import shown, shown_data, view_of
 from supervisor.server.operator.change_views import ChangeView, shown_change
 from supervisor.server.operator.operator_api import AnyRequest, Body, caller, parts_of
 from supervisor.server.operator.pages import page_frame
@@ -154,15 +154,7 @@ async def timeline_part(
         return page_frame.html(
             "parts/timeline.html", session_id=session_id, timeline=None, gone=str(error)
         )
-    rows = [(row, clock_text(row.at)) for row in found.rows]
-    values = {
-        "session_id": session_id,
-        "timeline": found,
-        "rows": rows,
-        "skip": skip,
-        "of": of,
-        "gone": "",
-    }
+    values = {"session_id": session_id, "timeline": found, "skip": skip, "of": of, "gone": ""}
     return page_frame.html("parts/timeline.html", **values)
 
 
@@ -391,19 +383,5 @@ def _file(parts: Parts, file: UndoFile, card: ChangeCard | None) -> UndoFileView
 
 
 def _row(parts: Parts, row: Row, counts: tuple[int, int] | None) -> TimelineRow:
-    return TimelineRow(
-        id=row.id,
-        number=row.number,
-        at=row.at,
-        operation=row.operation,
-        paths=[shown(path, parts.redactor) for path in row.paths],
-        count=row.count,
-        undoes=row.undoes,
-        by=row.by,
-        in_force=row.in_force,
-        requests=row.requests,
-        taken_back=row.taken_back,
-        folder=shown(row.folder, parts.redactor),
-        added=counts[0] if counts else None,
-        removed=counts[1] if counts else None,
-    )
+    added, removed = counts or (None, None)
+    return view_of(TimelineRow, row, parts.redactor, added=added, removed=removed)

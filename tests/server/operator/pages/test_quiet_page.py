@@ -126,7 +126,9 @@ async def test_all_that_is_held_is_denied_at_once_each_with_one_verdict(
     assert (await cli.get("/api/quiet")).json() == []
     assert status(parts.queue.get(command.id)) == "pending"
     assert not other.done()
-    assert "are held" not in (await browser.post("/sessions/two/held/deny")).text
+    denied = await browser.post("/api/sessions/two/held/deny")
+    assert (denied.json(), denied.headers["hx-trigger"]) == ({"denied": 1}, "gatehouse:quiet")
+    assert "are held" not in (await browser.get("/parts/quiet")).text
     assert isinstance(await asyncio.wait_for(other, PATIENCE_S), Refused)
     assert (await cli.post("/api/sessions/one/held/deny")).json() == {"denied": 0}
     assert (await cli.post("/api/sessions/none/held/deny")).status_code == 404
