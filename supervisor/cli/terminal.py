@@ -132,16 +132,15 @@ def waiting(client: "Client") -> tuple[list[dict[str, Any]], list[dict[str, Any]
 
 def change_set_lines(one: dict[str, Any]) -> str:
     """Return a session's many changed files: its id, how many of each kind, and how to answer."""
-    view = one["changes"]
     lines = [
-        f"{one['session_id']}  filesystem  {_counts(view['level']['folder'])} in"
+        f"{one['session_id']}  filesystem  {_counts(one['level']['folder'])} in"
         f" {_one(one['workspace'])}"
     ]
-    if careful := view["level"]["folder"]["careful"]:
+    if careful := one["level"]["folder"]["careful"]:
         lines.append(f"    {careful} of them are not approved with the rest:")
         lines += [
             f"    {leaf['id']}  {_one(_path(leaf))}  ({_one('; '.join(leaf['notes']))})"
-            for leaf in view["careful"]
+            for leaf in one["careful"]
         ]
     lines.append(f"    all at once: gatehouse approve {one['session_id']} --changes [--below DIR]")
     return "\n".join(lines)

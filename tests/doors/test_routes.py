@@ -70,6 +70,9 @@ def test_every_route_of_a_session_answers(house: House) -> None:
     ok("POST", f"/api/requests/{one['id']}/approve", fingerprint=one["fingerprint"])
     until((house.workspace / "c.txt").exists, "what was approved")
     assert ok("GET", f"/api/sessions/{session}/timeline")
+    events = ok("GET", f"/api/sessions/{session}/events")["entries"]
+    done = next(one for one in events if "write c.txt" in one["titles"])
+    assert (done["state"], events[-1]["words"]) == ("done", "started")
     seen = ok("POST", "/api/undo/preview", session=session)
     ok("POST", "/api/undo", session=session, token=seen["token"])
     assert not (house.workspace / "c.txt").exists()

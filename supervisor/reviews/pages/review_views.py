@@ -24,6 +24,7 @@ from supervisor.reviews.store import findings, queries
 from supervisor.reviews.store.allowances import AttemptCost
 from supervisor.reviews.store.figures import OLDEST_S, backlog
 from supervisor.reviews.store.holds import Hold
+from supervisor.server.common.views import with_fields_of
 from supervisor.server.operator.operator_api import AnyRequest, parts_of
 
 _OF_FINDING = (
@@ -205,13 +206,11 @@ def repositories(service: ReviewService) -> list[RepositoryView]:
         for one in queries.all_repositories(connection):
             states = [state(slot) for slot in queries.slots_of(connection, one.id)]
             found.append(
-                RepositoryView(
-                    id=one.id,
-                    forge=one.forge,
+                with_fields_of(
+                    one,
+                    RepositoryView,
                     name=one.full_name,
-                    enabled=one.enabled,
                     is_removed=one.removed_at is not None,
-                    session_id=one.session_id,
                     waiting=states.count("debouncing"),
                     running=states.count("running") + states.count("pending-rerun"),
                 )
@@ -293,15 +292,14 @@ def rounds(service: ReviewService, run: queries.ReviewRun) -> RoundsView:
         post = set(said.get("post", ()))
         # A finding that a person left out is no longer open.
         left_out = (post & unwanted) - posted
-        return RoundView(
-            id=one.id,
+        return with_fields_of(
+            one,
+            RoundView,
             number=numbers[one.id],
             head=one.head_sha,
             since=one.since_sha,
             outcome=_outcome(one),
             why=reason_words(one.reason),
-            wanted_at=one.wanted_at,
-            cost=one.cost,
             posted=len(post & posted),
             open=max(0, int(said.get("open", 0)) - len(left_out)),
             gone=int(said.get("gone", 0)),
@@ -339,13 +337,11 @@ def receipts(service: ReviewService, run: queries.ReviewRun) -> list[ReceiptView
     with service.engine.connect() as connection:
         found = queries.receipts_of(connection, [run.pull_id])
     return [
-        ReceiptView(
+        with_fields_of(
+            one,
+            ReceiptView,
             head=one.head_sha,
-            outcome=one.outcome,
             why=reason_words(one.reason),
-            at=one.at,
-            body=one.body,
-            signature=one.signature,
             is_signed=service.receipts.is_signed(one),
         )
         for one in found
@@ -368,27 +364,14 @@ def trace(parts: Parts, run: queries.ReviewRun) -> list[dict[str, Any]]:
 
 def holds(found: Sequence[Hold]) -> list[HoldView]:
     """Return holds as they are shown."""
-    return [
-        HoldView(scope=one.scope, key=one.key, by=one.by, why=one.why, at=one.at) for one in found
-    ]
+    return [with_fields_of(one, HoldView) for one in found]
 
 
 def deliveries(service: ReviewService, limit: int = 100) -> list[DeliveryView]:
     """Return the newest deliveries."""
     with service.engine.connect() as connection:
         return [
-            DeliveryView(
-                id=one.delivery_id,
-                event=one.event,
-                action=one.action,
-                repository=one.repository,
-                number=one.number,
-                received_at=one.received_at,
-                handled_at=one.handled_at,
-                outcome=one.outcome,
-                attempts=one.attempts,
-                error=one.error,
-            )
+            with_fields_of(one, DeliveryView, id=one.delivery_id)
             for one in queries.newest_deliveries(connection, limit)
         ]
 
@@ -409,8 +392,9 @@ def _shown(
     service: ReviewService, run: queries.ReviewRun, pull: queries.PullRequest, name: str
 ) -> ReviewView:
     said = run.review or {}
-    return ReviewView(
-        id=run.id,
+    return with_fields_of(
+        run,
+        ReviewView,
         repository=name,
         number=pull.number,
         url=pull_page(service.settings.pages, name, pull.number),
@@ -418,19 +402,8 @@ def _shown(
         author=pull.author,
         head=run.head_sha,
         base=run.base_sha,
-        attempt=run.attempt,
         outcome=_outcome(run),
         why=reason_words(run.reason),
-        wanted_at=run.wanted_at,
-        ended_at=run.ended_at,
-        session_id=run.session_id,
-        model=run.model,
-        files=run.files,
-        skipped=run.skipped,
-        cost=run.cost,
-        partial=run.partial,
-        setup_ms=run.setup_ms,
-        duration_ms=run.duration_ms,
         verdict=str(said.get("verdict", "")),
         summary=str(said.get("summary", "")),
         findings=[
@@ -438,7 +411,6 @@ def _shown(
             for one in said.get("findings", ())
         ],
         prompts=[{**_PROMPT, **one} for one in run.prompts],
-        config_notes=run.config_notes,
     )
 
 

@@ -16,29 +16,25 @@ import msgspec
 from litestar import Request, Response, get, post
 from litestar.openapi.datastructures import ResponseSpec
 from litestar.params import FromPath, JSONBody, QueryParameter
-from litestar.types import ControllerRouterHandler
+from litestar.types import ControllerRouterHandler, Empty
 
 from supervisor.core import approvals
 from supervisor.core.actions import content_hash
 from supervisor.server.agent import quarantine_calls
 from supervisor.server.agent.agent_bodies import (
     FILE_BODY_BYTES,
-    DeleteBody,
     EditBody,
-    ExecBody,
-    GitBody,
-    MoveBody,
-    PackagesBody,
-    ProposalBody,
     ReviewBody,
     ToolBody,
     WriteBody,
 )
 from supervisor.server.agent.agent_calls import (
     AgentCalls,
+    Ask,
     BudgetFacts,
     HostChangesView,
     SessionFacts,
+    asks,
 )
 from supervisor.server.agent.tool_calls import ToolAnswer, judge_tool
 from supervisor.server.common.error_bodies import ErrorBody
@@ -121,29 +117,26 @@ class _KeyedCalls:
 def handlers(calls: AgentCalls) -> list[ControllerRouterHandler]:
     """Return every JSON route of the agent's door, for one session."""
     keyed = _KeyedCalls(calls)
-    asks = [*_asks(calls, keyed), *_file_asks(calls, keyed)]
-    return [*asks, *_reads(calls), _report(calls), *quarantine_calls.handlers(calls)]
+    routes = [*(_route(keyed, one) for one in asks(calls)), _tool_calls(calls), _report(calls)]
+    return [*routes, *_reads(calls), *quarantine_calls.handlers(calls)]
 
 
-def _asks(calls: AgentCalls, keyed: _KeyedCalls) -> list[ControllerRouterHandler]:
+def _route(keyed: _KeyedCalls, one: Ask) -> ControllerRouterHandler:
 
-    @post("/v1/exec", status_code=200, responses=_ASKED, summary="Run a command")
-    async def ask_exec(request: AnyRequest, data: JSONBody[ExecBody]) -> Response[AgentRequest]:
-        return await keyed.once(request, calls.exec, data)
+    async def ask(request: AnyRequest, data: Any) -> Response[AgentRequest]:
+        return await keyed.once(request, one.call, data)
 
-    @post("/v1/packages", status_code=200, responses=_ASKED, summary="Run a package manager")
-    async def ask_packages(
-        request: AnyRequest, data: JSONBody[PackagesBody]
-    ) -> Response[AgentRequest]:
-        return await keyed.once(request, calls.packages, data)
+    ask.__annotations__["data"] = JSONBody[one.body]  # type: ignore[name-defined]
+    return post(
+        one.path,
+        status_code=200,
+        responses=_FILES if one.path.startswith("/v1/files/") else _ASKED,
+        summary=one.summary,
+        request_max_body_size=FILE_BODY_BYTES if one.body in (WriteBody, EditBody) else Empty,
+    )(ask)
 
-    @post("/v1/git", status_code=200, responses=_ASKED, summary="Run a git operation")
-    async def ask_git(request: AnyRequest, data: JSONBody[GitBody]) -> Response[AgentRequest]:
-        return await keyed.once(request, calls.git, data)
 
-    @post("/v1/policy-proposals", status_code=200, responses=_ASKED, summary="Propose a rule")
-    async def propose(request: AnyRequest, data: JSONBody[ProposalBody]) -> Response[AgentRequest]:
-        return await keyed.once(request, calls.propose, data)
+def _tool_calls(calls: AgentCalls) -> ControllerRouterHandler:
 
     @post(
         "/v1/tool-calls",
@@ -155,40 +148,7 @@ def _asks(calls: AgentCalls, keyed: _KeyedCalls) -> list[ControllerRouterHandler
         calls.spend()
         return await judge_tool(calls, data)
 
-    return [ask_exec, ask_packages, ask_git, propose, ask_tool]
-
-
-def _file_asks(calls: AgentCalls, keyed: _KeyedCalls) -> list[ControllerRouterHandler]:
-
-    @post(
-        "/v1/files/write",
-        status_code=200,
-        responses=_FILES,
-        summary="Write a file",
-        request_max_body_size=FILE_BODY_BYTES,
-    )
-    async def ask_write(request: AnyRequest, data: JSONBody[WriteBody]) -> Response[AgentRequest]:
-        return await keyed.once(request, calls.write, data)
-
-    @post(
-        "/v1/files/edit",
-        status_code=200,
-        responses=_FILES,
-        summary="Replace text in a file",
-        request_max_body_size=FILE_BODY_BYTES,
-    )
-    async def ask_edit(request: AnyRequest, data: JSONBody[EditBody]) -> Response[AgentRequest]:
-        return await keyed.once(request, calls.edit, data)
-
-    @post("/v1/files/delete", status_code=200, responses=_FILES, summary="Delete a file")
-    async def ask_delete(request: AnyRequest, data: JSONBody[DeleteBody]) -> Response[AgentRequest]:
-        return await keyed.once(request, calls.delete, data)
-
-    @post("/v1/files/move", status_code=200, responses=_FILES, summary="Move a file")
-    async def ask_move(request: AnyRequest, data: JSONBody[MoveBody]) -> Response[AgentRequest]:
-        return await keyed.once(request, calls.move, data)
-
-    return [ask_write, ask_edit, ask_delete, ask_move]
+    return ask_tool
 
 
 def _reads(calls: AgentCalls) -> list[ControllerRouterHandler]:

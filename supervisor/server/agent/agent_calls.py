@@ -10,8 +10,9 @@ can be read.
 """
 
 import asyncio
+from collections.abc import Awaitable, Callable
 from itertools import islice
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 from litestar.exceptions import TooManyRequestsException
@@ -99,6 +100,34 @@ class HostChangesView(msgspec.Struct, frozen=True, kw_only=True):
     changes: list[HostChangeFacts]
     conflicts: list[str]
     refused: dict[str, str]
+
+
+class Ask(NamedTuple):
+    """Something that an agent may ask for: a route of the JSON API, and a tool. `call` takes a
+    `body`."""
+
+    path: str
+    tool: str
+    summary: str
+    body: type[msgspec.Struct]
+    call: Callable[[Any], Awaitable[approvals.Request]]
+
+
+def asks(calls: "AgentCalls") -> tuple[Ask, ...]:
+    """Return everything that an agent may ask for."""
+    return (
+        Ask("/v1/exec", "run_command", "Run a command", ExecBody, calls.exec),
+        Ask("/v1/files/write", "write_file", "Write a file", WriteBody, calls.write),
+        Ask("/v1/files/edit", "edit_file", "Replace text in a file", EditBody, calls.edit),
+        Ask("/v1/files/delete", "delete_file", "Delete a file", DeleteBody, calls.delete),
+        Ask("/v1/files/move", "move_file", "Move a file", MoveBody, calls.move),
+        Ask(
+            *("/v1/packages", "run_package_manager", "Run a package manager"),
+            *(PackagesBody, calls.packages),
+        ),
+        Ask("/v1/git", "run_git", "Run a git operation", GitBody, calls.git),
+        Ask("/v1/policy-proposals", "propose_rule", "Propose a rule", ProposalBody, calls.propose),
+    )
 
 
 class AgentCalls:

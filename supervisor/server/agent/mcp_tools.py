@@ -15,18 +15,8 @@ from supervisor.core import approvals
 from supervisor.core.approvals import is_settled
 from supervisor.core.quarantine.quarantine import CALLS
 from supervisor.server.agent import quarantine_calls
-from supervisor.server.agent.agent_bodies import (
-    DeleteBody,
-    EditBody,
-    ExecBody,
-    GitBody,
-    MoveBody,
-    PackagesBody,
-    ProposalBody,
-    ReviewBody,
-    WriteBody,
-)
-from supervisor.server.agent.agent_calls import AgentCalls
+from supervisor.server.agent.agent_bodies import ReviewBody
+from supervisor.server.agent.agent_calls import AgentCalls, asks
 from supervisor.server.common.views import AgentRequest
 
 # Clients commonly give up on a call after 60 s.
@@ -65,11 +55,6 @@ class Tool(NamedTuple):
 def tools(calls: AgentCalls) -> dict[str, Tool]:
     """Return every tool, by name."""
 
-    def ask[Body](
-        call: Callable[[Body], Awaitable[approvals.Request]],
-    ) -> Callable[[Body], Awaitable[AgentRequest]]:
-        return partial(_ask_and_wait, calls, call)
-
     async def wait(data: WaitBody) -> AgentRequest:
         return calls.view(await calls.news(data.request_id, data.wait_s))
 
@@ -87,14 +72,9 @@ def tools(calls: AgentCalls) -> dict[str, Tool]:
         return {"ok": True}
 
     return {
-        "run_command": Tool(ExecBody, ask(calls.exec)),
-        "write_file": Tool(WriteBody, ask(calls.write)),
-        "edit_file": Tool(EditBody, ask(calls.edit)),
-        "delete_file": Tool(DeleteBody, ask(calls.delete)),
-        "move_file": Tool(MoveBody, ask(calls.move)),
-        "run_package_manager": Tool(PackagesBody, ask(calls.packages)),
-        "run_git": Tool(GitBody, ask(calls.git)),
-        "propose_rule": Tool(ProposalBody, ask(calls.propose)),
+        **{
+            one.tool: Tool(one.body, partial(_ask_and_wait, calls, one.call)) for one in asks(calls)
+        },
         "report_review": Tool(ReviewBody, report),
         "wait_for_request": Tool(WaitBody, wait, asks=False),
         "list_requests": Tool(ListBody, requests, asks=False),

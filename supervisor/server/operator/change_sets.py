@@ -59,6 +59,7 @@ class SetView(msgspec.Struct, frozen=True, kw_only=True):
     need a separate look. A folder's `shown` is sent back with the answer for it."""
 
     session_id: str
+    workspace: str
     waiting: int
     level: Level
     careful: tuple[Leaf, ...]
@@ -234,6 +235,9 @@ class ChangeSets:
         careful = found.careful()
         return SetView(
             session_id=session_id,
+            workspace=made_visible(
+                self._parts.sessions.get(session_id).workspace, self._parts.redactor
+            ),
             waiting=len(found.waiting),
             level=level,
             careful=tuple(careful[:MOST_CAREFUL]),

@@ -30,6 +30,7 @@ from supervisor.server.common.request_views import state_of
 from supervisor.server.common.views import shown
 from supervisor.sessions import session_output
 from supervisor.sessions.session_output import as_text
+from supervisor.workspace.trees.journal import UndoBegun
 
 # Entries of a page; short facts that are read for it at a time, and at most.
 MOST_ENTRIES = 50
@@ -100,7 +101,11 @@ async def session_timeline(
         requests: dict[str, Request] = {one.id: one for one in parts.queue.get_all(ids)}
         found = [
             *(_entry(parts, requests, group, rows) for group in groups if group.ids[0] in requests),
-            *(one for one in undos if oldest <= one.at and (newest is None or one.at < newest)),
+            *(
+                _undone(parts, one)
+                for one in undos
+                if oldest <= one.at and (newest is None or one.at < newest)
+            ),
             *_by_network_rules(parts, held, wanted, oldest, newest),
             *([_end(session)] if session.ended_at is not None and newest is None else []),
             *([_start(parts, session)] if is_last else []),
@@ -140,27 +145,26 @@ def _groups(
 
 async def _undos(
     parts: Parts, session: Session, groups: list[RequestGroup]
-) -> tuple[list[TimelineEntry], dict[str, str]]:
+) -> tuple[list[UndoBegun], dict[str, str]]:
     """Return the session's undos, and the ids by which groups of requests are undone together."""
     try:
         async with parts.undoing(session.id) as undo:
-            begun, batches = undo.undos(), undo.batches_of([one.ids[0] for one in groups])
+            return undo.undos(), undo.batches_of([one.ids[0] for one in groups])
     except GatehouseError:
         return [], {}
-    entries = [
-        TimelineEntry(
-            key=one.id,
-            at=one.at,
-            kind="files",
-            icon="undo",
-            titles=[_brief(f"undo of {one.what}", parts.redactor)],
-            state="done",
-            words="undone",
-            notes=[shown(f"by {one.by}", parts.redactor)],
-        )
-        for one in begun
-    ]
-    return entries, batches
+
+
+def _undone(parts: Parts, undo: UndoBegun) -> TimelineEntry:
+    return TimelineEntry(
+        key=undo.id,
+        at=undo.at,
+        kind="files",
+        icon="undo",
+        titles=[_brief(f"undo of {undo.what}", parts.redactor)],
+        state="done",
+        words="undone",
+        notes=[shown(f"by {undo.by}", parts.redactor)],
+    )
 
 
 def _entry(

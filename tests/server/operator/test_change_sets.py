@@ -89,9 +89,8 @@ async def test_a_formatters_work_is_one_card_and_one_answer(
 ) -> None:
     reformat(world.copy)
     await world.look()
-    (summary,) = (await browser.get("/api/changes")).json()
-    view = summary["changes"]
-    assert summary["session_id"] == "one"
+    (view,) = (await browser.get("/api/changes")).json()
+    assert view["session_id"] == "one"
     assert view["waiting"] == 30
     assert view["level"]["folder"]["counts"] == {
         "created": 0,
@@ -427,7 +426,7 @@ async def test_what_the_terminal_prints(
     assert "\x1b" not in text
     assert "gatehouse approve one --changes" in text
     done = {"answered": 30}
-    assert terminal.changes_answered_line(summary["changes"], done, "approved") == (
+    assert terminal.changes_answered_line(summary, done, "approved") == (
         "approved: 30 of 31 changed files (1 created, 30 changed, +30 -30 lines); "
         "1 need an answer of their own: see `gatehouse approvals`"
     )

@@ -56,14 +56,6 @@ class SetAnswered(msgspec.Struct, frozen=True, kw_only=True):
     changes: SetView
 
 
-class SetSummary(msgspec.Struct, frozen=True, kw_only=True):
-    """A session with more waiting changes than are shown one by one."""
-
-    session_id: str
-    workspace: str
-    changes: SetView
-
-
 def sets_of(request: AnyRequest) -> ChangeSets:
     """Return the change sets of the operator's app."""
     found: ChangeSets = request.app.state["change_sets"]
@@ -74,17 +66,12 @@ def sets_of(request: AnyRequest) -> ChangeSets:
 
 
 @get("/api/changes")
-async def list_sets(request: AnyRequest) -> list[SetSummary]:
-    """Return the sessions whose waiting changes are shown as one card."""
+async def list_sets(request: AnyRequest) -> list[SetView]:
+    """Return the changes of sessions whose waiting changes are shown as one card."""
     sets, found = sets_of(request), []
     for session_id in sets.large():
         await sets.learn(session_id)
-        workspace = parts_of(request).sessions.get(session_id).workspace
-        found.append(
-            SetSummary(
-                session_id=session_id, workspace=workspace, changes=await sets.view(session_id)
-            )
-        )
+        found.append(await sets.view(session_id))
     return found
 
 

@@ -28,7 +28,7 @@ from supervisor.server.operator.pages.page_frame import Form
 from supervisor.server.operator.pages.pages import WhyBody
 from supervisor.server.operator.pages.sessions_page import may_resume, started
 from supervisor.server.operator.screens import Screens, ScreenView
-from supervisor.server.operator.session_timeline_view import TimelineWanted
+from supervisor.server.operator.session_timeline_view import SessionTimeline, TimelineWanted
 from supervisor.sessions.session_output import as_text, complete_part
 from supervisor.sessions.start_session import StartSession
 
@@ -205,6 +205,23 @@ async def screen_part(
     view = await _screens(request).view(session_id, with_gone=gone)
     name = "parts/screen_gone.html" if gone else "parts/screen.html"
     return page_frame.html(name, session_id=session_id, screen=view)
+
+
+@get("/api/sessions/{session_id:str}/events")
+async def session_events(
+    request: AnyRequest,
+    session_id: FromPath[str],
+    before: FromQuery[str] = "",
+    output: FromQuery[bool] = True,
+    rules: FromQuery[bool] = True,
+) -> SessionTimeline:
+    """Return what the session asked, did and printed, newest first: a page of it, the next one
+    `before` the `next` of this one."""
+    parts = parts_of(request)
+    wanted = TimelineWanted(before=before, output=output, rules=rules)
+    return await session_timeline_view.session_timeline(
+        parts, parts.sessions.get(session_id), wanted
+    )
 
 
 @get("/api/sessions/{session_id:str}/screen")
