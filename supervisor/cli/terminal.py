@@ -263,11 +263,10 @@ def watch_approvals(client: "Client", *, as_json: bool = False) -> int:
         requests, sets = waiting(client)
         present = {request["id"]: request for request in requests}
         present |= {
-            f"{one['session_id']} {one['changes']['level']['folder']['shown']['plain']}": one
-            for one in sets
+            f"{one['session_id']} {one['level']['folder']['shown']['plain']}": one for one in sets
         }
         for request_id in [one for one in shown if one not in present]:
-            if "changes" not in shown[request_id]:
+            if "level" not in shown[request_id]:
                 answered.add(request_id)
             del shown[request_id]
         for request_id in list(answered):
@@ -279,7 +278,7 @@ def watch_approvals(client: "Client", *, as_json: bool = False) -> int:
         left_s = {} if as_json or not present.keys() - shown.keys() else time_left(client)
         for request_id, one in present.items():
             if request_id not in shown:
-                text = change_set_lines(one) if "changes" in one else approval_lines(one, left_s)
+                text = change_set_lines(one) if "level" in one else approval_lines(one, left_s)
                 print(json.dumps(one) if as_json else text, flush=True)
         shown = present
         time.sleep(POLL_S)

@@ -25,7 +25,7 @@ from supervisor.server.common.request_views import request_view
 from supervisor.server.operator.decisions import shown_by
 from supervisor.server.operator.operator_api import AnyRequest, caller, parts_of
 from supervisor.server.operator.pages import page_frame
-from supervisor.server.operator.pages.request_cards import card_part
+from supervisor.server.operator.pages.request_cards import card_after
 
 # The period whose cost the page of all reviews shows.
 USAGE_S = 30 * 86_400.0
@@ -192,17 +192,17 @@ async def answer_act(
     """Approve the ticked findings, in the words now in the form."""
     parts = parts_of(request)
     kept, texts = _form(post_views.act_of(parts.queue.get(request_id)), data)
-    try:
-        part = service_of(request).answer_part(
+
+    async def answered() -> Request:
+        return service_of(request).answer_part(
             request_id,
             kept if "text-body" in data else None,
             texts,
             by=caller(request).name,
             fingerprint=shown_by(data.get("fingerprint", "")),
         )
-    except GatehouseError as error:
-        return await card_part(parts, request_id, error)
-    return await card_part(parts, part.id)
+
+    return await card_after(parts, request_id, answered())
 
 
 @post("/requests/{request_id:str}/open-pull", include_in_schema=False, status_code=200)
@@ -210,11 +210,11 @@ async def open_pull(request: AnyRequest, request_id: FromPath[str]) -> Response[
     """Open a pull request for a push that was carried out; show the card of that act."""
     parts = parts_of(request)
     asked = parts.queue.get(request_id)
-    try:
-        opened = service_of(request).open_pull(asked, by=caller(request).name)
-    except GatehouseError as error:
-        return await card_part(parts, request_id, error)
-    return await card_part(parts, opened.id)
+
+    async def opened() -> Request:
+        return service_of(request).open_pull(asked, by=caller(request).name)
+
+    return await card_after(parts, request_id, opened())
 
 
 def card_extras(parts: Parts, request: Request) -> dict[str, Any]:

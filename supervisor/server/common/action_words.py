@@ -25,36 +25,24 @@ from supervisor.core.files.change_card import HAZARD_NOTES
 from supervisor.core.forge_acts import Act, act_title
 from supervisor.core.text.duration import format_duration
 
-LABELS: dict[Category, str] = {
-    "exec": "Commands",
-    "filesystem": "Files",
-    "network": "Network",
-    "git": "Git",
-    "packages": "Packages",
-    "review": "Reviews",
-    "sandbox": "Policy",
-    "budget": "Budget",
-}
-# What a card's icon is called, and what one thing of the category is called.
-ICONS: dict[Category, str] = {
-    "exec": "exec",
-    "filesystem": "files",
-    "network": "network",
-    "git": "git",
-    "packages": "packages",
-    "review": "review",
-    "sandbox": "shield",
-    "budget": "coin",
-}
-KINDS: dict[Category, str] = {
-    "exec": "Command",
-    "filesystem": "File",
-    "network": "Request",
-    "git": "Git",
-    "packages": "Install",
-    "review": "Review",
-    "sandbox": "Rule",
-    "budget": "Budget",
+
+class CategoryWords(msgspec.Struct, frozen=True):
+    """What its things are called together, what one is called, and what its icon is called."""
+
+    label: str
+    one: str
+    icon: str
+
+
+WORDS: dict[Category, CategoryWords] = {
+    "exec": CategoryWords("Commands", "Command", "exec"),
+    "filesystem": CategoryWords("Files", "File", "files"),
+    "network": CategoryWords("Network", "Request", "network"),
+    "git": CategoryWords("Git", "Git", "git"),
+    "packages": CategoryWords("Packages", "Install", "packages"),
+    "review": CategoryWords("Reviews", "Review", "review"),
+    "sandbox": CategoryWords("Policy", "Rule", "shield"),
+    "budget": CategoryWords("Budget", "Budget", "coin"),
 }
 # Warnings that say that something leaves the machine or leaks: shown in red. Others are amber.
 _RED = frozenset({"secret", "may hold a secret", "forces", "deletes", "uploads"})
@@ -84,35 +72,21 @@ _TARGETS = {
     "dismiss": "review",
     "undo": "removes",
 }
-_ACT_VERBS = {
-    "post": "post a review",
-    "comment": "comment on a pull request",
-    "reply": "reply to a comment",
-    "resolve": "resolve what is settled",
-    "react": "react to a comment",
-    "check": "set a check",
-    "dismiss": "dismiss its own review",
-    "undo": "take its own review back",
-    "push": "push a branch",
-    "open-pr": "open a pull request",
-    "update-pr": "change a pull request",
-    "open-issue": "open an issue",
-    "delete-branch": "delete the branch of a job",
-}
-_ACT_ANSWERS = {
-    "post": "Post review",
-    "comment": "Post comment",
-    "reply": "Post reply",
-    "resolve": "Resolve",
-    "react": "React",
-    "check": "Set check",
-    "dismiss": "Dismiss review",
-    "undo": "Take review back",
-    "push": "Push branch",
-    "open-pr": "Open pull request",
-    "update-pr": "Change pull request",
-    "open-issue": "Open issue",
-    "delete-branch": "Delete branch",
+# An act as what the agent wants, and as the button that lets it.
+_ACT_WORDS = {
+    "post": ("post a review", "Post review"),
+    "comment": ("comment on a pull request", "Post comment"),
+    "reply": ("reply to a comment", "Post reply"),
+    "resolve": ("resolve what is settled", "Resolve"),
+    "react": ("react to a comment", "React"),
+    "check": ("set a check", "Set check"),
+    "dismiss": ("dismiss its own review", "Dismiss review"),
+    "undo": ("take its own review back", "Take review back"),
+    "push": ("push a branch", "Push branch"),
+    "open-pr": ("open a pull request", "Open pull request"),
+    "update-pr": ("change a pull request", "Change pull request"),
+    "open-issue": ("open an issue", "Open issue"),
+    "delete-branch": ("delete the branch of a job", "Delete branch"),
 }
 _DAY_S = 86_400.0
 
@@ -135,7 +109,7 @@ def asks(action: Action) -> str:
         case Packages():
             return "wants to run a package manager"
         case Act():
-            return f"wants to {_ACT_VERBS[action.operation]}"
+            return f"wants to {_ACT_WORDS[action.operation][0]}"
         case Proposal():
             return "proposes a rule"
         case BudgetRaise():
@@ -232,7 +206,7 @@ def approve_words(action: Action) -> str:
         return f"Approve {answer_object(action)}"
     if count := len(action.comments):
         return f"Post {count} finding{'' if count == 1 else 's'}"
-    return _ACT_ANSWERS[action.operation]
+    return _ACT_WORDS[action.operation][1]
 
 
 def answer_object(action: Action) -> str:

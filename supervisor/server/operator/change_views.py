@@ -85,20 +85,12 @@ class ChangeView(msgspec.Struct, frozen=True, kw_only=True):
     swap: "SwapView | None" = None
 
 
-class StepView(msgspec.Struct, frozen=True, kw_only=True):
-    """A path below a swapped one whose content isn't read."""
-
-    path: str
-    is_gone: bool
-    facts: str
-    warnings: tuple[tuple[str, str], ...]
-
-
 class SwapView(msgspec.Struct, frozen=True, kw_only=True):
-    """What goes (`gone` paths) and comes (`made`) with a swapped path; `rows` of it are folded."""
+    """What goes (`gone` paths) and comes (`made`) with a swapped path; `rows` of it are folded. Of
+    `rest` the contents aren't read."""
 
     below: tuple[ChangeView, ...]
-    rest: tuple[StepView, ...]
+    rest: tuple[ChangeView, ...]
     gone: int
     made: int
     rows: int
@@ -173,17 +165,18 @@ def _swap(parts: Parts, request: Request, shown: ChangeCard) -> SwapView | None:
     gone = sum(one.is_gone for one in below) + sum(step.operation == "delete" for step in rest)
     return SwapView(
         below=below,
-        rest=tuple(_of_step(parts, step) for step in rest),
+        rest=tuple(_of_step(parts, request.id, step) for step in rest),
         gone=gone,
         made=len(below) + len(rest) - gone,
         rows=sum(rows_in(one.diff) for one in shown.below) if is_folded(shown) else 0,
     )
 
 
-def _of_step(parts: Parts, step: FileStep) -> StepView:
+def _of_step(parts: Parts, change_id: str, step: FileStep) -> ChangeView:
     is_gone = step.operation == "delete"
     state = (step.before if is_gone else step.after) or ""
-    return StepView(
+    return ChangeView(
+        id=change_id,
         path=step.path,
         is_gone=is_gone,
         facts=parts.redactor.text(_what(state, None if is_gone else step.mode, step.link_target)),

@@ -173,7 +173,7 @@ def _entry(
     now, redactor = parts.clock.now(), parts.redactor
     named = [requests[one] for one in group.ids[:MOST_NAMED] if one in requests]
     first = named[0]
-    category = category_of(first.action)
+    icon = action_words.WORDS[category_of(first.action)].icon
     state, words = state_of(first, now)
     why = failure(first)
     reason = first.answer_reason if status(first) == "denied" else ""
@@ -191,8 +191,8 @@ def _entry(
     return TimelineEntry(
         key=group.ids[-1],
         at=group.newest_at,
-        kind=action_words.ICONS[category],
-        icon=action_words.ICONS[category],
+        kind=icon,
+        icon=icon,
         titles=[_brief(title(one.action), redactor) for one in named],
         more=len(group.ids) - len(named),
         state=state,

@@ -26,7 +26,7 @@ from supervisor.server.operator import change_views
 from supervisor.server.operator.decisions import shown_by
 from supervisor.server.operator.operator_api import AnyRequest, Body, caller, parts_of
 from supervisor.server.operator.pages import page_frame
-from supervisor.server.operator.pages.request_cards import card_part
+from supervisor.server.operator.pages.request_cards import card_after
 from supervisor.server.operator.shown_changes import Seen, must_be_seen, part_from
 from supervisor.workspace.apply.partial import Rest
 from supervisor.workspace.channel import WorkspaceChannel
@@ -184,18 +184,15 @@ async def answer_hunks(
     asked = parts.queue.get(request_id)
     chosen = [one for one in data.get("hunks", "").split(",")[:MOST_HUNKS] if one]
     rest: Rest = "drop" if data.get("rest") == "drop" else "pending"
-    try:
-        workspace = _workspace(parts, asked)
+
+    async def answered() -> Request:
         mark = shown_by(data.get("fingerprint", ""))
-        done = await workspace.answer_part(
+        done = await _workspace(parts, asked).answer_part(
             request_id, chosen, rest, by=caller(request).name, fingerprint=mark
         )
-    except NotFoundError:
-        raise
-    except GatehouseError as error:
-        return await card_part(parts, request_id, error)
-    # The part's own card: it supersedes the request that was shown.
-    return await card_part(parts, done.part.id)
+        return done.part  # it supersedes the request that was shown
+
+    return await card_after(parts, request_id, answered())
 
 
 def _workspace(parts: Parts, asked: Request) -> WorkspaceChannel:
@@ -302,24 +299,17 @@ async def answer_conflict(
 ) -> Response[str]:
     """Merge, or give the agent the host's version. Return the cards as they are afterwards."""
     parts = parts_of(request)
-    by = caller(request).name
-    asked = parts.queue.get(request_id)
-    try:
-        workspace, fingerprint = (
-            _workspace_in_conflict(parts, asked),
-            shown_by(data.get("fingerprint", "")),
-        )
+
+    async def answered() -> None:
+        workspace = _workspace_in_conflict(parts, parts.queue.get(request_id))
+        by, mark = caller(request).name, shown_by(data.get("fingerprint", ""))
         if how == "merge":
-            await workspace.apply_merge(
-                request_id, data.get("merged", ""), by=by, fingerprint=fingerprint
-            )
+            merged = data.get("merged", "")
+            await workspace.apply_merge(request_id, merged, by=by, fingerprint=mark)
         else:
-            await workspace.give_host(request_id, by=by, fingerprint=fingerprint)
-    except NotFoundError:
-        raise
-    except GatehouseError as error:
-        return await card_part(parts, request_id, error)
-    return await card_part(parts, request_id)
+            await workspace.give_host(request_id, by=by, fingerprint=mark)
+
+    return await card_after(parts, request_id, answered())
 
 
 async def _card(parts: Parts, request_id: str) -> ConflictCard:

@@ -48,6 +48,8 @@ MOST_UNDER_ONE_RULE = 30
 MOST_LINE_CHARS = 4096
 # Changed files of a session that came less than this apart are one row, in seconds.
 TOGETHER_S = 3.0
+# Of these so many are named.
+MOST_NAMED = 3
 # What the id of a row of several changed files begins with, before the session's.
 _SET = "changes:"
 
@@ -75,7 +77,7 @@ class InboxRow(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def icon(self) -> str:
         """What its kind's icon is called."""
-        return action_words.ICONS[self.category]
+        return action_words.WORDS[self.category].icon
 
 
 class InboxGroup(msgspec.Struct, frozen=True, kw_only=True):
@@ -279,7 +281,7 @@ def _rows(session_id: str, requests: Sequence[Request], now: float) -> list[Inbo
     rest = [one for one in requests if not _is_of_copy(one)]
     return [
         *(_row(one, now) for one in rest),
-        _row_of_set(session_id, [title(one.action) for one in changes], times[0], changes),
+        _set_row(session_id, len(changes), times[0], changes),
     ]
 
 
@@ -287,29 +289,19 @@ def _is_of_copy(request: Request) -> bool:
     return request.origin == "workspace" and isinstance(request.action, FileChange)
 
 
-def _set_row(session_id: str, number: int, now: float) -> InboxRow:
-    """Return the row of more changed files than are asked about singly."""
+def _set_row(
+    session_id: str, number: int, asked_at: float, changes: Sequence[Request] = ()
+) -> InboxRow:
+    """Return the row of several changed files. `changes` are these, where there are only some."""
+    flags = {flag.name: flag for one in changes for flag in action_words.flags(one.action)}
+    titles = [title(one.action) for one in changes]
+    more = f" and {number - MOST_NAMED} more" if number > MOST_NAMED else ""
     return InboxRow(
         id=_SET + session_id,
         href=f"/requests/{_SET}{session_id}",
         category="filesystem",
         line=f"{number:,} changed files",
-        asked_at=now,
-        urgency=(1, now),
-        is_alone=True,
-    )
-
-
-def _row_of_set(
-    session_id: str, titles: Sequence[str], asked_at: float, changes: Sequence[Request]
-) -> InboxRow:
-    flags = {flag.name: flag for one in changes for flag in action_words.flags(one.action)}
-    return InboxRow(
-        id=_SET + session_id,
-        href=f"/requests/{_SET}{session_id}",
-        category="filesystem",
-        line=f"{len(changes)} changed files",
-        more=", ".join(titles[:3]) + (f" and {len(titles) - 3} more" if len(titles) > 3 else ""),
+        more=", ".join(titles[:MOST_NAMED]) + more if titles else "",
         flags=tuple(flags.values()),
         asked_at=asked_at,
         urgency=(1, asked_at),
@@ -394,7 +386,8 @@ def _chips(rows: Sequence[InboxRow], show: str) -> list[tuple[str, str, str, int
     found.append(("flagged", "Flagged", "alert", sum(bool(row.flags) for row in rows)))
     for one in get_args(Category):
         number = sum(row.category == one for row in rows)
-        found.append((one, action_words.LABELS[one], action_words.ICONS[one], number))
+        words = action_words.WORDS[one]
+        found.append((one, words.label, words.icon, number))
     return [one for one in found if one[3] or one[0] in ("all", show)]
 
 

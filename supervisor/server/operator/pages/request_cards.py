@@ -8,7 +8,7 @@ an error status.
 """
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Awaitable, Sequence
 from typing import Annotated, Any, Literal
 
 import msgspec
@@ -241,22 +241,17 @@ async def answer(
 ) -> Response[str]:
     """Approve or deny. Return the card as it is afterwards, also if somebody else was faster."""
     parts = parts_of(request)
-    try:
-        await decisions.answer(
-            parts,
-            request_id,
-            answer,
-            by=caller(request).name,
-            reason=_reason(parts.queue.get(request_id), data) if answer == "denied" else "",
-            fingerprint=data.get("fingerprint", ""),
-            with_scripts=data.get("with_scripts") == "yes",
-            seen=data.get("seen", ""),
-        )
-    except NotFoundError:
-        raise
-    except GatehouseError as error:
-        return await card_part(parts, request_id, error)
-    return await card_part(parts, request_id)
+    doing = decisions.answer(
+        parts,
+        request_id,
+        answer,
+        by=caller(request).name,
+        reason=_reason(parts.queue.get(request_id), data) if answer == "denied" else "",
+        fingerprint=data.get("fingerprint", ""),
+        with_scripts=data.get("with_scripts") == "yes",
+        seen=data.get("seen", ""),
+    )
+    return await card_after(parts, request_id, doing)
 
 
 def _reason(request: Request, data: dict[str, str]) -> str:
@@ -311,6 +306,18 @@ async def save_always(
     live_of(request).policy_changed()
     # The page learns of the other answered requests by itself: there can be thousands.
     return await card_part(parts, done.request.id)
+
+
+async def card_after(parts: Parts, request_id: str, doing: Awaitable[object]) -> Response[str]:
+    """Answer a request. Return its card as it is then, with why the answer didn't count; where the
+    answer gives another request, the card of that."""
+    try:
+        done = await doing
+    except NotFoundError:
+        raise
+    except GatehouseError as error:
+        return await card_part(parts, request_id, error)
+    return await card_part(parts, done.id if isinstance(done, Request) else request_id)
 
 
 async def card_part(
