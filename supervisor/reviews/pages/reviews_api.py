@@ -60,20 +60,18 @@ class UndoWanted(Body, frozen=True, kw_only=True):
     of: Annotated[str, msgspec.Meta(min_length=1, max_length=500)]
 
 
-class HoldWanted(Body, frozen=True, kw_only=True):
+class HoldReleased(Body, frozen=True, kw_only=True):
     """The scope of a hold: `key` is a forge, `OWNER/REPO`, or a pull request as `PullWanted` has
     it; "" for all."""
 
     scope: HoldScope
     key: Annotated[str, msgspec.Meta(max_length=500)] = ""
+
+
+class HoldWanted(HoldReleased, frozen=True, kw_only=True):
+    """The same with its reason."""
+
     why: Annotated[str, msgspec.Meta(max_length=500)] = ""
-
-
-class HoldReleased(Body, frozen=True, kw_only=True):
-    """The hold to release, named as in `HoldWanted`."""
-
-    scope: HoldScope
-    key: Annotated[str, msgspec.Meta(max_length=500)] = ""
 
 
 class WishOutcome(msgspec.Struct, frozen=True, kw_only=True):

@@ -87,6 +87,7 @@ class _Found(NamedTuple):
     lines: tuple[int, int] | None = None
 
 
+_UNREAD = _Found(("unread",))
 # The hashes of the content before and after; None where there is no content.
 type _Contents = tuple[str | None, str | None]
 
@@ -113,35 +114,20 @@ class Flagged:
     def _look(self, old: bytes | None, new: bytes | None) -> _Found:
         is_text = new is None or b"\0" not in new
         if new is None or (is_text and len(new) > MOST_TEXT_BYTES):
-            return _Found(("unread",))
+            return _UNREAD
         is_counted = old is not None and max(len(old), len(new)) <= MOST_TEXT_BYTES
         lines = count_lines(old or b"", new) if is_counted else None
         return _Found(flags_of(old or b"", new, self._redactor, is_text=is_text).names, lines)
 
     def unknown(self, waiting: Iterable[Waiting]) -> set[_Contents]:
         """Return the contents that weren't searched yet."""
-        return {
-            pair
-            for one in waiting
-            if (pair := _contents(one)) is not None and pair not in self._found
-        }
+        pairs = {pair for one in waiting if (pair := _contents(one)) is not None}
+        return pairs - self._found.keys()
 
-    def notes(self, waiting: Iterable[Waiting]) -> dict[str, list[str]]:
-        """Return the remarks by id; unsearched contents need a look, too."""
-        pairs = [(one.id, pair) for one in waiting if (pair := _contents(one)) is not None]
-        unread = _Found(("unread",))
-        found = {
-            one: [FLAG_NOTES[name] for name in self._found.get(pair, unread).flags]
-            for one, pair in pairs
-        }
-        return {one: notes for one, notes in found.items() if notes}
-
-    def lines(self, waiting: Iterable[Waiting]) -> dict[str, tuple[int, int]]:
-        """Return by id how many lines were added and removed, where that is known."""
-        pairs = [(one.id, pair) for one in waiting if (pair := _contents(one)) is not None]
-        unread = _Found(())
-        found = {one: self._found.get(pair, unread).lines for one, pair in pairs}
-        return {one: lines for one, lines in found.items() if lines is not None}
+    def of(self, waiting: Iterable[Waiting]) -> dict[str, _Found]:
+        """Return by id what was found in contents; unsearched ones need a look, too."""
+        pairs = ((one.id, _contents(one)) for one in waiting)
+        return {one: self._found.get(pair, _UNREAD) for one, pair in pairs if pair is not None}
 
 
 class ChangeSets:
@@ -181,14 +167,18 @@ class ChangeSets:
 
     def _read(self, session_id: str, until: float | None = None) -> ChangeSet:
         waiting = self._waiting(session_id)
-        notes = self._flagged.notes(waiting)
+        found = self._flagged.of(waiting)
+        notes = {
+            one: [FLAG_NOTES[name] for name in of.flags] for one, of in found.items() if of.flags
+        }
         files = self._judge(session_id)
         for one in waiting:
             if named := files.names_noted(one.action):
                 notes.setdefault(one.id, [])[:0] = named
         for one in self._outside(session_id, waiting):
             notes.setdefault(one.id, []).insert(0, OUT_OF_SCOPE)
-        return ChangeSet(waiting, notes, until, self._flagged.lines(waiting))
+        lines = {one: of.lines for one, of in found.items() if of.lines is not None}
+        return ChangeSet(waiting, notes, until, lines)
 
     def _judge(self, session_id: str) -> FileJudge:
         """Return the judge that knows the protected names of the session's policy."""

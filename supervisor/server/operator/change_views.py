@@ -61,7 +61,8 @@ class ChangeView(msgspec.Struct, frozen=True, kw_only=True):
     of generated file it is; `may_render`: its Markdown can be shown rendered.
 
     `unseen`: it can't be shown, so it can't be approved. `seen`: the word to approve it with, once
-    all of it is here. `is_beginning`: the rest is fetched in its place, else from row `next` on.
+    all of it is here. `is_beginning`: the rest is fetched in its place, else from row `next` on,
+    where of a further part `left` rows follow; its `path` is set where it is of several files.
     """
 
     id: str
@@ -80,6 +81,7 @@ class ChangeView(msgspec.Struct, frozen=True, kw_only=True):
     unseen: bool = False
     seen: str = ""
     next: int = 0
+    left: int = 0
     is_beginning: bool = True
     facts: str = ""
     swap: "SwapView | None" = None
@@ -94,19 +96,6 @@ class SwapView(msgspec.Struct, frozen=True, kw_only=True):
     gone: int
     made: int
     rows: int
-
-
-class ChangePart(msgspec.Struct, frozen=True, kw_only=True):
-    """A further part of a long change: `left` rows follow from row `next` on. `path` is set where
-    it is of several files."""
-
-    id: str
-    path: str
-    diff: DiffView
-    may_choose: bool
-    next: int
-    left: int
-    seen: str
 
 
 class GapView(msgspec.Struct, frozen=True, kw_only=True):
@@ -232,7 +221,7 @@ def shown_change(
     )
 
 
-async def further(parts: Parts, request: Request, start: int) -> ChangePart | None:
+async def further(parts: Parts, request: Request, start: int) -> ChangeView | None:
     """Return the part of a change that begins at row `start`, counted over all its differences, for
     `parts/change_rows.html`; None where there is none."""
     card = await card_of(parts, request)
@@ -247,7 +236,7 @@ async def further(parts: Parts, request: Request, start: int) -> ChangePart | No
             left = sum(rows_in(one) for _, one in diffs_of(card)) - before - end
             redact = parts.redactor.text
             first = start - before
-            return ChangePart(
+            return ChangeView(
                 id=request.id,
                 path=path if card.below else "",
                 diff=await asyncio.to_thread(

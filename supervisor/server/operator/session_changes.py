@@ -5,6 +5,7 @@ isn't kept.
 """
 
 import asyncio
+from collections import Counter
 
 import msgspec
 
@@ -54,9 +55,7 @@ async def changed_files(parts: Parts, session: Session, skip: int = 0) -> Touche
     requests: dict[str, Request] = {
         one.id: one for one in parts.queue.get_all([one.newest.id for one in here])
     }
-    counts: dict[ChangeState, int] = {}
-    for one in paths:
-        counts[one.state] = counts.get(one.state, 0) + 1
+    counts = Counter(one.state for one in paths)
     files = [_file(parts, one, requests[one.newest.id]) for one in here]
     more = skip + MOST_PATHS if len(paths) > skip + MOST_PATHS else 0
     return TouchedFiles(files=files, counts=counts, next=more)

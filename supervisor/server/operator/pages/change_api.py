@@ -74,17 +74,16 @@ class PartView(msgspec.Struct, frozen=True, kw_only=True):
     hunks: int
 
 
-class MergeBody(Body, frozen=True, kw_only=True):
-    """`merged` is the hash of the merge that was shown, `fingerprint` that of the request."""
-
-    merged: str
-    fingerprint: str = ""
-
-
 class GiveHostBody(Body, frozen=True, kw_only=True):
     """`fingerprint` is that of the request as it was shown."""
 
     fingerprint: str = ""
+
+
+class MergeBody(GiveHostBody, frozen=True, kw_only=True):
+    """`merged` is the hash of the merge that was shown."""
+
+    merged: str
 
 
 @post("/api/requests/{request_id:str}/approve-part", status_code=200)

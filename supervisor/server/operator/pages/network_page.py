@@ -164,13 +164,10 @@ async def exchange_part(
     )
 
 
-@post(
-    "/network/{session_id:str}/bodies",
-    include_in_schema=False,
-    status_code=200,
-    sync_to_thread=False,
-)
-def switch_bodies(request: AnyRequest, session_id: FromPath[str], data: Form) -> Response[str]:
+@post("/network/{session_id:str}/bodies", include_in_schema=False, status_code=200)
+async def switch_bodies(
+    request: AnyRequest, session_id: FromPath[str], data: Form
+) -> Response[str]:
     """Handle the page's switch: keep the beginnings of bodies from now on, or stop."""
     parts = parts_of(request)
     error = ""

@@ -38,13 +38,8 @@ def get_status(request: AnyRequest) -> Banners:
     return live_of(request).status()
 
 
-@post(
-    "/api/stop-all",
-    status_code=200,
-    sync_to_thread=False,
-    response_headers=page_frame.news("banner"),
-)
-def stop_all(request: AnyRequest, data: JSONBody[WhyBody | None] = None) -> Banners:
+@post("/api/stop-all", status_code=200, response_headers=page_frame.news("banner"))
+async def stop_all(request: AnyRequest, data: JSONBody[WhyBody | None] = None) -> Banners:
     """Deny everything from now on, whatever the rules say."""
     try:
         decisions.stop_all(
@@ -55,10 +50,8 @@ def stop_all(request: AnyRequest, data: JSONBody[WhyBody | None] = None) -> Bann
     return live_of(request).status()
 
 
-@post(
-    "/api/resume", status_code=200, sync_to_thread=False, response_headers=page_frame.news("banner")
-)
-def resume(request: AnyRequest) -> Banners:
+@post("/api/resume", status_code=200, response_headers=page_frame.news("banner"))
+async def resume(request: AnyRequest) -> Banners:
     """Return to the rules."""
     decisions.resume(parts_of(request), by=caller(request).name)
     live_of(request).status_changed()

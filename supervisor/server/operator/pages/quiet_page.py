@@ -52,10 +52,9 @@ def list_quiet(request: AnyRequest) -> list[Quiet]:
 @post(
     "/api/requests/{request_id:str}/lift",
     status_code=200,
-    sync_to_thread=False,
     response_headers=page_frame.news("quiet"),
 )
-def lift(request: AnyRequest, request_id: FromPath[str]) -> list[RequestView]:
+async def lift(request: AnyRequest, request_id: FromPath[str]) -> list[RequestView]:
     """Let a denied request be asked again at once, in any words. Return the denials that no longer
     hold; the requests themselves stay denied."""
     parts = parts_of(request)
