@@ -142,3 +142,11 @@ def duration_text(seconds: float) -> str:
     if seconds < 0.9995:
         return f"{seconds * 1000:.0f} ms"
     return f"{seconds:.1f} s" if seconds < 59.95 else format_duration(round(seconds))
+
+
+def size_text(size_bytes: int) -> str:
+    """Return a number of bytes for people."""
+    for unit, scale in (("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
+        if size_bytes >= scale:
+            return f"{size_bytes / scale:,.1f} {unit}"
+    return f"{size_bytes} B"

@@ -37,7 +37,7 @@ from supervisor.errors import NotFoundError, UserError
 from supervisor.network.network_log import SessionLog
 from supervisor.parts import Parts
 from supervisor.server.common.spend_views import CALL_WORDS
-from supervisor.server.common.views import clock_text, duration_text, shown_data
+from supervisor.server.common.views import shown_data
 from supervisor.server.operator.operator_api import AnyRequest, Body, Ok, caller, parts_of
 from supervisor.server.operator.pages import page_frame
 from supervisor.server.operator.pages.page_frame import Form
@@ -318,12 +318,6 @@ def exchange_data(redactor: Redactor, one: Exchange) -> dict[str, Any]:
     return {
         "view": one,
         "title": redactor.text(visible(title(one.action), one_line=True)),
-        "at_text": clock_text(one.at),
-        "is_open": one.ended_at is None,
-        "held": duration_text(one.held_s) if one.held_s else "",
-        "took": duration_text(one.duration_s) if one.duration_s is not None else "",
-        "up": size_text(one.up_bytes),
-        "down": size_text(one.down_bytes),
         "state": _STATE[one.verdict],
         "verdict": _WORD[one.verdict],
         "call": call_words(one.call) if one.call is not None else "",
@@ -343,19 +337,16 @@ def archive_pieces(
     yield _NO_ENTRIES
 
 
-def _waiting(shown: NetworkList, one: Request) -> tuple[str, float, str, bool]:
-    """Return a waiting request in words, since when it waits, the same as clock time, and whether a
-    program is still held for it."""
+def _waiting(shown: NetworkList, one: Request) -> tuple[str, float, bool]:
+    """Return a waiting request in words, since when it waits, and whether a program is still held
+    for it."""
     words = shown.redactor.text(visible(title(one.action), one_line=True))
-    return words, one.asked_at, clock_text(one.asked_at), (one.hold_until or 0) > shown.now
+    return words, one.asked_at, (one.hold_until or 0) > shown.now
 
 
 def _host(redactor: Redactor, host: HostTraffic, found: list[Exchange]) -> dict[str, Any]:
     return {
         "host": host,
-        "up": size_text(host.up_bytes),
-        "down": size_text(host.down_bytes),
-        "last_text": clock_text(host.last_at),
         "exchanges": [exchange_data(redactor, one) for one in found[:MOST_SHOWN]],
         "more": max(0, len(found) - MOST_SHOWN),
     }
@@ -375,11 +366,3 @@ def call_words(call: CallOfModel) -> str:
     remarks = "".join(f"; {CALL_WORDS.get(flag, flag)}" for flag in call.flags)
     model = visible(call.model, one_line=True) or "no model named"
     return f"{model}: {tokens}, {dollars(call.cost_microusd * MICROUSD)}{remarks}"
-
-
-def size_text(size_bytes: int) -> str:
-    """Return a number of bytes for people."""
-    for unit, scale in (("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
-        if size_bytes >= scale:
-            return f"{size_bytes / scale:,.1f} {unit}"
-    return f"{size_bytes} B"

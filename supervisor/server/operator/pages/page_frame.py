@@ -21,7 +21,7 @@ from supervisor.core.text.display import visible
 from supervisor.core.text.duration import format_duration
 from supervisor.errors import ChangedError, GatehouseError
 from supervisor.server.common.error_bodies import ErrorBody
-from supervisor.server.common.views import clock_text
+from supervisor.server.common.views import clock_text, duration_text, size_text
 from supervisor.server.operator.operator_api import AnyRequest, caller, live_of, parts_of
 from supervisor.settings import ROOT
 
@@ -139,6 +139,8 @@ _templates.filters |= {
     "short": folding.line,
     "clock": clock_text,
     "duration": format_duration,
+    "size": size_text,
+    "took": duration_text,
     "dollars": dollars,
 }
 

@@ -13,11 +13,11 @@ import msgspec
 from litestar import Response, get
 from litestar.params import FromPath
 
-from supervisor.core.git.push_card import Commit, NamedFile, PushCard, RefMove
+from supervisor.core.git.push_card import NamedFile, PushCard, RefMove
 from supervisor.core.text.display import visible
 from supervisor.errors import GatehouseError
 from supervisor.parts import Parts
-from supervisor.server.common.views import clock_text, shown, shown_data
+from supervisor.server.common.views import shown_data
 from supervisor.server.operator.change_views import shown_change
 from supervisor.server.operator.operator_api import AnyRequest, parts_of
 from supervisor.server.operator.pages import page_frame
@@ -66,35 +66,28 @@ def _told(parts: Parts, card: PushCard) -> dict[str, Any]:
 
 
 def _part(parts: Parts, request_id: str, card: PushCard) -> Response[str]:
+    told = _told(parts, card)
+    moves = [
+        data | _files(parts, request_id, move)
+        for data, move in zip(told["moves"], card.moves, strict=True)
+    ]
     return page_frame.html(
-        "parts/push.html",
-        id=request_id,
-        url=shown(card.url, parts.redactor),
-        flags=[(name, parts.redactor.text(note)) for name, note in card.flags],
-        moves=[_move(parts, request_id, one) for one in card.moves],
+        "parts/push.html", id=request_id, words=_WORDS, **told | {"moves": moves}
     )
 
 
-def _move(parts: Parts, request_id: str, move: RefMove) -> dict[str, Any]:
+def _files(parts: Parts, request_id: str, move: RefMove) -> dict[str, Any]:
+    """Return the files of a move, with their differences in rows."""
     shown_files = [
         shown_change(parts, f"{request_id}-{at}", one, most_rows=FIRST_ROWS)
         for at, one in enumerate((*move.files, *move.passing))
     ]
     files = shown_files[: len(move.files)]
     return {
-        "ref": parts.redactor.text(move.ref.removeprefix("refs/heads/")),
-        "word": _WORDS[move.how],
-        "old": move.old[:12],
-        "new": move.new[:12],
-        "commits": [_commit(parts, one) for one in move.commits],
-        "more_commits": move.commit_count - len(move.commits),
         "files": files,
-        "more_files": len(move.more_files),
-        "more_file_names": _names(parts, move.more_files),
         "passing": shown_files[len(move.files) :],
-        "more_passing": len(move.more_passing),
+        "more_file_names": _names(parts, move.more_files),
         "more_passing_names": _names(parts, move.more_passing),
-        "tag": shown(move.tag, parts.redactor),
         "added": sum(one.diff.added for one in files),
         "removed": sum(one.diff.removed for one in files),
     }
@@ -109,15 +102,3 @@ def _names(parts: Parts, files: Sequence[NamedFile]) -> list[str]:
     )
     pieces = batched(lines, _NAMES_AT_ONCE, strict=False)
     return [parts.redactor.text("\n".join(some)) for some in pieces]
-
-
-def _commit(parts: Parts, one: Commit) -> dict[str, Any]:
-    redact = parts.redactor.text
-    return {
-        "id": one.id[:12],
-        "author": redact(f"{one.author} <{one.email}>"),
-        "subject": redact(one.subject),
-        "body": redact(one.body),
-        "at": one.at,
-        "at_text": clock_text(one.at),
-    }

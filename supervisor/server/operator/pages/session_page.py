@@ -23,7 +23,6 @@ from supervisor.server.operator import decisions, session_changes, session_timel
 from supervisor.server.operator.change_views import shown_change
 from supervisor.server.operator.operator_api import AnyRequest, Body, Text, caller, parts_of
 from supervisor.server.operator.pages import network_page, page_frame, spend_page
-from supervisor.server.operator.pages.network_page import size_text
 from supervisor.server.operator.pages.page_frame import Form
 from supervisor.server.operator.pages.pages import WhyBody
 from supervisor.server.operator.pages.sessions_page import may_resume, started
@@ -376,8 +375,8 @@ async def _head(parts: Parts, session: Session, tab: Tab) -> dict[str, Any]:
         "tab": tab,
         "may_resume": may_resume(parts, session),
         "reached": len(hosts),
-        "sent": size_text(sum(one.up_bytes for one in hosts)),
-        "received": size_text(sum(one.down_bytes for one in hosts)),
+        "sent": sum(one.up_bytes for one in hosts),
+        "received": sum(one.down_bytes for one in hosts),
     }
 
 

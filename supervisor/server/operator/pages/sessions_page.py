@@ -32,7 +32,6 @@ from supervisor.server.common.session_views import SessionView, session_view, se
 from supervisor.server.common.views import shown
 from supervisor.server.operator.operator_api import AnyRequest, Limit, parts_of
 from supervisor.server.operator.pages import page_frame
-from supervisor.server.operator.pages.network_page import size_text
 from supervisor.server.operator.pages.page_frame import Form
 from supervisor.sessions import agent_programs, demo_project
 from supervisor.sessions.scheduled_jobs import read_jobs
@@ -175,8 +174,7 @@ async def _running(parts: Parts) -> dict[str, Any]:
         "running": await session_views(parts, found),
         "last": {one.id: _last_asked(parts, one) for one in found},
         "waits": {one.id: _first_waiting(parts, one.id) for one in found},
-        "copies": size_text(parts.kept_copies.total_bytes),
-        "most_copies": size_text(parts.kept_copies.limit_bytes),
+        "copies": parts.kept_copies,
     }
 
 
