@@ -45,7 +45,6 @@ from supervisor.server.operator.pages import (
     quiet_page,
     request_cards,
     rules_page,
-    security_page,
     session_page,
     sessions_page,
     spend_page,
@@ -63,7 +62,7 @@ PUBLIC_PATHS = ("/login", "/health", "/static/")
 _PAGES = (
     *(operator_api, inbox_page, request_cards, change_api, change_set_api, push_api),
     *(sessions_page, session_page, network_page, spend_page, undo_api, left_page, quiet_page),
-    *(rules_page, history_page, security_page, pages),
+    *(rules_page, history_page, pages),
 )
 OPERATOR_BODY_BYTES = 1024 * 1024
 AGENT_BODY_BYTES = 512 * 1024

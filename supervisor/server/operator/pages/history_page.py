@@ -1,6 +1,6 @@
 """The History page: audit records as rows, newest first.
 
-The complete record, as it is in the file, is one click away.
+The complete record, as it is in the file, is one click away. Security events are records, too.
 """
 
 import json
@@ -19,12 +19,13 @@ from supervisor.core.actions import (
 from supervisor.core.secrets.redact import Redactor
 from supervisor.parts import Parts
 from supervisor.records import audit_chain
-from supervisor.server.common.views import clock_text, shown_data
+from supervisor.server.common.views import shown_data
 from supervisor.server.operator.operator_api import AnyRequest, Limit, parts_of
 from supervisor.server.operator.pages import page_frame
 from supervisor.store import requests as store
 
 HISTORY_ROWS = 100
+_Before = Annotated[int | None, QueryParameter(ge=1)]
 MOST_RECORD_CHARS = 8000
 _STATES = {
     **dict.fromkeys(("allow", "approved", "done"), "done"),
@@ -38,14 +39,34 @@ _SAID = ("rule", "why", "reason", "by")
 
 @get("/api/audit", sync_to_thread=True)
 def audit_records(
-    request: AnyRequest,
-    limit: Limit = 100,
-    before: Annotated[int | None, QueryParameter(ge=1)] = None,
+    request: AnyRequest, limit: Limit = 100, before: _Before = None
 ) -> list[dict[str, Any]]:
     """Return records of the audit log, newest first; only those before the sequence number `before`
     if that is given."""
+    return _records(parts_of(request), limit, before)
+
+
+@get("/api/security", sync_to_thread=True)
+def security_events(
+    request: AnyRequest, limit: Limit = 100, before: _Before = None
+) -> list[dict[str, Any]]:
+    """Return the same of security events: denials in quarantine, and dropped parts of its
+    answers."""
+    return _records(parts_of(request), limit, before, parts_of(request).quarantines.EVENT)
+
+
+@get("/security", include_in_schema=False, sync_to_thread=True)
+def security(request: AnyRequest, before: _Before = None) -> Response[str]:
+    """Return the page of security events alone."""
     parts = parts_of(request)
-    found = audit_chain.newest_first(parts.settings.data_dir / "audit.log", limit, before)
+    found = _records(parts, HISTORY_ROWS, before, parts.quarantines.EVENT)
+    older = found[-1].get("seq") if len(found) == HISTORY_ROWS else None
+    return page_frame.page(request, "security.html", "history", events=found, next_before=older)
+
+
+def _records(parts: Parts, limit: int, before: int | None, event: str = "") -> list[dict[str, Any]]:
+    path = parts.settings.data_dir / "audit.log"
+    found = audit_chain.newest_first(path, limit, before, event)
     return [shown_data(record, parts.redactor) for record in found]
 
 
@@ -97,7 +118,6 @@ def record_data(
     return {
         "seq": record.get("seq", 0),
         "at": at,
-        "at_text": clock_text(at),
         "event": str(record.get("event", "unknown")).replace("_", " "),
         "category": str(record.get("category") or ""),
         "about": redactor.text(about),
