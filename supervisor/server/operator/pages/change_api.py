@@ -11,7 +11,7 @@ from typing import Annotated, Any, Literal
 
 import msgspec
 from litestar import Response, get, post
-from litestar.params import FromPath, FromQuery, JSONBody, QueryParameter, URLEncodedBody
+from litestar.params import FromPath, FromQuery, JSONBody, QueryParameter
 from markupsafe import Markup
 
 from supervisor.core.approvals import Request, status
@@ -26,6 +26,7 @@ from supervisor.server.operator import change_views
 from supervisor.server.operator.decisions import shown_by
 from supervisor.server.operator.operator_api import AnyRequest, Body, caller, parts_of
 from supervisor.server.operator.pages import page_frame
+from supervisor.server.operator.pages.page_frame import Form
 from supervisor.server.operator.pages.request_cards import card_after
 from supervisor.server.operator.shown_changes import Seen, must_be_seen, part_from
 from supervisor.workspace.apply.partial import Rest
@@ -174,9 +175,7 @@ async def change_rendered_part(request: AnyRequest, request_id: FromPath[str]) -
 
 
 @post("/requests/{request_id:str}/hunks", include_in_schema=False, status_code=200)
-async def answer_hunks(
-    request: AnyRequest, request_id: FromPath[str], data: URLEncodedBody[dict[str, str]]
-) -> Response[str]:
+async def answer_hunks(request: AnyRequest, request_id: FromPath[str], data: Form) -> Response[str]:
     """Approve the ticked hunks. Return the new request's card in place of the answered one; if the
     answer didn't count, the old card with its ticks."""
     parts = parts_of(request)
@@ -291,10 +290,7 @@ async def conflict_rows_part(
 
 @post("/requests/{request_id:str}/conflict/{how:str}", include_in_schema=False, status_code=200)
 async def answer_conflict(
-    request: AnyRequest,
-    request_id: FromPath[str],
-    how: FromPath[How],
-    data: URLEncodedBody[dict[str, str]],
+    request: AnyRequest, request_id: FromPath[str], how: FromPath[How], data: Form
 ) -> Response[str]:
     """Merge, or give the agent the host's version. Return the cards as they are afterwards."""
     parts = parts_of(request)

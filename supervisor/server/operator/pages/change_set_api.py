@@ -11,7 +11,7 @@ from typing import Annotated, Any
 
 import msgspec
 from litestar import Response, get, post
-from litestar.params import FromPath, FromQuery, JSONBody, QueryParameter, URLEncodedBody
+from litestar.params import FromPath, FromQuery, JSONBody, QueryParameter
 
 from supervisor.core.actions import FileChange
 from supervisor.core.approvals import Answer
@@ -25,6 +25,7 @@ from supervisor.server.operator import decisions
 from supervisor.server.operator.change_sets import ChangeSets, LeftOut, SetView
 from supervisor.server.operator.operator_api import AnyRequest, Body, Text, caller, parts_of
 from supervisor.server.operator.pages import page_frame
+from supervisor.server.operator.pages.page_frame import Form
 from supervisor.server.operator.pages.request_cards import job_in_short, session_end
 
 # With more files than this, folders of the tree are fetched when they are opened.
@@ -174,10 +175,7 @@ async def news_part(
 
 @post("/changes/{session_id:str}/{answer:str}", include_in_schema=False, status_code=200)
 async def answer_part(
-    request: AnyRequest,
-    session_id: FromPath[str],
-    answer: FromPath[Answer],
-    data: URLEncodedBody[dict[str, str]],
+    request: AnyRequest, session_id: FromPath[str], answer: FromPath[Answer], data: Form
 ) -> Response[str]:
     """Approve or deny on the card. Return the card as it is afterwards; a refusal is shown on
     it."""

@@ -10,7 +10,7 @@ from typing import Annotated
 import msgspec
 from litestar import Response, get, post
 from litestar.enums import MediaType
-from litestar.params import FromPath, FromQuery, JSONBody, QueryParameter, URLEncodedBody
+from litestar.params import FromPath, FromQuery, JSONBody, QueryParameter
 
 from supervisor.core.files.change_card import ChangeCard
 from supervisor.core.files.changes import name_fields
@@ -23,6 +23,7 @@ from supervisor.server.common.views import shown, shown_data, view_of
 from supervisor.server.operator.change_views import ChangeView, shown_change
 from supervisor.server.operator.operator_api import AnyRequest, Body, caller, parts_of
 from supervisor.server.operator.pages import page_frame
+from supervisor.server.operator.pages.page_frame import Form
 from supervisor.workspace.undo.timeline import Row
 from supervisor.workspace.undo.undo import Undo
 from supervisor.workspace.undo.undo_plan import UndoFile, UndoPlan
@@ -169,9 +170,7 @@ async def undo_part(
 
 
 @post("/sessions/{session_id:str}/undo", include_in_schema=False, status_code=200)
-async def undo_now(
-    request: AnyRequest, session_id: FromPath[str], data: URLEncodedBody[dict[str, str]]
-) -> Response[str]:
+async def undo_now(request: AnyRequest, session_id: FromPath[str], data: Form) -> Response[str]:
     """Undo what was shown. An error is shown above what would be done now."""
     of, after, merge = data.get("of", ""), data.get("after", ""), data.get("merge", "")
     selection = _selection(of, after)
