@@ -77,14 +77,14 @@ def agent_request(request: Request, redactor: Redactor) -> AgentRequest:
 
 
 def view_of[View: msgspec.Struct](
-    kind: type[View], record: object, redactor: Redactor, **made: Any
+    kind: type[View], record: object, redactor: Redactor, /, **made: Any
 ) -> View:
     """Return a record as its view (`with_fields_of`), each text as people may see it."""
     found = msgspec.to_builtins(with_fields_of(record, kind, **made))
     return msgspec.convert(shown_data(found, redactor), kind)
 
 
-def with_fields_of[View: msgspec.Struct](record: object, kind: type[View], **made: Any) -> View:
+def with_fields_of[View: msgspec.Struct](record: object, kind: type[View], /, **made: Any) -> View:
     """Return the view that has the record's fields of the same names, and what is `made`. What the
     view doesn't name stays inside."""
     own = (name for name in kind.__struct_fields__ if name not in made)

@@ -45,8 +45,8 @@ _VERDICTS = {
     "": "no verdict",
 }
 # Defaults for what an agent reported: each field may be missing or odd.
-_REPORT = {"verdict": "", "summary": "", "model": "", "usage": {}, "findings": [], "dropped": None}
-_FINDING = {"title": "", "path": "", "line": None, "body": "", "suggestion": ""}
+_REPORT = {"verdict": "", "summary": "", "model": ""}
+_FINDING: dict[str, Any] = {"title": "", "path": "", "line": None, "body": "", "suggestion": ""}
 _Skip = Annotated[int, QueryParameter(ge=0)]
 
 
@@ -384,11 +384,12 @@ def _report(parts: Parts, session: Session) -> dict[str, Any] | None:
     """Return what its agent found, the gravest first; None where it reported nothing."""
     if not session.review:
         return None
-    report = _REPORT | parts.redactor.data(session.review)
-    findings = [_finding(one) for one in report["findings"] if isinstance(one, dict)]
-    dropped = report["dropped"] if "is_answer" in report else None
+    report: dict[str, Any] = _REPORT | parts.redactor.data(session.review)
+    findings = [_finding(one) for one in report.get("findings", ()) if isinstance(one, dict)]
+    dropped = report.get("dropped") if "is_answer" in report else None
     return report | {
         "verdict": _VERDICTS.get(report["verdict"], report["verdict"]),
+        "usage": report.get("usage") or {},
         "is_against": report["verdict"] == "request_changes",
         "findings": sorted(findings, key=lambda one: one["rank"]),
         "dropped": dropped_words(dropped) if isinstance(dropped, dict) else "",
