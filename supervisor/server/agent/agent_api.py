@@ -126,6 +126,7 @@ def _route(keyed: _KeyedCalls, one: Ask) -> ControllerRouterHandler:
     async def ask(request: AnyRequest, data: Any) -> Response[AgentRequest]:
         return await keyed.once(request, one.call, data)
 
+    ask.__name__ = ask.__qualname__ = one.tool
     ask.__annotations__["data"] = JSONBody[one.body]  # type: ignore[misc, name-defined]
     return post(
         one.path,
