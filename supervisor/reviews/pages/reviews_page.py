@@ -35,7 +35,7 @@ from supervisor.reviews.pages.review_views import (
 from supervisor.reviews.store.holds import Hold
 from supervisor.server.common.request_views import request_view
 from supervisor.server.operator.decisions import shown_by
-from supervisor.server.operator.operator_api import AnyRequest, Body, Limit, caller, parts_of
+from supervisor.server.operator.operator_api import AnyRequest, CallBody, Limit, caller, parts_of
 from supervisor.server.operator.pages import page_frame
 from supervisor.server.operator.pages.page_frame import Form
 from supervisor.server.operator.pages.request_cards import card_after
@@ -45,7 +45,7 @@ USAGE_S = 30 * 86_400.0
 _Line = Annotated[str, msgspec.Meta(min_length=1, max_length=1_000)]
 
 
-class OwnerSettings(Body, frozen=True, kw_only=True):
+class OwnerSettings(CallBody, frozen=True, kw_only=True):
     """Configuration of all repositories of an owner. An omitted field stays unchanged, and an empty
     one unsets it.
     """
@@ -61,19 +61,19 @@ class RepositorySettings(OwnerSettings, frozen=True, kw_only=True):
     enabled: bool | None = None
 
 
-class PullWanted(Body, frozen=True, kw_only=True):
+class PullWanted(CallBody, frozen=True, kw_only=True):
     """A pull request by its URL, or as `OWNER/REPO#NUMBER`."""
 
     pull: Annotated[str, msgspec.Meta(min_length=1, max_length=500)]
 
 
-class UndoWanted(Body, frozen=True, kw_only=True):
+class UndoWanted(CallBody, frozen=True, kw_only=True):
     """A review by its id, or a pull request by its URL or as `OWNER/REPO#NUMBER`."""
 
     of: Annotated[str, msgspec.Meta(min_length=1, max_length=500)]
 
 
-class HoldReleased(Body, frozen=True, kw_only=True):
+class HoldReleased(CallBody, frozen=True, kw_only=True):
     """The scope of a hold: `key` is a forge, `OWNER/REPO`, or a pull request as `PullWanted` has
     it; "" for all."""
 

@@ -29,8 +29,8 @@ from supervisor.server.agent.agent_bodies import (
     WriteBody,
 )
 from supervisor.server.agent.agent_calls import (
+    AgentAsk,
     AgentCalls,
-    Ask,
     BudgetFacts,
     HostChangesView,
     SessionFacts,
@@ -121,7 +121,7 @@ def handlers(calls: AgentCalls) -> list[ControllerRouterHandler]:
     return [*routes, *_reads(calls), *quarantine_calls.handlers(calls)]
 
 
-def _route(keyed: _KeyedCalls, one: Ask) -> ControllerRouterHandler:
+def _route(keyed: _KeyedCalls, one: AgentAsk) -> ControllerRouterHandler:
 
     async def ask(request: AnyRequest, data: Any) -> Response[AgentRequest]:
         return await keyed.once(request, one.call, data)

@@ -102,7 +102,7 @@ class HostChangesView(msgspec.Struct, frozen=True, kw_only=True):
     refused: dict[str, str]
 
 
-class Ask(NamedTuple):
+class AgentAsk(NamedTuple):
     """Something that an agent may ask for: a route of the JSON API, and a tool. `call` takes a
     `body`."""
 
@@ -113,20 +113,22 @@ class Ask(NamedTuple):
     call: Callable[[Any], Awaitable[approvals.Request]]
 
 
-def asks(calls: "AgentCalls") -> tuple[Ask, ...]:
+def asks(calls: "AgentCalls") -> tuple[AgentAsk, ...]:
     """Return everything that an agent may ask for."""
     return (
-        Ask("/v1/exec", "run_command", "Run a command", ExecBody, calls.exec),
-        Ask("/v1/files/write", "write_file", "Write a file", WriteBody, calls.write),
-        Ask("/v1/files/edit", "edit_file", "Replace text in a file", EditBody, calls.edit),
-        Ask("/v1/files/delete", "delete_file", "Delete a file", DeleteBody, calls.delete),
-        Ask("/v1/files/move", "move_file", "Move a file", MoveBody, calls.move),
-        Ask(
+        AgentAsk("/v1/exec", "run_command", "Run a command", ExecBody, calls.exec),
+        AgentAsk("/v1/files/write", "write_file", "Write a file", WriteBody, calls.write),
+        AgentAsk("/v1/files/edit", "edit_file", "Replace text in a file", EditBody, calls.edit),
+        AgentAsk("/v1/files/delete", "delete_file", "Delete a file", DeleteBody, calls.delete),
+        AgentAsk("/v1/files/move", "move_file", "Move a file", MoveBody, calls.move),
+        AgentAsk(
             *("/v1/packages", "run_package_manager", "Run a package manager"),
             *(PackagesBody, calls.packages),
         ),
-        Ask("/v1/git", "run_git", "Run a git operation", GitBody, calls.git),
-        Ask("/v1/policy-proposals", "propose_rule", "Propose a rule", ProposalBody, calls.propose),
+        AgentAsk("/v1/git", "run_git", "Run a git operation", GitBody, calls.git),
+        AgentAsk(
+            "/v1/policy-proposals", "propose_rule", "Propose a rule", ProposalBody, calls.propose
+        ),
     )
 
 

@@ -26,7 +26,7 @@ Limit = Annotated[int, QueryParameter(ge=1, le=1000)]
 Text = Annotated[str, msgspec.Meta(max_length=2000)]
 
 
-class Body(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class CallBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """What a call sends. An unknown field is refused."""
 
 

@@ -24,7 +24,7 @@ from supervisor.server.common.request_views import RequestView, request_view
 from supervisor.server.common.views import shown_data
 from supervisor.server.operator import change_views
 from supervisor.server.operator.decisions import shown_by
-from supervisor.server.operator.operator_api import AnyRequest, Body, caller, parts_of
+from supervisor.server.operator.operator_api import AnyRequest, CallBody, caller, parts_of
 from supervisor.server.operator.pages import page_frame
 from supervisor.server.operator.pages.page_frame import Form
 from supervisor.server.operator.pages.request_cards import card_after
@@ -53,7 +53,7 @@ _WORDS = {
 }
 
 
-class PartBody(Body, frozen=True, kw_only=True):
+class PartBody(CallBody, frozen=True, kw_only=True):
     """`fingerprint` is that of the request as it was shown, `hunks` are ids from its card. `rest`:
     whether the others keep waiting (`pending`) or are denied (`drop`). `seen`: as in `AnswerBody`.
     """
@@ -75,7 +75,7 @@ class PartView(msgspec.Struct, frozen=True, kw_only=True):
     hunks: int
 
 
-class GiveHostBody(Body, frozen=True, kw_only=True):
+class GiveHostBody(CallBody, frozen=True, kw_only=True):
     """`fingerprint` is that of the request as it was shown."""
 
     fingerprint: str = ""

@@ -23,7 +23,7 @@ from supervisor.errors import ChangedError, GatehouseError, NotFoundError, UserE
 from supervisor.server.common.views import identity_of, shown
 from supervisor.server.operator import decisions
 from supervisor.server.operator.change_sets import ChangeSets, LeftOut, SetView
-from supervisor.server.operator.operator_api import AnyRequest, Body, Text, caller, parts_of
+from supervisor.server.operator.operator_api import AnyRequest, CallBody, Text, caller, parts_of
 from supervisor.server.operator.pages import page_frame
 from supervisor.server.operator.pages.page_frame import Form
 from supervisor.server.operator.pages.request_cards import job_in_short, session_end
@@ -33,7 +33,7 @@ MOST_AT_ONCE = 500
 MOST_REASON_CHARS = 500
 
 
-class SetAnswerBody(Body, frozen=True, kw_only=True):
+class SetAnswerBody(CallBody, frozen=True, kw_only=True):
     """`shown` is that of the folder `below`, as it was shown. `ticked` maps ids to fingerprints of
     changes that need a separate look and are approved all the same. An approval leaves out the ids
     `without`, and all in the folders `without_below` that isn't in one `with_below` further in.

@@ -38,7 +38,7 @@ from supervisor.network.network_log import SessionLog
 from supervisor.parts import Parts
 from supervisor.server.common.spend_views import CALL_WORDS
 from supervisor.server.common.views import shown_data
-from supervisor.server.operator.operator_api import AnyRequest, Body, Ok, caller, parts_of
+from supervisor.server.operator.operator_api import AnyRequest, CallBody, Ok, caller, parts_of
 from supervisor.server.operator.pages import page_frame
 from supervisor.server.operator.pages.page_frame import Form
 
@@ -61,7 +61,7 @@ class ExchangeView(msgspec.Struct, frozen=True, kw_only=True):
     bodies: Bodies
 
 
-class KeepBodiesBody(Body, frozen=True, kw_only=True):
+class KeepBodiesBody(CallBody, frozen=True, kw_only=True):
     keep: bool
 
 

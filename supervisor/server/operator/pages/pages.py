@@ -11,7 +11,7 @@ from supervisor.server.operator import decisions
 from supervisor.server.operator.live import Banners
 from supervisor.server.operator.operator_api import (
     AnyRequest,
-    Body,
+    CallBody,
     Text,
     caller,
     live_of,
@@ -20,7 +20,7 @@ from supervisor.server.operator.operator_api import (
 from supervisor.server.operator.pages import page_frame
 
 
-class WhyBody(Body, frozen=True, kw_only=True):
+class WhyBody(CallBody, frozen=True, kw_only=True):
     """Why it is stopped."""
 
     reason: Text = ""

@@ -32,7 +32,7 @@ from supervisor.server.operator import decisions, rules_view
 from supervisor.server.operator.change_views import card_without_secrets, change
 from supervisor.server.operator.operator_api import (
     AnyRequest,
-    Body,
+    CallBody,
     Limit,
     Text,
     caller,
@@ -63,7 +63,7 @@ _LASTING = (
 _ANSWER_OF: dict[YesOrNo, Answer] = {"allow": "approved", "deny": "denied"}
 
 
-class AnswerBody(Body, frozen=True, kw_only=True):
+class AnswerBody(CallBody, frozen=True, kw_only=True):
     """`fingerprint` is that of the request as it was shown; without it nothing is answered.
     `always` is the text of a rule to save, without its list's name.
 
@@ -80,7 +80,7 @@ class AnswerBody(Body, frozen=True, kw_only=True):
     seen: Seen = ""
 
 
-class BulkBody(Body, frozen=True, kw_only=True):
+class BulkBody(CallBody, frozen=True, kw_only=True):
     """`shown` maps the id of each shown request to its fingerprint: exactly these are answered, or
     none. `ids` alone don't say what was shown, so they answer nothing."""
 

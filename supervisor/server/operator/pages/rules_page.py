@@ -19,7 +19,7 @@ from supervisor.server.common.request_views import RequestView
 from supervisor.server.operator import decisions, rules_view
 from supervisor.server.operator.operator_api import (
     AnyRequest,
-    Body,
+    CallBody,
     Ok,
     Text,
     caller,
@@ -39,7 +39,7 @@ from supervisor.server.operator.pages.request_cards import (
 SHORT_GROUP = 12
 
 
-class RuleBody(Body, frozen=True, kw_only=True):
+class RuleBody(CallBody, frozen=True, kw_only=True):
     """`lasts`: `always`, or a duration such as `15m`."""
 
     effect: Effect

@@ -21,7 +21,7 @@ from supervisor.server.common.session_views import SessionView, session_view
 from supervisor.server.common.views import shown
 from supervisor.server.operator import decisions, session_changes, session_timeline_view
 from supervisor.server.operator.change_views import shown_change
-from supervisor.server.operator.operator_api import AnyRequest, Body, Text, caller, parts_of
+from supervisor.server.operator.operator_api import AnyRequest, CallBody, Text, caller, parts_of
 from supervisor.server.operator.pages import network_page, page_frame, spend_page
 from supervisor.server.operator.pages.page_frame import Form
 from supervisor.server.operator.pages.pages import WhyBody
@@ -50,13 +50,13 @@ _FINDING: dict[str, Any] = {"title": "", "path": "", "line": None, "body": "", "
 _Skip = Annotated[int, QueryParameter(ge=0)]
 
 
-class TakeBody(Body, frozen=True, kw_only=True):
+class TakeBody(CallBody, frozen=True, kw_only=True):
     """`branch` of the agent's copy; by default the one that is checked out there."""
 
     branch: Annotated[str, msgspec.Meta(max_length=500)] = ""
 
 
-class NameBody(Body, frozen=True, kw_only=True):
+class NameBody(CallBody, frozen=True, kw_only=True):
     name: Text
 
 

@@ -21,7 +21,7 @@ from supervisor.errors import ChangedError, GatehouseError, NotFoundError, UserE
 from supervisor.parts import Parts
 from supervisor.server.common.views import shown, shown_data, view_of
 from supervisor.server.operator.change_views import ChangeView, shown_change
-from supervisor.server.operator.operator_api import AnyRequest, Body, caller, parts_of
+from supervisor.server.operator.operator_api import AnyRequest, CallBody, caller, parts_of
 from supervisor.server.operator.pages import page_frame
 from supervisor.server.operator.pages.page_frame import Form
 from supervisor.workspace.undo.timeline import Row
@@ -37,7 +37,7 @@ MOST_FILES = 2000
 _ID = Annotated[str, msgspec.Meta(min_length=1, max_length=200)]
 
 
-class UndoBody(Body, frozen=True, kw_only=True):
+class UndoBody(CallBody, frozen=True, kw_only=True):
     """A request for undo. `id`: a request, an undo or a whole session. `since`: everything after
     that time, in seconds since the epoch; `after`: everything after that place of the timeline.
     `session` defaults to the newest with changes."""
