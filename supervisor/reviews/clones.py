@@ -253,7 +253,9 @@ class Clones:
         _check_branch(branch)
         clone, ref = self._folder(branch.name), f"refs/heads/{branch.branch}"
         words = ("push", "--porcelain", "--no-verify", f"--force-with-lease={ref}:{lease}")
-        async with self._room.used(clone):
+        turn = self._turns.setdefault(branch.name, asyncio.Lock())
+        async with self._room.used(clone), turn:
+            await self._is_clone(clone)
             done, secret = await self._authorized(
                 clone, branch.token, *words, branch.url, f"{commit}:{ref}"
             )

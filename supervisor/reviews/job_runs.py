@@ -64,11 +64,12 @@ MOST_PACK_BYTES = 16 << 20
 
 class JobSettings(NamedTuple):
     """`most_pulls`: how many open pull requests of jobs a repository may have. `author` (`Name
-    <mail>`, "" for Gatehouse) makes the commits."""
+    <mail>`, "" for Gatehouse) makes the commits. `note`: a line for every pull request."""
 
     most_pulls: int = 3
     author: str = ""
     signed_off: bool = False
+    note: str = ""
 
 
 class Maintainers(Protocol):
@@ -400,6 +401,8 @@ class JobRuns:
         assert output is not None
         notes = self._notes(work, review, session.id)
         notes.append(f"It rewrites {work.branch} until somebody else's commit is there.")
+        if self._settings.note:
+            notes.append(self._settings.note)
         if has_conflict:
             notes.append("Its earlier commit conflicts with the base, so it was begun anew.")
         return pull_act(

@@ -65,6 +65,21 @@ class RepositoryJobs:
                 facts = {"cron": cron, "timezone": zone, "next_due_at": due}
                 jobs.put_job(connection, repository.id, name, **facts)
 
+    async def adopt(self, repository: queries.Repository) -> list[str]:
+        """Know the jobs of a repository without a schedule of ours; return their names."""
+        config = await self._configurations.of_default_branch(repository)
+        names = [one.value.id for one in config.jobs] if config.scheduled.value else []
+        with self._engine.begin() as connection:
+            for name in names:
+                facts = {"cron": "", "timezone": "UTC", "next_due_at": None}
+                jobs.put_job(connection, repository.id, name, **facts)
+        return names
+
+    def know_pushed(self, repository: queries.Repository, name: str, commit: str) -> None:
+        """Store what was pushed to a job's branch last, as its pull request says."""
+        with self._engine.begin() as connection:
+            jobs.change_job(connection, self._job(repository, name).id, pushed=commit)
+
     def look(self) -> None:
         """Give each job that is due a run, and offer the runs that nobody has begun."""
         now = self._clock.now()

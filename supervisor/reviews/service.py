@@ -28,7 +28,7 @@ from supervisor.reviews.core.allowances import Caps
 from supervisor.reviews.core.config.effective import ConfigLayer
 from supervisor.reviews.core.diffs import ChangedFile, FilePatch
 from supervisor.reviews.core.job_posts import job_mark
-from supervisor.reviews.core.receipts import Neutral, Outcome
+from supervisor.reviews.core.receipts import Neutral, Outcome, is_held
 from supervisor.reviews.forges.base import Forge, ForgeError, RepositoryFacts
 from supervisor.reviews.holds import Holds, HoldScope
 from supervisor.reviews.job_pulls import JobPulls
@@ -43,7 +43,7 @@ from supervisor.reviews.restoring import mark_to_keep
 from supervisor.reviews.rounds import Rounds
 from supervisor.reviews.runs import Readers, Runs
 from supervisor.reviews.signed_receipts import Receipts
-from supervisor.reviews.store import queries
+from supervisor.reviews.store import jobs, queries
 from supervisor.reviews.store.figures import backlog
 from supervisor.reviews.store.holds import Hold
 from supervisor.reviews.stored_slots import Slots
@@ -216,9 +216,14 @@ class ReviewService:
         """Return whether anything that was wanted isn't over: a delivery, a run or an act."""
         with self.engine.connect() as connection:
             found = backlog(connection)
+            # One that waits for money goes on once a day or month is over.
+            of_jobs = any(
+                one.claimed_attempt >= one.attempt or not is_held(one.reason)
+                for one in jobs.unfinished(connection)
+            )
         queue = self._gate.queue
         acts = any(one.origin == "reviews" for one in (*queue.ready(), *queue.unsettled()))
-        return bool(found.unhandled or found.waiting or self.runs.under_way or acts)
+        return bool(found.unhandled or found.waiting or of_jobs or self.runs.under_way or acts)
 
     def hold(self, scope: HoldScope, key: str, *, by: str, why: str = "") -> list[Hold]:
         """Hold the named reviews and acts; return all holds. Raise `UserError` or `NotFoundError`

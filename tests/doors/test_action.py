@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 import pytest
 import yaml
 
+from supervisor.reviews.core.job_posts import branch_of
 from supervisor.reviews.demo.forge import DemoForge, DemoPull
 from supervisor.reviews.demo.stage import NAME, TITLE, staged
 from supervisor.sessions.demo_project import CHANGED, FILES
@@ -50,6 +51,7 @@ class Runner:
         self.api = api
         self.folder = folder
         self.events = 0
+        self.permissions = dict(PERMISSIONS)
         forge.app_login = BOT
         forge.hook = ("http://127.0.0.1:1/", b"nobody listens")
 
@@ -68,7 +70,7 @@ class Runner:
         place = self.folder / f"job-{self.events}"
         (place / "temp").mkdir(parents=True)
         (place / "event.json").write_bytes(payload)
-        token = self.forge.mint(self.forge.installation, ["shop"], PERMISSIONS)
+        token = self.forge.mint(self.forge.installation, ["shop"], self.permissions)
         assert token is not None
         return {
             "GITHUB_EVENT_NAME": name,
@@ -321,7 +323,7 @@ def test_the_steps_of_the_action_are_run_as_they_are_written(
         assert done.returncode == 0, (done.stdout, done.stderr)
     finished = ended(done, given)
     assert pull.reviews
-    assert finished.outputs.keys() == action["outputs"].keys()
+    assert finished.outputs.keys() == action["outputs"].keys() - {"jobs"}
     for name, one in action["outputs"].items():
         assert one["value"] == f"${{{{ steps.gatehouse.outputs.{name} }}}}"
 
@@ -369,3 +371,74 @@ def test_what_else_was_checked_out_is_read_by_its_path_but_no_token(
     assert "c2VjcmV0" not in said
     assert "beside the folder" not in said
     assert given["GATEHOUSE_GITHUB_TOKEN"] not in said
+
+
+JOBS = """
+version: 1
+tools: {allowlist: [filesystem, git.history, repo.write]}
+schedule:
+  jobs:
+    - id: docs-drift
+      prompt: Bring docs/ up to date with the code.
+      output: {mode: pr_create, pr: {title: Bring the docs up to date}}
+      writeScope: {include: ["docs/**"]}
+    - id: anywhere
+      prompt: Tidy up.
+      output: {mode: pr_create, pr: {title: Tidy up}}
+"""
+SCHEDULE = json.dumps({"schedule": "17 3 * * 1-5"}).encode()
+
+
+def test_a_schedule_has_the_repositorys_jobs_done(runner: Runner) -> None:
+    forge, runner.permissions["contents"] = runner.forge, "write"
+    forge.permissions["contents"] = "write"
+    forge.commit(NAME, "main", {".reviewerc": JOBS}, "Jobs")
+    branch = branch_of(NAME, "docs-drift")
+    done = runner.job("schedule", SCHEDULE)
+
+    assert (done.code, done.outputs["outcome"]) == (0, "held"), done
+    (pull,) = forge.repositories[NAME].pulls.values()
+    assert (pull.head_ref, pull.author, pull.title) == (branch, BOT, "Bring the docs up to date")
+    assert "No workflow runs for this by itself" in pull.body
+    assert done.outputs["pull-request-url"] == f"{forge.url}/{NAME}/pull/{pull.number}"
+    assert {one["name"]: one["outcome"] for one in json.loads(done.outputs["jobs"])} == {
+        "docs-drift": "proposed",
+        # It has no writeScope, and no rule spells that.
+        "anywhere": "held",
+    }
+    assert "nobody answers" in done.summary
+    assert f"open a pull request in {NAME}" in done.summary
+    first = pull.head_sha
+
+    # The next night updates it: what was pushed stands in the pull request.
+    forge.commit(NAME, "main", {"shop/new.py": "x = 1\n"}, "More")
+    done = runner.job("schedule", SCHEDULE, INPUT_JOBS="docs-drift")
+    assert (done.code, done.outputs["outcome"]) == (0, "proposed"), done
+    assert list(forge.repositories[NAME].pulls) == [pull.number]
+    assert forge.sha(NAME, branch) != first
+
+    # A person's commit ends it.
+    forge.commit(NAME, branch, {"docs/mine.md": "mine"}, "Mine")
+    theirs = forge.sha(NAME, branch)
+    done = runner.job("workflow_dispatch", SCHEDULE, INPUT_JOBS="docs-drift")
+    assert (done.code, done.outputs["outcome"]) == (0, "skipped"), done
+    assert "somebody else" in done.summary
+    assert forge.sha(NAME, branch) == theirs
+
+
+def test_a_closed_pull_request_of_a_job_rests_and_its_branch_goes(runner: Runner) -> None:
+    forge, runner.permissions["contents"] = runner.forge, "write"
+    forge.permissions["contents"] = "write"
+    forge.commit(NAME, "main", {".reviewerc": JOBS}, "Jobs")
+    branch = branch_of(NAME, "docs-drift")
+    assert runner.job("schedule", SCHEDULE, INPUT_JOBS="docs-drift").code == 0
+    (number,) = forge.repositories[NAME].pulls
+    forge.close(NAME, number)
+    done = runner.job("schedule", SCHEDULE, INPUT_JOBS="docs-drift")
+    assert (done.code, done.outputs["outcome"]) == (0, "skipped"), done
+    assert "rests until" in done.summary
+    with pytest.raises(RuntimeError):
+        forge.sha(NAME, branch)
+    assert list(forge.repositories[NAME].pulls) == [number]
+    done = runner.job("schedule", SCHEDULE, INPUT_JOBS="no-such")
+    assert (done.code, done.outputs["outcome"]) == (0, "ignored")

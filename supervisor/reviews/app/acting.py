@@ -14,7 +14,8 @@ from typing import Any, NamedTuple
 import msgspec
 
 from supervisor.core.actions import title
-from supervisor.core.approvals import failure
+from supervisor.core.approvals import Request, failure, status
+from supervisor.core.forge_acts import Act
 from supervisor.core.secrets.token_shapes import without_tokens
 from supervisor.errors import GatehouseError, UserError
 from supervisor.parts import Parts
@@ -24,15 +25,16 @@ from supervisor.reviews.core.config.effective import ConfigLayer
 from supervisor.reviews.core.config.reader import read_settings
 from supervisor.reviews.core.deliveries import Webhook, is_full_name, is_sha, read_body
 from supervisor.reviews.core.forge_pages import pages_base, pull_page
+from supervisor.reviews.core.job_posts import branch_of, job_mark
 from supervisor.reviews.core.kept_rounds import read_kept
 from supervisor.reviews.core.mentions import finding_of
 from supervisor.reviews.core.receipts import CHECK_NAME, check_id, receipt_facts
-from supervisor.reviews.core.workflows import DoneReview, WorkflowEvent
+from supervisor.reviews.core.workflows import DoneJob, DoneJobs, DoneReview, WorkflowEvent
 from supervisor.reviews.forges.workflow_github import WorkflowGitHub
 from supervisor.reviews.reconcile import facts_of
 from supervisor.reviews.restoring import restore
 from supervisor.reviews.service import MOST_ACTS, ReviewService
-from supervisor.reviews.store import findings, queries
+from supervisor.reviews.store import findings, jobs, queries
 from supervisor.sessions.standing import standing
 from supervisor.settings import ROOT, Settings
 
@@ -41,9 +43,10 @@ ACTION_POLICY = ROOT / "policy/examples/action.yaml"
 VARIABLES = (
     *("GITHUB_EVENT_NAME", "GITHUB_EVENT_PATH", "GITHUB_REPOSITORY", "GITHUB_API_URL"),
     *("GITHUB_OUTPUT", "GITHUB_STEP_SUMMARY", "RUNNER_TEMP", "GITHUB_WORKSPACE"),
-    *("INPUT_POLICY", "INPUT_STRICTNESS", "INPUT_IGNORE", "INPUT_CHECKLIST"),
+    *("INPUT_JOBS", "INPUT_POLICY", "INPUT_STRICTNESS", "INPUT_IGNORE", "INPUT_CHECKLIST"),
 )
 RECORDED = "recorded"
+NO_WORKFLOWS = "No workflow runs for this by itself: a workflow's token opened it."
 REFUSED = "nobody answers in a workflow: a rule of its policy has to allow it"
 LOOK_EVERY_S = 0.2
 
@@ -147,30 +150,64 @@ async def carry_out(
         token=settings.github_token,
         repository=job.repository,
         now=parts.clock.now,
+        may_push=not event.webhook,
     )
-    made = review_settings(settings, secret=b"")._replace(
+    made = review_settings(settings, secret=b"")
+    made = made._replace(
         poll_s=0.0,
         look_every_s=LOOK_EVERY_S,
         takes_bang=True,
         keeps_in_checks=True,
         inputs=job.inputs,
+        jobs=made.jobs._replace(note=NO_WORKFLOWS),
     )
     async with review_service(parts, made, forge) as service:
         await service.reconcile.repositories()
-        await _restore(parts, service, forge, job)
-        service.intake.take(Webhook(secrets.token_hex(16), event.webhook), job.payload)
         async with asyncio.TaskGroup() as tasks:
             running = tasks.create_task(service.run(standing(parts.engine)), name="reviews")
-            waiting = tasks.create_task(_until_over(parts, service), name="workflow")
+            doing = tasks.create_task(_do(parts, service, forge, job), name="workflow")
             stopping = tasks.create_task(stopped(), name="workflow-stop")
-            await asyncio.wait((waiting, stopping), return_when=asyncio.FIRST_COMPLETED)
-            for task in (waiting, stopping, running):
+            await asyncio.wait((doing, stopping), return_when=asyncio.FIRST_COMPLETED)
+            for task in (doing, stopping, running):
                 task.cancel()
-        if waiting.cancelled():
-            raise GatehouseError("the job was ended before its review was", "run it again")
-        done = _done(parts, service, job, waiting.result())
+        if doing.cancelled():
+            raise GatehouseError("the job was ended before its work was done", "run it again")
+        done = doing.result()
         _leave(parts, service, job, done)
     return _say(job, done)
+
+
+async def _do(
+    parts: Parts, service: ReviewService, forge: WorkflowGitHub, job: WorkflowJob
+) -> DoneReview | DoneJobs:
+    """Handle the event as a webhook's, or have the repository's jobs done."""
+    assert job.event is not None
+    if not job.event.webhook:
+        return await _do_jobs(parts, service, forge, job)
+    await _restore(parts, service, forge, job)
+    service.intake.take(Webhook(secrets.token_hex(16), job.event.webhook), job.payload)
+    return _done(parts, service, job, await _until_over(parts, service))
+
+
+async def _do_jobs(
+    parts: Parts, service: ReviewService, forge: WorkflowGitHub, job: WorkflowJob
+) -> DoneJobs:
+    """Have the jobs of the repository's `.reviewerc` done, those that the workflow names or all."""
+    repository = service.repository_named(job.repository)
+    wanted = job.variables.get("INPUT_JOBS", "").split()
+    names = [one for one in await service.schedule.adopt(repository) if not wanted or one in wanted]
+    # What earlier jobs pushed stands in the newest pull request of each branch.
+    facts, own = facts_of(repository), await forge.own_login()
+    for name in names:
+        pulls = await forge.pulls_of_branch(facts, branch_of(repository.full_name, name))
+        said = job_mark(pulls[0].body) if pulls and pulls[0].author == own else None
+        service.schedule.know_pushed(repository, name, said.commit if said else "")
+    await service.job_pulls.tidy()
+    refused = await _until_over(parts, service)
+    for name in names:
+        service.schedule.run_now(repository, name, by="its workflow")
+    refused |= await _until_over(parts, service)
+    return _done_jobs(parts, service, repository, names, refused)
 
 
 async def _restore(
@@ -195,8 +232,9 @@ async def _restore(
             return
 
 
-async def _until_over(parts: Parts, service: ReviewService) -> list[str]:
-    """Return once nothing is left to do: what would have waited for a person, and was refused."""
+async def _until_over(parts: Parts, service: ReviewService) -> dict[str, str]:
+    """Return once nothing is left to do: what would have waited for a person and was refused, by
+    the requests' ids."""
     refused: dict[str, str] = {}
     while True:
         if waiting := parts.queue.pending_ids():
@@ -205,12 +243,12 @@ async def _until_over(parts: Parts, service: ReviewService) -> list[str]:
         elif not service.is_busy():
             service.set_missing_checks()
             if not service.is_busy():
-                return list(refused.values())
+                return refused
         await asyncio.sleep(LOOK_EVERY_S)
 
 
 def _done(
-    parts: Parts, service: ReviewService, job: WorkflowJob, refused: Sequence[str]
+    parts: Parts, service: ReviewService, job: WorkflowJob, refused: Mapping[str, str]
 ) -> DoneReview:
     assert job.event is not None
     repository = service.repository_named(job.repository)
@@ -220,20 +258,61 @@ def _done(
         runs = queries.runs_of(connection, pull.id) if pull else []
         known = findings.history(connection, pull.id) if pull else []
     said = (runs[-1].review if runs else None) or {}
-    acts = list(reversed(parts.queue.of_session(repository.session_id, MOST_ACTS)))
-    denied = [title(one.action) for one in acts if one.decision == "deny"]
+    acts = _acts(parts, repository)
     return DoneReview(
         facts=receipt_facts(receipts[-1].body) if receipts else None,
         verdict=str(said.get("verdict", "")),
         summary=str(said.get("summary", "")),
         findings=[one for one in known if one["state"] in ("new", "open")],
-        refused=[*refused, *denied],
+        refused=[*refused.values(), *(title(one.action) for one in acts if one.decision == "deny")],
         failed=[(title(one.action), why) for one in acts if (why := failure(one))],
         url=pull_page(pages_base(parts.settings.github_api), job.repository, job.event.number),
     )
 
 
-def _leave(parts: Parts, service: ReviewService, job: WorkflowJob, done: DoneReview) -> None:
+def _done_jobs(
+    parts: Parts,
+    service: ReviewService,
+    repository: queries.Repository,
+    names: Sequence[str],
+    refused: Mapping[str, str],
+) -> DoneJobs:
+    service.budgets.settle_over()
+    acts = _acts(parts, repository)
+    by_run = {
+        mark.run_id: one
+        for one in acts
+        if isinstance(one.action, Act) and (mark := job_mark(one.action.body))
+    }
+    with service.engine.connect() as connection:
+        known = jobs.jobs_of(connection, repository.id)
+        runs = [(name, jobs.runs_of(connection, known[name].id, 1)[0]) for name in names]
+    return DoneJobs(
+        jobs=[_done_job(name, run, by_run.get(run.id)) for name, run in runs],
+        refused=[*refused.values(), *(title(one.action) for one in acts if one.decision == "deny")],
+        failed=[(title(one.action), why) for one in acts if (why := failure(one))],
+    )
+
+
+def _done_job(name: str, run: jobs.JobRun, act: Request | None) -> DoneJob:
+    outcome, reason, url = run.outcome or "held", run.reason, ""
+    if act is not None:
+        url = str((act.outcome or {}).get("url", ""))
+        if why := failure(act):
+            outcome, reason = "failed", why
+        elif status(act) != "used":
+            outcome, reason = "held", REFUSED
+    return DoneJob(name, outcome, reason, run.cost, url)
+
+
+def _acts(parts: Parts, repository: queries.Repository) -> list[Request]:
+    """Return the requests for acts, oldest first."""
+    return list(reversed(parts.queue.of_session(repository.session_id, MOST_ACTS)))
+
+
+def _leave(
+    parts: Parts, service: ReviewService, job: WorkflowJob, done: DoneReview | DoneJobs
+) -> None:
     """Write what stays after the job: the record, the receipts, the findings, the summary."""
     job.record.mkdir()
     shutil.copyfile(parts.settings.audit_log, job.record / "record.jsonl")
@@ -248,15 +327,16 @@ def _leave(parts: Parts, service: ReviewService, job: WorkflowJob, done: DoneRev
         ],
     }
     (job.record / "receipts.json").write_bytes(msgspec.json.format(msgspec.json.encode(receipts)))
-    (job.record / "findings.json").write_text(workflows.findings_json(done.findings))
+    if isinstance(done, DoneReview):
+        (job.record / "findings.json").write_text(workflows.findings_json(done.findings))
     (job.record / "summary.md").write_text(workflows.summary(done))
 
 
-def _say(job: WorkflowJob, done: DoneReview) -> JobEnd:
+def _say(job: WorkflowJob, done: DoneReview | DoneJobs) -> JobEnd:
     """Set the outputs and the summary."""
     _tell(job, workflows.outputs(done) | {"record": str(job.record)}, workflows.summary(done))
-    has_failed = done.facts is not None and done.facts.outcome == "failed"
-    return JobEnd(int(has_failed), workflows.annotations(done))
+    lines = workflows.annotations(done)
+    return JobEnd(int(done.outcome in workflows.FAILURES), lines)
 
 
 def _tell(job: WorkflowJob, outputs: Mapping[str, str], summary: str) -> None:

@@ -141,6 +141,11 @@ def reason_words(reason: str) -> str:
     return REASONS.get(reason, reason)
 
 
+def is_held(words: str) -> bool:
+    """Return whether these are a reason's words, and it is that there is no money."""
+    return words.startswith("held: ")
+
+
 def check_summary(facts: ReceiptFacts) -> str:
     """Return the text of the head's check."""
     lines = [_outcome_words(facts)]

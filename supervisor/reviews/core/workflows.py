@@ -18,17 +18,27 @@ from supervisor.reviews.core.receipts import ReceiptFacts
 PULL, COMMENT, BESIDE = "pull_request", "issue_comment", "pull_request_review_comment"
 # The name of a webhook's event for each event of a workflow that is one.
 WEBHOOKS = {PULL: PULL, "pull_request_target": PULL, COMMENT: COMMENT, BESIDE: BESIDE}
+# The events that have the repository's jobs done.
+OF_JOBS = ("schedule", "workflow_dispatch")
 DEPENDABOT = "dependabot[bot]"
 PERMISSIONS = "the job's permissions are in docs/action.md"
 MOST_FINDINGS, MOST_OUTPUT_CHARS, MOST_BODY_CHARS = 100, 60_000, 1_000
 
-type AnnotationLevel = Literal["notice", "warning", "error"]
+type AnnotationLevel = Literal["warning", "error"]
+# The outcomes by which a workflow's job fails.
+FAILURES = ("failed", "refused")
+# How an outcome is shown beside the job.
+BESIDE_JOB: dict[str, AnnotationLevel] = {
+    "failed": "error",
+    "refused": "error",
+    "held": "warning",
+}
 
 
 class WorkflowEvent(NamedTuple):
-    """An event. `webhook`: the webhook's event that it is; `number`: the pull request's;
-    `is_without_secrets`: GitHub gives the job no secrets, and a token that only reads; `before`:
-    the head before a push, "" where none is named."""
+    """An event. `webhook`: the webhook's event that it is, "" where the repository's jobs are to be
+    done; `number`: the pull request's; `is_without_secrets`: GitHub gives the job no secrets, and a
+    token that only reads; `before`: the head before a push, "" where none is named."""
 
     webhook: str
     number: int
@@ -48,14 +58,46 @@ class DoneReview(NamedTuple):
     failed: Sequence[tuple[str, str]]
     url: str
 
+    @property
+    def outcome(self) -> str:
+        """Return the receipt's outcome; `ignored` where there is none."""
+        return self.facts.outcome if self.facts else "ignored"
+
+
+class DoneJob(NamedTuple):
+    """One run of a repository's job: how it ended, why, what it cost in pico-dollars, and the page
+    of its pull request or issue, "" for none."""
+
+    name: str
+    outcome: str
+    reason: str
+    cost: int
+    url: str
+
+
+class DoneJobs(NamedTuple):
+    """What became of the repository's jobs; `refused` and `failed` as in `DoneReview`."""
+
+    jobs: Sequence[DoneJob]
+    refused: Sequence[str]
+    failed: Sequence[tuple[str, str]]
+
+    @property
+    def outcome(self) -> str:
+        """Return the word for all of them: the worst, else whether anything was proposed."""
+        known = {one.outcome for one in self.jobs}
+        words = ("failed", "refused", "held", "proposed", "nothing", "skipped")
+        return next((one for one in words if one in known), "ignored")
+
 
 def read_event(name: str, payload: Mapping[str, Any], repository: str) -> WorkflowEvent | None:
     """Return a workflow's event; None for one about no pull request. Raise `UserError` for an event
     that nothing is done for, and one of another repository."""
+    if name in OF_JOBS:
+        return WorkflowEvent("", 0, is_without_secrets=False, before="")
     if name not in WEBHOOKS:
-        raise UserError(
-            f"nothing is done for the event `{name[:64]}`", f"use one of {', '.join(WEBHOOKS)}"
-        )
+        known = ", ".join((*WEBHOOKS, *OF_JOBS))
+        raise UserError(f"nothing is done for the event `{name[:64]}`", f"use one of {known}")
     if deliveries.repository_name(payload).casefold() != repository.casefold():
         raise UserError("the event is about another repository", "use the event's own workflow")
     number = deliveries.pull_number(payload)
@@ -79,18 +121,23 @@ def command(level: AnnotationLevel, title: str, text: str) -> str:
     return f"::{level} title={title}::{shown}"
 
 
-def annotations(done: DoneReview) -> list[str]:
+def annotations(done: DoneReview | DoneJobs) -> list[str]:
     """Return the lines that show what wasn't done beside the job."""
-    facts = done.facts
     lines = [command("warning", "Gatehouse: not allowed", one) for one in done.refused]
     lines += [
         command("warning", "Gatehouse: refused by GitHub", f"{what}: {why}; {PERMISSIONS}")
         for what, why in done.failed
     ]
-    if facts is not None and facts.outcome in ("failed", "held"):
-        level: AnnotationLevel = "error" if facts.outcome == "failed" else "warning"
+    if isinstance(done, DoneJobs):
+        return lines + [
+            command(BESIDE_JOB[one.outcome], f"Gatehouse: {one.name} {one.outcome}", one.reason)
+            for one in done.jobs
+            if one.outcome in BESIDE_JOB
+        ]
+    facts = done.facts
+    if facts is not None and facts.outcome in BESIDE_JOB:
         words = receipts.reason_words(facts.reason)
-        lines.append(command(level, "Gatehouse: not reviewed", words))
+        lines.append(command(BESIDE_JOB[facts.outcome], "Gatehouse: not reviewed", words))
     return lines
 
 
@@ -99,15 +146,34 @@ def output_lines(values: Mapping[str, str], boundary: str) -> str:
     return "".join(f"{name}<<{boundary}\n{value}\n{boundary}\n" for name, value in values.items())
 
 
-def outputs(done: DoneReview) -> dict[str, str]:
+def outputs(done: DoneReview | DoneJobs) -> dict[str, str]:
     """Return what later steps may use."""
+    if isinstance(done, DoneJobs):
+        jobs = [{"name": one.name, "outcome": one.outcome, "url": one.url} for one in done.jobs]
+        return {
+            "outcome": done.outcome,
+            "cost": dollars(sum(one.cost for one in done.jobs)).removeprefix("$"),
+            "jobs": msgspec.json.encode(jobs).decode(),
+            "pull-request-url": next((one.url for one in done.jobs if one.url), ""),
+        }
     return {
-        "outcome": done.facts.outcome if done.facts else "ignored",
+        "outcome": done.outcome,
         "verdict": done.verdict,
         "findings": findings_json(done.findings),
         "cost": dollars(done.facts.cost).removeprefix("$") if done.facts else "0.00",
         "pull-request-url": done.url,
     }
+
+
+def _job_summary(done: DoneJobs) -> str:
+    lines = ["## Gatehouse jobs", ""]
+    if not done.jobs:
+        lines += ["The repository's `.reviewerc` has no such job on the default branch.", ""]
+    for one in done.jobs:
+        why = f": {safe_line(one.reason)}" if one.reason else ""
+        where = f" {one.url}" if one.url else ""
+        lines += [f"**{one.name}** {one.outcome}{why}. It cost {dollars(one.cost)}.{where}", ""]
+    return "\n".join([*lines, *_not_done(done)])
 
 
 def findings_json(found: Sequence[Mapping[str, Any]]) -> str:
@@ -124,8 +190,10 @@ def findings_json(found: Sequence[Mapping[str, Any]]) -> str:
     return text
 
 
-def summary(done: DoneReview) -> str:
+def summary(done: DoneReview | DoneJobs) -> str:
     """Return the Markdown that the job's page shows."""
+    if isinstance(done, DoneJobs):
+        return _job_summary(done)
     lines = ["## Gatehouse review", ""]
     if done.facts is None:
         return "\n".join([*lines, "Nothing was to be done for this event.", ""])
@@ -139,6 +207,13 @@ def summary(done: DoneReview) -> str:
         lines += [fitted(one["body"], MOST_BODY_CHARS), ""]
     if len(done.findings) > MOST_FINDINGS:
         lines += [f"and {len(done.findings) - MOST_FINDINGS} more", ""]
+    lines += _not_done(done)
+    lines.append(f"It cost {dollars(done.facts.cost)}.")
+    return "\n".join([*lines, ""])
+
+
+def _not_done(done: DoneReview | DoneJobs) -> list[str]:
+    lines: list[str] = []
     if done.refused:
         lines += ["**Not done, since no rule allows it and nobody answers here**", ""]
         lines += [*(f"- {code_span(one)}" for one in done.refused), ""]
@@ -146,5 +221,4 @@ def summary(done: DoneReview) -> str:
         lines += ["**Not done, since the forge refused it**", ""]
         lines += [f"- {code_span(f'{what}: {why}')}" for what, why in done.failed]
         lines.append("")
-    lines.append(f"It cost {dollars(done.facts.cost)}.")
-    return "\n".join([*lines, ""])
+    return lines

@@ -8,6 +8,8 @@ from collections.abc import Callable
 from typing import Any
 from urllib.parse import quote
 
+from msgspec.structs import replace
+
 from supervisor.reviews.forges.base import FailedDelivery, ForgeError, Installed, RepositoryFacts
 from supervisor.reviews.forges.github import GitHub
 from supervisor.reviews.forges.github_calls import GitHubCalls, read
@@ -16,13 +18,23 @@ VIEWER = "query { viewer { login } }"
 
 
 class WorkflowGitHub(GitHub):
-    """Implements `base.Forge`. `token` is the workflow's, `repository` its `OWNER/REPO`."""
+    """Implements `base.Forge`. `token` is the workflow's, `repository` its `OWNER/REPO`;
+    `may_push`: the workflow is to give it what jobs need."""
 
-    def __init__(self, *, api: str, token: str, repository: str, now: Callable[[], float]) -> None:
+    def __init__(
+        self,
+        *,
+        api: str,
+        token: str,
+        repository: str,
+        now: Callable[[], float],
+        may_push: bool = False,
+    ) -> None:
         self._calls = _TokenCalls(api=api, token=token, now=now)
         self._login = ""
         self._token = token
         self._repository = repository
+        self._may_push = may_push
 
     async def own_login(self) -> str:
         if not self._login:
@@ -33,7 +45,8 @@ class WorkflowGitHub(GitHub):
     async def installed(self) -> Installed:
         path = f"/repos/{self._repository}"
         one = await self._calls.call("GET", path, token=self._token)
-        return Installed(repositories=(read(_repository, one),))
+        found = read(_repository, one)
+        return Installed(repositories=(replace(found, may_resolve=self._may_push),))
 
     async def failed_deliveries(self) -> list[FailedDelivery]:
         return []

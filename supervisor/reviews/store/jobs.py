@@ -141,6 +141,12 @@ def waiting(connection: Connection, now: float) -> list[str]:
     return list(connection.execute(query.order_by(job_runs.c.wanted_at)).scalars())
 
 
+def unfinished(connection: Connection) -> list[JobRun]:
+    """Return the runs that haven't ended."""
+    rows = connection.execute(select(job_runs).where(job_runs.c.ended_at.is_(None)))
+    return [JobRun(**row._mapping) for row in rows]
+
+
 def claim(connection: Connection, run_id: str) -> JobRun | None:
     """Take a run, once for each attempt; None if it is taken or over."""
     query = (

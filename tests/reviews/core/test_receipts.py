@@ -5,12 +5,16 @@ import json
 from supervisor.reviews.core.receipts import (
     CONCLUSIONS,
     MOST_NOTES,
+    NO_BUDGET,
     REASONS,
     ReceiptFacts,
+    check_id,
     check_summary,
     conclusion,
+    is_held,
     partial_words,
     reason_words,
+    receipt_facts,
     receipt_text,
 )
 from tests.tables import each_row
@@ -25,6 +29,12 @@ def test_its_text_is_the_same_for_the_same_facts() -> None:
     one = receipt_text(facts(findings={"low": 1, "high": 2}))
     assert one == receipt_text(facts(findings={"high": 2, "low": 1}))
     assert json.loads(one)["findings"] == {"high": 2, "low": 1}
+    assert receipt_text(receipt_facts(one)) == one
+
+
+def test_a_check_is_found_again_and_a_lack_of_money_is_told_from_the_rest() -> None:
+    assert check_id(7, "c" * 40) == f"gatehouse:7:{'c' * 12}"
+    assert {code for code in REASONS if is_held(reason_words(code))} == set(NO_BUDGET.values())
 
 
 @each_row("outcome", CONCLUSIONS)

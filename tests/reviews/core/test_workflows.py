@@ -8,7 +8,7 @@ import pytest
 from supervisor.errors import UserError
 from supervisor.reviews.core import workflows
 from supervisor.reviews.core.receipts import Outcome, ReceiptFacts
-from supervisor.reviews.core.workflows import DoneReview, read_event
+from supervisor.reviews.core.workflows import DoneJob, DoneJobs, DoneReview, read_event
 
 NAME = "acme/shop"
 SHA = "b" * 40
@@ -63,6 +63,11 @@ def test_a_comment_is_about_a_pull_request_or_about_nothing() -> None:
     event = read_event("issue_comment", comment, NAME)
     assert event is not None
     assert event.number == 7
+
+
+@pytest.mark.parametrize("name", ["schedule", "workflow_dispatch"])
+def test_a_schedule_has_jobs_done(name: str) -> None:
+    assert read_event(name, {"schedule": "17 3 * * *"}, NAME) == ("", 0, False, "")
 
 
 def test_other_events_and_other_repositories_are_refused() -> None:
@@ -167,3 +172,53 @@ def test_annotations(outcome: Outcome | None, level: str) -> None:
     assert lines[0] == "::warning title=Gatehouse: not allowed::a"
     assert lines[1].startswith("::warning title=Gatehouse: refused by GitHub::b: c;")
     assert [one.split(" ")[0] for one in lines[2:]] == ([f"::{level}"] if level else [])
+
+
+def jobs(*outcomes: str, **more: Any) -> DoneJobs:
+    found = [
+        DoneJob(f"job-{number}", one, "why" if number else "", 10**12, f"https://x/{number}")
+        for number, one in enumerate(outcomes)
+    ]
+    return DoneJobs(**{"jobs": found, "refused": [], "failed": []} | more)
+
+
+@pytest.mark.parametrize(
+    ("outcomes", "outcome"),
+    [
+        ((), "ignored"),
+        (("skipped",), "skipped"),
+        (("nothing", "proposed"), "proposed"),
+        (("proposed", "held"), "held"),
+        (("held", "refused"), "refused"),
+        (("refused", "failed"), "failed"),
+    ],
+)
+def test_the_outcome_of_jobs_is_their_worst(outcomes: tuple[str, ...], outcome: str) -> None:
+    assert jobs(*outcomes).outcome == outcome
+
+
+def test_what_jobs_say() -> None:
+    given = jobs("proposed", "refused", "held", refused=["a"], failed=[("b", "c")])
+    said = workflows.outputs(given)
+    assert (said["outcome"], said["cost"], said["pull-request-url"]) == (
+        *("refused", "3.00"),
+        "https://x/0",
+    )
+    assert msgspec.json.decode(said["jobs"])[0] == {
+        "name": "job-0",
+        "outcome": "proposed",
+        "url": "https://x/0",
+    }
+    text = workflows.summary(given)
+    assert "**job-0** proposed. It cost $1.00. https://x/0" in text
+    assert "**job-1** refused: why. It cost $1.00." in text
+    assert "nobody answers here" in text
+    lines = workflows.annotations(given)
+    assert lines[2:] == [
+        "::error title=Gatehouse: job-1 refused::why",
+        "::warning title=Gatehouse: job-2 held::why",
+    ]
+    assert workflows.outputs(jobs())["pull-request-url"] == ""
+    assert "no such job" in workflows.summary(jobs())
+    one = jobs("nothing")
+    assert "https" not in workflows.summary(one._replace(jobs=[one.jobs[0]._replace(url="")]))
