@@ -31,6 +31,7 @@ from supervisor.channels.registry_client import RegistryClient
 from supervisor.core.actions import Exec
 from supervisor.core.approvals import Request
 from supervisor.core.budget import parse_budget
+from supervisor.core.jobs import Updates
 from supervisor.core.network.credentials import check_secret
 from supervisor.core.secrets.redact import Redactor
 from supervisor.core.sessions import keeps_changes
@@ -314,7 +315,8 @@ class Parts:
     def _install_broker(self, ca_bundle: Path) -> PackageBroker:
         reach = (self.network.open_reach, self.network.close_session)
         runs = InstallSandbox(self.sandbox, self._tool_spec, *reach, PROXY_PORT)
-        plans = PackagePlans(self.gate, runs, RegistryClient(*reach, ca_bundle), self.clock.now)
+        registry = RegistryClient(*reach, ca_bundle)
+        plans = PackagePlans(self.gate, runs, registry, self.clock.now, self._updates_of)
         return PackageBroker(
             *(self.gate, plans, runs),
             *(self.surroundings.reopen, self.surroundings.compare_left),
@@ -330,6 +332,10 @@ class Parts:
         handlers.on_ready("filesystem", "agent_api", self._apply_change)
         handlers.on_ready("filesystem", "workspace", self._apply_change)
         handlers.on_ready_together("filesystem", "workspace", self._apply_changes)
+
+    def _updates_of(self, session_id: str) -> Updates | None:
+        job = self.sessions.get(session_id).job
+        return job.updates if job is not None else None
 
     def _tool_spec(self, session_id: str, action: Exec) -> Spec:
         return self.surroundings.tool_spec(self.sessions.get(session_id), action)

@@ -23,10 +23,12 @@ from agent_image.reviewer.model import Model, ModelError
 from agent_image.reviewer.recorded_model import (
     FIRST_LOOK,
     MAINTENANCE,
+    MENDING,
     PROMPT,
     PULL_REQUEST,
     RecordedModel,
     facts_of,
+    known_mend,
     note_within,
     prompt_facts,
 )
@@ -49,6 +51,7 @@ from agent_image.reviewer.tool_inputs import (
     maintenance_tools,
 )
 from agent_image.reviewer.tools import Tools
+from agent_image.reviewer.updates import Remembering, Updates
 from agent_image.reviewer.workspace import Workspace
 
 DONE, USER_MISTAKE, REFUSED, NO_REVIEW = 0, 1, 2, 3
@@ -87,7 +90,7 @@ def review(settings: Settings, say: Callable[[str], None]) -> Report:
     gatehouse = Gatehouse(
         settings.gatehouse_url, settings.gatehouse_token, outage_s=settings.limits.outage_s
     )
-    workspace = Workspace(settings.workspace, settings.also)
+    workspace = Remembering(settings.workspace, settings.also)
     given = _given(settings.change) if settings.change else None
     repository = given or Repository(settings.workspace)
     change = repository.change(settings.base)
@@ -108,16 +111,22 @@ def review(settings: Settings, say: Callable[[str], None]) -> Report:
         files=settings.order.files if settings.order.prompt else (),
     )
     model = _model(settings, change, repository, workspace)
-    conversation = Conversation(
-        model,
-        tools,
-        limits=settings.limits,
-        system=_system(settings, change, quarantine),
-        say=say,
-        read=prompt_run.extract if settings.order.prompt else extract,
-        must_conclude=gatehouse.must_conclude,
-    )
-    outcome = conversation.run(settings.task or _opening(settings, repository, change, tools))
+
+    def converse(opening: str) -> Outcome:
+        return Conversation(
+            model,
+            tools,
+            limits=settings.limits,
+            system=_system(settings, change, quarantine),
+            say=say,
+            read=prompt_run.extract if settings.order.prompt else extract,
+            must_conclude=gatehouse.must_conclude,
+        ).run(opening)
+
+    if settings.updates is not None:
+        outcome = Updates(settings, gatehouse, workspace, converse, quarantine, say).run()
+    else:
+        outcome = converse(settings.task or _opening(settings, repository, change, tools))
     report = _report(model.name, change, outcome, sorted(tools.unseen))
     gatehouse.report(report)
     if settings.output:
@@ -182,6 +191,8 @@ def _model(
     repository: Repository | GivenChange,
     workspace: Workspace,
 ) -> Model:
+    if settings.recorded and settings.updates is not None:
+        return RecordedModel(known_mend(workspace), MENDING)
     if settings.recorded and settings.task:
         facts = note_within(settings.scope, workspace)
         return RecordedModel(facts, MAINTENANCE, offered=_offered(settings))

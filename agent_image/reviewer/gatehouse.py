@@ -106,9 +106,9 @@ class Gatehouse:
         body = {"path": path, "old": old, "new": new, "replace_all": replace_all, "reason": reason}
         return self._ask("/v1/files/edit", body)
 
-    def packages(self, command: str, *, reason: str = "") -> Ask:
+    def packages(self, command: str, *, cwd: str = ".", reason: str = "") -> Ask:
         """Ask to run a package manager."""
-        return self._ask("/v1/packages", {"command": command, "reason": reason})
+        return self._ask("/v1/packages", {"command": command, "cwd": cwd, "reason": reason})
 
     def git(self, command: str, *, reason: str = "") -> Ask:
         """Ask for a git operation that reaches beyond the private copy."""

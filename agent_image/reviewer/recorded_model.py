@@ -21,6 +21,7 @@ type Facts = dict[str, str | int | None]
 
 FIRST_LOOK = Path(__file__).with_name("recorded") / "first_look.json"
 MAINTENANCE = FIRST_LOOK.with_name("maintenance.json")
+MENDING = FIRST_LOOK.with_name("mending.json")
 PROMPT = FIRST_LOOK.with_name("prompt.json")
 PULL_REQUEST = FIRST_LOOK.with_name("pull_request.json")
 NOTE = "RECORDED_MAINTENANCE.md"
@@ -140,6 +141,20 @@ def note_within(scope: Sequence[str], workspace: Workspace) -> Facts:
     except PathError:
         data = b""
     return {"note": path, "note_text": f"{data.decode('utf-8', 'replace')}\n{NOTE_TEXT}"}
+
+
+def known_mend(workspace: Workspace) -> Facts:
+    """Return the place of the first text that the script has a mend for; "." where there is
+    none."""
+    known = json.loads(MENDING.read_text("utf-8"))["known"]
+    for name in workspace.walk(".", deepest=4):
+        if name.split("/")[0] in ("node_modules", ".venv") or not _is_readable(workspace, name):
+            continue
+        data, _ = workspace.read(name, 100_000)
+        for one in known:
+            if one["old"].encode() in data:
+                return {"path": name, "old": one["old"], "new": one["new"]}
+    return {"path": ".", "old": "?", "new": ""}
 
 
 def _is_readable(workspace: Workspace, name: str) -> bool:

@@ -46,13 +46,23 @@ class Limits(msgspec.Struct, frozen=True):
     retries: int = 5
 
 
+class Updating(msgspec.Struct, frozen=True):
+    """Which dependencies are updated: of which managers, and which packages; all where none is
+    named. Releases younger than `min_age_s` wait."""
+
+    managers: tuple[str, ...] = ()
+    names: tuple[str, ...] = ()
+    min_age_s: float = 0.0
+
+
 class Settings(msgspec.Struct, frozen=True):
     """`base` is a revision, `auto` or `none`. `recorded` chooses the recorded model. With a `task`
     it maintains instead of reviewing; `scope` are the globs of what it may change, `categories` the
     kinds of tools that it has (all without any). `is_pull`: the change is a pull request's, and
     `reads_only`: it isn't run either; `order`: what else is known of it. `change`: the file with
     what is reviewed, of a reader in quarantine, which sees no workspace. `also`: further
-    folders that are read, by their whole paths."""
+    folders that are read, by their whole paths. `updates`: what it maintains is
+    dependencies, and `tests` the command that says whether they fit."""
 
     base: str
     workspace: Path
@@ -72,6 +82,8 @@ class Settings(msgspec.Struct, frozen=True):
     change: Path | None = None
     order: Order = Order()
     also: tuple[Path, ...] = ()
+    updates: Updating | None = None
+    tests: str = ""
 
 
 def parse(argv: list[str], environ: MutableMapping[str, str]) -> Settings:
@@ -119,6 +131,12 @@ def parse(argv: list[str], environ: MutableMapping[str, str]) -> Settings:
         change=Path(options.change) if options.change else None,
         order=_order(options.order) if options.order else Order(),
         also=tuple(map(Path, options.also)),
+        updates=(
+            Updating(tuple(options.manager), tuple(options.package), options.min_age)
+            if options.updates
+            else None
+        ),
+        tests=options.tests,
     )
 
 
@@ -167,6 +185,13 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--tool", action="append", default=[], help="with --task: a category of tools that it has"
     )
+    parser.add_argument(
+        "--updates", action="store_true", help="with --task: it is updates of dependencies"
+    )
+    parser.add_argument("--manager", action="append", default=[], help="of this manager alone")
+    parser.add_argument("--package", action="append", default=[], help="this package alone")
+    parser.add_argument("--min-age", type=float, default=0.0, help="seconds that a release waits")
+    parser.add_argument("--tests", default="", help="the command that says whether updates fit")
     parser.add_argument(
         "--answer-wait",
         type=_seconds,

@@ -9,7 +9,7 @@ import hashlib
 import os
 import shlex
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -26,6 +26,7 @@ from supervisor.git.host_repository import repository_at
 from supervisor.sandbox.base import Sandbox
 
 PACK_S = 120.0
+MOST_TEXT_BYTES = 16 << 20
 # Commits that the other side has: what they reach is left out of a pack. They are arguments of one
 # program, whose length is bounded.
 MOST_KNOWN = 500
@@ -162,6 +163,18 @@ class CopiedCommits:
     async def keep_job(self, session_id: str, branch: str, oid: str) -> None:
         """Keep a commit as the job's branch: that is what is taken and pushed."""
         await (await self.staging(session_id, ".")).keep_job(branch, oid)
+
+    async def texts(self, session_id: str, commit: str, paths: Iterable[str]) -> dict[str, str]:
+        """Return files of a commit as text, by path; "" for what isn't there."""
+        staging, found = await self.staging(session_id, "."), dict[str, str]()
+        for path in paths:
+            named = f"{commit}:{path}"
+            try:
+                data = await staging.read("cat-file", "blob", named, limit_bytes=MOST_TEXT_BYTES)
+            except RefusedError:
+                data = b""
+            found[path] = data.decode(errors="replace")
+        return found
 
     async def put(self, session_id: str, cwd: str, pack: bytes, refs: dict[str, str]) -> None:
         """Store a pack in the copy, and set these refs to their object ids."""

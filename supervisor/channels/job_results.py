@@ -17,6 +17,7 @@ from msgspec.structs import replace
 from supervisor.base import log
 from supervisor.channels.git import GitBroker
 from supervisor.channels.git_pack import CopiedCommits
+from supervisor.channels.job_updates import update_words, updated_by
 from supervisor.core.actions import Exec, FileChange, Git
 from supervisor.core.approvals import Request, explanation, failure, is_settled, status
 from supervisor.core.files.change_card import ReadContent
@@ -32,6 +33,7 @@ from supervisor.core.jobs import (
     refusal,
     result_words,
 )
+from supervisor.core.packages.updates import updates_title
 from supervisor.core.sessions import Session
 from supervisor.errors import ChangedError, GatehouseError
 from supervisor.gate.gate import Gate
@@ -111,7 +113,12 @@ class JobResults:
         files = await copy.read_contents(lambda read: files_in(changes, read))
         branch = job.branch_name or f"{BRANCHES}{job.name or 'maintenance'}-{session.id[:8]}"
         base, author = session.base or "", author_of(job)
-        said = [job_title(job), f"{result_words(job, result)}"]
+        said = [job_title(job)]
+        if job.updates is not None:
+            updated = await updated_by(session, files, self._commits, self._gate)
+            said = [updates_title(updated), *update_words(session, updated)]
+            result = replace(result, updated=updated)
+        said.append(result_words(job, result))
         said += [f"Signed-off-by: {author}"] if job.signed_off else []
         commit, differs = await self._commits.commit(
             session.id, base, "\n\n".join(said) + "\n", author, files

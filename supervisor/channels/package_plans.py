@@ -23,6 +23,7 @@ from supervisor.channels.install_sandbox import Hosts, InstallSandbox
 from supervisor.channels.project_files import Project, ProjectFiles
 from supervisor.channels.registry_client import RegistryClient
 from supervisor.core.actions import Network, Packages, PlannedPackage
+from supervisor.core.jobs import Updates
 from supervisor.core.packages import registry_answers
 from supervisor.core.packages.install_plan import (
     MOST_PACKAGES,
@@ -48,6 +49,8 @@ from supervisor.core.packages.lock_files import Locked, Locks, locks_in
 from supervisor.core.packages.package_commands import Item, items_of, managers, risky_flags
 from supervisor.core.packages.plan_inputs import SOURCES, PlanInputs, shown
 from supervisor.core.packages.registry_answers import RegistryFacts, host_of
+from supervisor.core.packages.updates import too_young
+from supervisor.core.text.duration import format_duration
 from supervisor.errors import GatehouseError, RefusedError
 from supervisor.gate.gate import Gate
 from supervisor.settings import for_package_managers
@@ -55,6 +58,7 @@ from supervisor.settings import for_package_managers
 INDEX_S = 30.0
 MOST_ASKED = 100
 MOST_SAID = 500
+MOST_YOUNG = 20
 _READ = "ask for what a package manager can do in the project"
 _BY_OWN_CODE = "so code of the project's can run: approve it with install scripts, or not at all"
 
@@ -90,7 +94,8 @@ class _Indexes(NamedTuple):
 
 
 class PackagePlans:
-    """`now` gives seconds since the epoch."""
+    """`now` gives seconds since the epoch, `updates_of` which dependencies a session's job
+    updates; None for every other session."""
 
     def __init__(
         self,
@@ -98,12 +103,14 @@ class PackagePlans:
         sandbox: InstallSandbox,
         registry: RegistryClient,
         now: Callable[[], float],
+        updates_of: Callable[[str], Updates | None],
     ) -> None:
         self._gate = gate
         self._sandbox = sandbox
         self._files = ProjectFiles(sandbox)
         self._registry = registry
         self._now = now
+        self._updates_of = updates_of
         self._own: dict[str, tuple[str, ...]] = {}
 
     async def planned(self, session_id: str, action: Packages) -> InstallPlan:
@@ -139,6 +146,7 @@ class PackagePlans:
             if reasons:
                 raise _UnplannedError(reasons[0])
             found = await self._resolved(session_id, recipe, action, indexes, project)
+            self._check_age(session_id, found, project)
         except _UnplannedError as error:
             found = InstallPlan(_unplanned(action, str(error)))
         return found._replace(root=project.root, indexes=indexes.in_force, runs=runs)
@@ -316,6 +324,19 @@ class PackagePlans:
 
         answers = await self._registry.fetch(session_id, versions, hosts, own=own, read=read)
         return {key: one for found in answers.values() for key, one in found.items()}
+
+    def _check_age(self, session_id: str, plan: InstallPlan, project: Project) -> None:
+        """Refuse what brings versions for which a job of updates waits. What its requirements spell
+        out isn't new."""
+        updates, action = self._updates_of(session_id), plan.action
+        if updates is None or (action.manager == "pip" and not action.names):
+            return
+        if young := too_young(action.plan, project.before, updates, self._now()):
+            age = format_duration(updates.min_age_s)
+            raise RefusedError(
+                f"{', '.join(young[:MOST_YOUNG])}: released less than {age} ago",
+                "wait, or choose older versions",
+            )
 
     # -- what may be reached ----------------------------------------------------------------------
 

@@ -227,8 +227,19 @@ def _add_running(verb: Callable[..., argparse.ArgumentParser]) -> None:
         help="claude, opencode or any command, and its arguments",
     )
     job = parsers["maintain"]
+    task = job.add_mutually_exclusive_group(required=True)
+    task.add_argument("--prompt", metavar="TEXT|FILE", help="what is to be done, or a file with it")
+    task.add_argument(
+        "--updates",
+        metavar="WHICH",
+        nargs="?",
+        const="all",
+        help="update dependencies: all, managers (npm,pip) or packages of one (npm:react)",
+    )
     job.add_argument(
-        "--prompt", metavar="TEXT|FILE", required=True, help="what is to be done, or a file with it"
+        "--min-age",
+        metavar="TIME",
+        help="with --updates, releases younger than this wait (default: 3d)",
     )
     job.add_argument(
         "--scope",

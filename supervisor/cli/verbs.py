@@ -110,13 +110,25 @@ def maintain(options: argparse.Namespace) -> int:
     from pathlib import Path
 
     from supervisor.core.agents.agents import agent_named
-    from supervisor.core.jobs import Job
+    from supervisor.core.jobs import DEFAULT_MIN_AGE, UPDATES_PROMPT, Job
+    from supervisor.core.packages.updates import parse_updates
+    from supervisor.core.text.duration import parse_duration
 
-    prompt, file = options.prompt, Path(options.prompt)
+    prompt, file = options.prompt or UPDATES_PROMPT, Path(options.prompt or ".")
     if len(prompt) < 256 and "\n" not in prompt and file.is_file():
         prompt = file.read_text("utf-8", "replace")
     agent = agent_named(options.agent) if options.agent else None
-    job = Job(prompt=prompt, scope=tuple(options.scope), tests=options.tests, branch=options.branch)
+    updates = None
+    if options.updates:
+        age = parse_duration(options.min_age or DEFAULT_MIN_AGE, "--min-age")
+        updates = parse_updates(options.updates, age)
+    job = Job(
+        prompt=prompt,
+        scope=tuple(options.scope),
+        tests=options.tests,
+        branch=options.branch,
+        updates=updates,
+    )
     return _supervise(options, kind="maintenance", agent=agent, job=job)
 
 

@@ -221,7 +221,8 @@ class PlannedPackage(
 
     `version` is empty for a removed package, `before` for a new one. `published_at` is in seconds
     since the epoch, `size` in bytes; None means unknown, here and for `licence` and `has_scripts`.
-    `notes` are facts that must not be overlooked.
+    `notes` are facts that must not be overlooked. `link`: its own page, where the registry names
+    one.
     """
 
     name: str
@@ -232,6 +233,7 @@ class PlannedPackage(
     licence: str | None = None
     has_scripts: bool | None = None
     notes: tuple[str, ...] = ()
+    link: str = ""
 
 
 class Packages(

@@ -13,6 +13,7 @@ _Text = Annotated[str, msgspec.Meta(min_length=1, max_length=100_000)]
 _Glob = Annotated[str, msgspec.Meta(min_length=1, max_length=500)]
 _Count = Annotated[int, msgspec.Meta(ge=1)]
 OURS = "Gatehouse <gatehouse@localhost>"
+UPDATES_PROMPT, DEFAULT_MIN_AGE = "Update dependencies", "3d"
 MOST_NAMED = 20
 MOST_SHOWN_CHARS = 300
 MOST_TITLE_CHARS = 72
@@ -22,13 +23,40 @@ _AUTHOR = re.compile(r"[^<>\x00-\x1f\x7f]*[^<>\x00-\x20\x7f] <[^<>\s\x00-\x1f\x7
 Tests = Literal["none", "passed", "failed", "not run"]
 
 
+class Updates(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Which dependencies a job updates: of these managers, and these packages; all where none is
+    named. Releases younger than `min_age_s` wait."""
+
+    managers: Annotated[tuple[str, ...], msgspec.Meta(max_length=20)] = ()
+    names: Annotated[tuple[_Glob, ...], msgspec.Meta(max_length=100)] = ()
+    min_age_s: Annotated[float, msgspec.Meta(ge=0)] = 3 * 86_400.0
+
+
+class Updated(msgspec.Struct, frozen=True, kw_only=True):
+    """A version in a lock file that a job changed. `before` is empty for a new package, `after`
+    for a removed one. `published_at` is in seconds since the epoch; `link` where its changes may
+    be read."""
+
+    name: str
+    before: str = ""
+    after: str = ""
+    published_at: float | None = None
+    link: str = ""
+
+    @property
+    def is_update(self) -> bool:
+        """Return whether one version takes another's place."""
+        return bool(self.before and self.after)
+
+
 class Job(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A task. `name`: its name in jobs.yaml, "" if it was started by hand. `scope`: globs of the
     paths it may change. `tests`: a command that is run on the result. `branch`: the result is one
     commit on a branch, and changed files aren't asked about; `branch_name` is that branch's, "" for
     one of this session's own. `tools`: what its agent has of a `.reviewerc`'s categories, empty
     for all that maintains. `max_files` and `max_diff_lines`: more is refused. `author` (`Name
-    <mail>`, "" for Gatehouse) makes the commit, and signs it off with `signed_off`."""
+    <mail>`, "" for Gatehouse) makes the commit, and signs it off with `signed_off`. `updates`: the
+    task is to update dependencies, and the prompt only its title."""
 
     prompt: _Text
     name: Annotated[str, msgspec.Meta(max_length=64)] = ""
@@ -41,6 +69,7 @@ class Job(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
     max_diff_lines: _Count | None = None
     author: Annotated[str, msgspec.Meta(max_length=500)] = ""
     signed_off: bool = False
+    updates: Updates | None = None
 
 
 class Changed(NamedTuple):
@@ -82,7 +111,8 @@ class JobResult(msgspec.Struct, frozen=True, kw_only=True):
     """The result of a job. `refused`: why nothing may come of it, with the paths. `tests_why`: why
     the tests failed, or weren't run; `tests_output`: the end of what they printed. `branch` and
     `commit` are the commit's, if there was something to commit; `closed`: what happened to it,
-    empty while it waits to be taken."""
+    empty while it waits to be taken. `updated`: the versions in the commit's lock files that are
+    other ones than before."""
 
     proof: ScopeProof = ScopeProof()
     refused: str = ""
@@ -92,6 +122,7 @@ class JobResult(msgspec.Struct, frozen=True, kw_only=True):
     branch: str = ""
     commit: str = ""
     closed: str = ""
+    updated: tuple[Updated, ...] = ()
 
     @property
     def waits(self) -> bool:

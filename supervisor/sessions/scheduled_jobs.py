@@ -30,7 +30,8 @@ from supervisor.base.clock import Clock
 from supervisor.core.agents.agents import AgentName, agent_named
 from supervisor.core.budget import parse_budget
 from supervisor.core.files.write_scope import WriteScope
-from supervisor.core.jobs import Job
+from supervisor.core.jobs import DEFAULT_MIN_AGE, UPDATES_PROMPT, Job
+from supervisor.core.packages.updates import parse_updates
 from supervisor.core.sessions import Session
 from supervisor.core.text import strict_yaml
 from supervisor.core.text.duration import parse_duration
@@ -41,7 +42,7 @@ from supervisor.sessions.start_session import StartSession
 LOOK_EVERY_S = 20.0
 _KEYS = (
     *("cron", "workspace", "prompt", "scope", "agent"),
-    *("tests", "branch", "max_uptime", "budget"),
+    *("tests", "branch", "max_uptime", "budget", "updates", "min_age"),
 )
 
 
@@ -113,6 +114,8 @@ def _job(what: str, name: str, fields: Any) -> ScheduledJob:
     for key in fields:
         if key not in _KEYS:
             raise UserError(f"{what}: unknown key `{key}`", nearest(str(key), _KEYS))
+    if "updates" in fields:
+        fields.setdefault("prompt", UPDATES_PROMPT)
     for key in ("cron", "workspace", "prompt"):
         if not isinstance(fields.get(key), str) or not fields[key].strip():
             raise UserError(f"{what} has no `{key}`", f"write `{key}:` and its value")
@@ -127,6 +130,10 @@ def _job(what: str, name: str, fields: Any) -> ScheduledJob:
     budget = given.get("budget")
     parse_budget(budget or "", f"{what}: budget")
     uptime = given.get("max_uptime")
+    updates = None
+    if "updates" in given:
+        age = given.get("min_age", DEFAULT_MIN_AGE)
+        updates = parse_updates(given["updates"], parse_duration(age, f"{what}: min_age"))
     cron = given["cron"].strip()
     try:
         CronSim(cron, datetime.fromtimestamp(0).astimezone())
@@ -142,6 +149,7 @@ def _job(what: str, name: str, fields: Any) -> ScheduledJob:
                 "scope": words,
                 "tests": given.get("tests", ""),
                 "branch": given.get("branch") == "yes",
+                "updates": updates and msgspec.to_builtins(updates),
             },
             Job,
         )

@@ -13,6 +13,7 @@ from supervisor.core.agents.agents import AGENTS, MODEL_KEYS, AgentName, Provide
 from supervisor.core.budget import format_budget, parse_budget
 from supervisor.core.files.write_scope import WriteScope
 from supervisor.core.jobs import author_of, job_prompt
+from supervisor.core.packages.updates import updating
 from supervisor.core.policy.policy_text import LONGEST_HOLD_S, parse_policy
 from supervisor.core.sessions import QUARANTINED, is_quarantined
 from supervisor.core.text.duration import format_duration
@@ -29,6 +30,7 @@ from supervisor.workspace.trees.trees import COPY
 
 # What judges a session in quarantine, whatever the installation's policy says.
 QUARANTINE_POLICY = ROOT / "policy/examples/reader.yaml"
+UPDATES_POLICY = ROOT / "policy/examples/updates.yaml"
 STRICT_POLICY = ROOT / "policy/examples/strict.yaml"
 # The name of a review's model that plays a script, also where there is a key for another.
 RECORDED = "recorded"
@@ -49,6 +51,10 @@ RECORDED_JOB_NOTICE = (
 )
 # What a review of a pull request is started with, in place of a command.
 OF_PULLS = frozenset({"--pull", "--read-only", QUARANTINED})
+RECORDED_UPDATES_NOTICE = (
+    "no ANTHROPIC_API_KEY is set, so a recorded model, which knows a few renamed functions, mends"
+    " what an update breaks; what it can't mend is held back"
+)
 ENFORCED_NOTICE = (
     "deny and ask rules for exec hold for every program that starts here; what a program does by"
     " itself, such as a shell's builtins or a script in an interpreter, they don't see"
@@ -151,10 +157,8 @@ class SessionPlans:
             more = await rules_for_addresses(url, self._names)
         if recorded:
             notices.append(DEMO_NOTICE if is_demo else RECORDED_NOTICE)
-            if wanted.policy is None and self._settings.policy_file == DEFAULT_POLICY:
-                notices.append(STRICT_NOTICE)
-                saved = self._settings.data_dir / f"saved-{STRICT_POLICY.name}"
-                found = {"policy_file": str(STRICT_POLICY), "saved_rules_file": str(saved)}
+            found = self._own_policy(STRICT_POLICY, wanted)
+            notices += [STRICT_NOTICE] if found else []
         return {
             **found,
             "command": ("gatehouse-review", "--base", base or "none", *wanted.command),
@@ -169,6 +173,9 @@ class SessionPlans:
         job = wanted.job
         if job is None or not job.prompt.strip():
             raise UserError("the job has no prompt", "say what is to be done with --prompt")
+        if job.updates is not None and wanted.agent is not None:
+            raise UserError("only the built-in agent updates dependencies", "leave --agent out")
+        job = updating(job)
         WriteScope(job.scope)
         author_of(job)
         if job.branch_name and not is_short(job.branch_name):
@@ -184,12 +191,22 @@ class SessionPlans:
             command = (wanted.agent, *AGENTS[wanted.agent].headless, job_prompt(job))
             return found | self._of_named_agent(wanted.agent, caller) | {"command": command}
         recorded = not self._settings.anthropic_api_key
+        notices = [RECORDED_JOB_NOTICE if job.updates is None else RECORDED_UPDATES_NOTICE]
+        if job.updates is not None:
+            found |= self._own_policy(UPDATES_POLICY, wanted)
         return found | {
             "command": ("gatehouse-maintain",),
             "model": "recorded" if recorded else self._review_model(wanted) or DEFAULT_MODEL,
             "policy_text": "" if recorded else self._rules_for_models("anthropic"),
-            "notices": (RECORDED_JOB_NOTICE,) if recorded else (),
+            "notices": tuple(notices) if recorded else (),
         }
+
+    def _own_policy(self, file: Path, wanted: StartSession) -> dict[str, Any]:
+        """Return that a shipped policy judges a session whose person chose none."""
+        if wanted.policy is not None or self._settings.policy_file != DEFAULT_POLICY:
+            return {}
+        saved = self._settings.data_dir / f"saved-{file.name}"
+        return {"policy_file": str(file), "saved_rules_file": str(saved)}
 
     def _of_named_agent(self, name: AgentName, caller: StartingShell) -> dict[str, Any]:
         agent = AGENTS[name]

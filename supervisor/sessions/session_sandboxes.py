@@ -213,7 +213,7 @@ class SessionSandboxes:
             return _our_agent(*words, *given)
         if session.kind == "maintenance" and not session.agent:
             job = session.job or Job(prompt="")
-            more = [*_each("--scope", job.scope), *_each("--tool", job.tools)]
+            more = [*_each("--scope", job.scope), *_each("--tool", job.tools), *_update_words(job)]
             base = session.base or "none"
             return _our_agent("--task", f"{HOME}/{TASK}", "--base", base, *more)
         if session.agent:
@@ -321,6 +321,13 @@ def watched(spec: Spec, judge: JudgeProgram) -> Spec:
         readonly_binds=tuple((source, inside) for inside, source in shown.items()),
         programs=ProgramWatch((python, "-I", "-S", launcher), judge),
     )
+
+
+def _update_words(job: Job) -> list[str]:
+    if job.updates is None:
+        return []
+    words = ["--updates", f"--min-age={job.updates.min_age_s}", f"--tests={job.tests}"]
+    return words + _each("--manager", job.updates.managers) + _each("--package", job.updates.names)
 
 
 def _our_agent(*words: str) -> tuple[tuple[str, ...], tuple[tuple[Path, str], ...]]:

@@ -38,11 +38,12 @@ class Registry:
         name: str,
         version: str,
         published: str = "2020-01-02T03:04:05.000Z",
+        code: str = "1\n",
         **package: Any,
     ) -> None:
         """A package of npm; `package` are further entries of its package.json."""
         data = {"name": name, "version": version, "license": "MIT", **package}
-        body = _tgz({"package/package.json": json.dumps(data), "package/index.js": "1\n"})
+        body = _tgz({"package/package.json": json.dumps(data), "package/index.js": code})
         path = f"/{name}/-/{version}.tgz"
         self._put(path, body, "application/octet-stream")
         document = self._npm.setdefault(
@@ -67,6 +68,7 @@ class Registry:
         version: str,
         published: str = "2020-01-02T03:04:05Z",
         yanked: str | bool = False,
+        code: str = "",
     ) -> None:
         """A package of pip, as a wheel."""
         stem = f"{name.replace('-', '_')}-{version}"
@@ -74,7 +76,7 @@ class Registry:
         wheel = "Wheel-Version: 1.0\nGenerator: t\nRoot-Is-Purelib: true\nTag: py3-none-any\n"
         folder = f"{stem}.dist-info"
         files = {
-            f"{name.replace('-', '_')}.py": f"VERSION = '{version}'\n",
+            f"{name.replace('-', '_')}.py": f"VERSION = '{version}'\n{code}",
             f"{folder}/METADATA": metadata,
             f"{folder}/WHEEL": wheel,
         }

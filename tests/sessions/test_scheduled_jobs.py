@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from supervisor.core.jobs import Job
+from supervisor.core.jobs import Job, Updates
 from supervisor.core.sessions import Session, SessionId
 from supervisor.errors import UserError
 from supervisor.sessions.scheduled_jobs import JobSchedule, read_jobs
@@ -58,6 +58,15 @@ def test_a_job_says_all_that_its_session_is_started_with(tmp_path: Path) -> None
     assert job.next_after(at("2026-11-26T03:00")) == at("2026-11-27T03:00")
 
 
+def test_a_job_of_updates_needs_no_prompt(tmp_path: Path) -> None:
+    file = tmp_path / "jobs.yaml"
+    prompt = "    prompt: Keep the docs in order.\n"
+    file.write_text(DOCS.replace(prompt, "    updates: npm:left-pad\n    min_age: 7d\n"))
+    job = read_jobs(file).jobs["docs"].job
+    assert job.prompt == "Update dependencies"
+    assert job.updates == Updates(managers=("npm",), names=("left-pad",), min_age_s=7 * 86_400.0)
+
+
 @pytest.mark.parametrize(
     ("old", "new", "said"),
     [
@@ -71,6 +80,8 @@ def test_a_job_says_all_that_its_session_is_started_with(tmp_path: Path) -> None
         ("budget: $2", "budget: much", "budget"),
         ("docs/**,", "/docs/**,", "no path below the workspace"),
         ("tests: make docs", "tests: [make]", "not one text"),
+        ("tests: make docs", "updates: gem", "no package manager whose updates are known"),
+        ("tests: make docs", "updates: npm\n    min_age: soon", "min_age"),
     ],
 )
 def test_one_line_says_what_is_wrong(tmp_path: Path, old: str, new: str, said: str) -> None:

@@ -99,6 +99,7 @@ def _with(kind: str, one: PlannedPackage, said: RegistryFacts | None, now: float
         licence=said.licence or one.licence,
         has_scripts=runs,
         notes=tuple(notes),
+        link=said.link,
     )
 
 

@@ -16,6 +16,9 @@ _UV_LINE = re.compile(r" *([+~-]) +([A-Za-z0-9._-]+)==(\S+)")
 MOST_CHARS = 8 * 1024 * 1024
 # npm's list of the folder's packages, in the format of its lock file.
 NPM_INSTALLED = "node_modules/.package-lock.json"
+# The pins of a file of requirements, whatever it is called.
+PINS = "requirements.txt"
+_PIN = re.compile(r"([A-Za-z0-9][A-Za-z0-9._-]*)\s*(?:\[[^\]]*\])?\s*==\s*([A-Za-z0-9.!+_-]+)")
 # npm's own bound of a name is 214.
 MOST_NAME = 256
 
@@ -138,6 +141,12 @@ def _uv(text: str) -> list[Locked]:
     return [Locked(row[2], row[3]) for row in rows if row and row[1] != "-"]
 
 
+def _pins(text: str) -> list[Locked]:
+    """Read the lines `NAME==VERSION` of a file of requirements; others lock nothing."""
+    rows = [_PIN.match(line.strip()[:1000]) for line in text.splitlines()]
+    return [Locked(row[1], row[2]) for row in rows if row]
+
+
 _FORMATS: dict[str, Callable[[str], list[Locked]]] = {
     "package-lock.json": _npm,
     NPM_INSTALLED: _npm,
@@ -145,4 +154,7 @@ _FORMATS: dict[str, Callable[[str], list[Locked]]] = {
     "uv.lock": _toml,
     "pip-report.json": _pip,
     "uv-pip.txt": _uv,
+    PINS: _pins,
 }
+# Those that lie in a project.
+LOCKS = frozenset({"package-lock.json", "Cargo.lock", "uv.lock", PINS})

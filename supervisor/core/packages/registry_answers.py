@@ -7,6 +7,7 @@ Sources: npm's registry API (package metadata), the Simple repository API in JSO
 
 import contextlib
 import json
+import re
 from collections.abc import Callable, Iterable
 from datetime import UTC, datetime
 from typing import Any, NamedTuple
@@ -17,11 +18,14 @@ from supervisor.core.packages.package_commands import fold_name
 MOST_HOSTS = 20
 MOST_WARNING = 200
 MOST_LICENCE = 200
+MOST_LINK = 300
+_PAGE = re.compile(r"(?:git\+)?(https://[A-Za-z0-9][A-Za-z0-9._~/-]*?)(?:\.git)?")
 
 
 class RegistryFacts(NamedTuple):
     """A registry's facts about a version. `warning`: it was taken back, or is deprecated. `url`:
-    the address of its file. `integrity`: the hashes of its files, separated by blanks."""
+    the address of its file. `integrity`: the hashes of its files, separated by blanks. `link`: its
+    repository's page."""
 
     published_at: float | None = None
     size: int | None = None
@@ -30,6 +34,7 @@ class RegistryFacts(NamedTuple):
     warning: str = ""
     url: str = ""
     integrity: str = ""
+    link: str = ""
 
 
 def address(kind: str, index: str, name: str, version: str) -> str:
@@ -127,6 +132,7 @@ def _npm(data: dict[str, Any], version: str) -> RegistryFacts:
         f"deprecated: {entry['deprecated']}" if entry.get("deprecated") else "",
         str((entry.get("dist") or {}).get("tarball") or ""),
         str((entry.get("dist") or {}).get("integrity") or ""),
+        _link(entry.get("repository")),
     )
 
 
@@ -166,7 +172,15 @@ def _crates(data: dict[str, Any], version: str) -> RegistryFacts:
         entry.get("license"),
         None,
         "yanked" if entry.get("yanked") else "",
+        link=_link(entry.get("repository")),
     )
+
+
+def _link(said: object) -> str:
+    """Return the page of a repository; "" where it names none that a browser opens."""
+    text = said.get("url") if isinstance(said, dict) else said
+    found = _PAGE.fullmatch(text) if isinstance(text, str) and len(text) <= MOST_LINK else None
+    return found[1] if found else ""
 
 
 def _time(text: object) -> float | None:

@@ -144,3 +144,20 @@ def test_hosts() -> None:
         "http://a b/",
     ):
         assert host_of(odd) is None
+
+
+@pytest.mark.parametrize(
+    ("said", "link"),
+    [
+        ({"type": "git", "url": "git+https://x.test/a/b.git"}, "https://x.test/a/b"),
+        ("https://x.test/a", "https://x.test/a"),
+        ("github:a/b", ""),
+        ({"url": "javascript:alert(1)"}, ""),
+        ({"url": "https://x.test/" + "a" * 300}, ""),
+        ({"url": "https://x.test/a b"}, ""),
+        ({"url": ["https://x.test"]}, ""),
+        (None, ""),
+    ],
+)
+def test_a_repository_is_linked_where_a_browser_opens_it(said: object, link: str) -> None:
+    assert facts("npm", npm(repository=said), "1").link == link

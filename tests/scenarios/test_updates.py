@@ -1,0 +1,185 @@
+"""`gatehouse maintain --updates` as a person types it: the real package managers update a project
+at an index on loopback, and what comes of it is one commit to take."""
+
+import json
+import os
+import re
+import subprocess
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+
+from supervisor.settings import ROOT
+from tests.fakes import registry
+from tests.fakes.registry import Registry
+from tests.fakes.supervised import git
+from tests.scenarios.process import Gatehouse
+
+pytestmark = pytest.mark.timeout(300)
+
+# pip plans for seconds what npm plans at once.
+LONG_S = 280.0
+OLD_PAD = "exports.padStart = (text, width) => ' '.repeat(width - text.length) + text\n"
+NEW_PAD = OLD_PAD.replace("padStart", "padLeft")
+OLD_PY = "def pad_start(text, width):\n    return text.rjust(width)\n"
+NEW_PY = OLD_PY.replace("pad_start", "pad_left")
+LOUD = "module.exports = text => text.toUpperCase()\n"
+PAGE = "https://example.org/tidy/pad"
+REPOSITORY = {"type": "git", "url": f"git+{PAGE}.git"}
+
+
+@pytest.fixture
+def index(monkeypatch: pytest.MonkeyPatch) -> Iterator[Registry]:
+    """The index of the person's own configuration."""
+    with registry.serving() as served:
+        served.add_npm("tidy-pad", "1.0.0", code=OLD_PAD)
+        served.add_npm("loud", "1.0.0", code=LOUD)
+        served.add_npm("sly", "1.0.0")
+        npmrc = Path(os.environ["HOME"]) / ".npmrc"
+        npmrc.write_text(f"registry={served.url}/\n")
+        yield served
+        npmrc.unlink()
+
+
+@pytest.fixture
+def python_project(tmp_path: Path, index: Registry) -> Iterator[Path]:
+    """One with pinned requirements, and tests in an environment that git ignores."""
+    for name, code in (("pad-it", OLD_PY), ("quiet", ""), ("sly-one", "")):
+        index.add_wheel(name, "1.0.0", code=code)
+    conf = Path(os.environ["HOME"]) / ".config/pip/pip.conf"
+    conf.parent.mkdir(parents=True, exist_ok=True)
+    conf.write_text(f"[global]\nindex-url = {index.url}/simple/\n")
+    made = tmp_path / "project"
+    made.mkdir()
+    git(made, "init", "-q")
+    (made / ".gitignore").write_text(".venv/\n__pycache__/\n")
+    (made / "requirements.txt").write_text(
+        "pad-it == 1.0.0  # for prices\nquiet==1.0.0\nsly-one==1.0.0\n"
+    )
+    (made / "shop.py").write_text(
+        "import pad_it\n\n\ndef price(amount):\n    return pad_it.pad_start(str(amount), 8)\n"
+    )
+    (made / "test_shop.py").write_text(
+        "import unittest\n\nimport shop\n\n\nclass TestShop(unittest.TestCase):\n"
+        "    def test_price(self):\n        self.assertEqual(shop.price(12), '      12')\n"
+    )
+    git(made, "add", ".")
+    git(made, "commit", "-qm", "begun")
+    yield made
+    conf.unlink()
+
+
+@pytest.fixture
+def project(tmp_path: Path, index: Registry) -> Path:
+    made = tmp_path / "project"
+    made.mkdir()
+    git(made, "init", "-q")
+    (made / ".gitignore").write_text("node_modules/\n")
+    (made / "package.json").write_text(
+        json.dumps(
+            {
+                "name": "shop",
+                "version": "1.0.0",
+                "dependencies": {"tidy-pad": "^1.0.0", "loud": "^1.0.0", "sly": "^1.0.0"},
+            },
+            indent=2,
+        )
+    )
+    (made / "src").mkdir()
+    (made / "src/price.js").write_text(
+        "const pad = require('tidy-pad')\n"
+        "exports.price = amount => pad.padStart(String(amount), 8)\n"
+    )
+    (made / "test.js").write_text(
+        "const assert = require('assert')\n"
+        "assert.strictEqual(require('./src/price').price(12), '      12')\n"
+        "assert.strictEqual(require('loud')('a'), 'A')\n"
+    )
+    words = ["npm", "install", "--package-lock-only", "--no-audit", "--no-fund"]
+    subprocess.run(words, cwd=made, check=True, capture_output=True)
+    git(made, "add", ".")
+    git(made, "commit", "-qm", "begun")
+    return made
+
+
+def maintained(gatehouse: Gatehouse, project: Path, *words: str) -> tuple[str, str]:
+    """What is printed, and the commit that comes of it, as `git show` prints it; "" for none."""
+    log = gatehouse.folder / "printed.txt"
+    process = gatehouse.launch("maintain", f"--workspace={project}", "--branch", *words, log=log)
+    process.wait(LONG_S)
+    printed = log.read_text()
+    found = re.search(r"gatehouse take (\w+)", printed)
+    if found is None:
+        return printed, ""
+    gatehouse.ok("take", found[1])
+    branch = f"gatehouse/maintenance-{found[1][:8]}"
+    return printed, git(project, "show", "--format=%B", branch)
+
+
+@pytest.fixture
+def house(gatehouse: Path, tmp_path: Path, index: Registry) -> Iterator[Gatehouse]:
+    """One that judges by the shipped policy; only that the index is on loopback is more."""
+    shipped = (ROOT / "policy/examples/updates.yaml").read_text()
+    policy = shipped.replace("allow:\n", f"allow:\n  - network(127.0.0.1:{index.port})\n", 1)
+    made = Gatehouse(gatehouse, tmp_path, policy)
+    yield made
+    made.end()
+
+
+def test_an_update_that_breaks_a_test_is_mended_and_a_young_release_waits(
+    house: Gatehouse, project: Path, index: Registry
+) -> None:
+    """One commit, whose message names old and new versions. What can't be mended is held back."""
+    yesterday = (datetime.now(UTC) - timedelta(hours=30)).isoformat()
+    index.add_npm("loud", "1.1.0", code="throw new Error('no more')\n")
+    index.add_npm("tidy-pad", "1.1.0", code=NEW_PAD, repository=REPOSITORY)
+    index.add_npm("sly", "1.0.1")
+    index.add_npm("sly", "1.1.0", published=yesterday)
+    printed, shown = maintained(
+        house, project, "--updates", "--scope", "src/**", "--tests", "node test.js"
+    )
+    message, _, diff = shown.partition("\ndiff --git")
+    assert message.startswith("Update sly from 1.0.0 to 1.0.1, tidy-pad from 1.0.0 to 1.1.0\n")
+    assert re.search(
+        rf"^- tidy-pad: 1.0.0 -> 1.1.0, [\d,]+ days old, {PAGE}$", message, re.MULTILINE
+    )
+    assert re.search(r"^- sly: 1.0.0 -> 1.0.1, [\d,]+ days old$", message, re.MULTILINE)
+    assert "\nloud 1.1.0 is held back\n" in message
+    assert "Error: no more" in message
+    assert "\ntidy-pad 1.1.0: the tests failed, and were mended\n" in message
+    assert "TypeError: pad.padStart is not a function" in message
+    assert "Changed for it: A recorded model replaced `padStart(`" in message
+    assert "tests passed" in message
+    assert "-exports.price = amount => pad.padStart" in diff
+    assert "+exports.price = amount => pad.padLeft" in diff
+    versions = re.findall(r'^[+-] +"version": "([\d.]+)"', diff, re.MULTILINE)
+    assert versions == ["1.0.0", "1.0.1", "1.0.0", "1.1.0"], printed
+
+
+def test_pip_s_pins_are_updated_and_a_young_one_is_held_back(
+    house: Gatehouse, python_project: Path, index: Registry
+) -> None:
+    yesterday = (datetime.now(UTC) - timedelta(hours=30)).isoformat()
+    index.add_wheel("pad-it", "1.1.0", code=NEW_PY)
+    index.add_wheel("quiet", "1.0.1")
+    index.add_wheel("sly-one", "2.0.0", published=yesterday)
+    tests = ".venv/bin/python -m unittest"
+    printed, shown = maintained(
+        house, python_project, "--updates", "pip", "--scope", "*.py", "--tests", tests
+    )
+    message, _, diff = shown.partition("\ndiff --git")
+    assert re.search(r"^- pad-it: 1.0.0 -> 1.1.0, [\d,]+ days old$", message, re.MULTILINE), printed
+    assert "\nsly-one is held back\n" in message
+    assert "sly-one 2.0.0: released less than 3d ago" in message
+    assert "AttributeError: module 'pad_it' has no attribute 'pad_start'" in message
+    changed = [line for line in diff.splitlines() if re.match(r"[+-][^+-]", line)]
+    assert changed == [
+        "-pad-it == 1.0.0  # for prices",
+        "-quiet==1.0.0",
+        "+pad-it == 1.1.0  # for prices",
+        "+quiet==1.0.1",
+        "-    return pad_it.pad_start(str(amount), 8)",
+        "+    return pad_it.pad_left(str(amount), 8)",
+    ]
