@@ -28,7 +28,6 @@ from supervisor.core.actions import Exec
 from supervisor.server.app import build_agent_app, build_operator_app
 from supervisor.server.common.listening import listen
 from supervisor.server.common.serve import Serving, _config, serve_agent, serve_operator
-from supervisor.server.operator.live import OutputGrew
 from tests.fakes.parts import FakeParts
 
 ROUNDS = 200
@@ -202,7 +201,7 @@ async def our_fan_out(port: int, token: str, live: Any) -> float:
         for page in pages:
             await page.recv()
         return await fan_out(
-            lambda number: live.publish(OutputGrew(session_id="x" * 250 + str(number))), pages
+            lambda number: live.publish("output", session_id="x" * 250 + str(number)), pages
         )
 
 

@@ -4,6 +4,19 @@ Each event is encoded once for all pages. Events only say what changed. Any of t
 without harm, because `hello` has the present state on each (re)connect (level-triggered). Each
 client has a bounded queue and a task of its own: a stalled one is dropped and never slows the
 others. Nothing is taken *from* a page here: incoming messages are discarded.
+
+    hello       what waits: `pending_ids` is complete but for changed files of the sessions in
+                `changes`, which are shown as one card; `requests` are the first of it. All other
+                requests on a page are answered by now
+    request     a `request` is new, or one of its facts changed
+    changes     of a session that many changed files wait of, or came at once, how many wait
+    session     a `session` is new, or one of its facts changed
+    output      the agent of `session_id` printed something
+    rules       the rules in force changed
+    network     a session sent something, or some of its traffic ended
+    quiet       an agent asked something that gets no separate card
+    banner      what is wrong changed
+    shutdown    Gatehouse is ending, `why`; the connection closes next
 """
 
 import asyncio
@@ -19,7 +32,7 @@ import supervisor
 from supervisor.core.actions import Category, category_of, title
 from supervisor.core.approvals import Origin, Request, Status, status
 from supervisor.core.files.change_tree import FEW_CHANGES
-from supervisor.core.sessions import Session, State, state
+from supervisor.core.sessions import Session, state
 from supervisor.parts import Parts
 from supervisor.server.common.auth import Operator, OperatorAuth
 from supervisor.server.common.views import listed, view_of
@@ -46,14 +59,6 @@ class Banners(msgspec.Struct, frozen=True, kw_only=True):
     untold: str | None
 
 
-class ChangesWaiting(msgspec.Struct, frozen=True, kw_only=True, tag="changes", tag_field="type"):
-    """A session's changed files changed: this many wait, more than are shown singly, or several
-    came at once. `GET /api/sessions/{id}/changes` has them."""
-
-    session_id: str
-    waiting: int
-
-
 class RequestNews(msgspec.Struct, frozen=True, kw_only=True):
     """What a page that doesn't show it says of a request; `GET /api/requests/{id}` has the rest."""
 
@@ -65,79 +70,9 @@ class RequestNews(msgspec.Struct, frozen=True, kw_only=True):
     title: str
 
 
-class Hello(msgspec.Struct, frozen=True, kw_only=True, tag="hello", tag_field="type"):
-    """What waits now. `pending_ids` is complete, except for changed files of the sessions in
-    `changes`, which are shown as one card. All other requests on a page are answered by now.
-    `requests` are the first of those that wait."""
-
-    pending_ids: list[str]
-    changes: list[ChangesWaiting]
-    requests: list[RequestNews]
-
-
-class RequestChanged(msgspec.Struct, frozen=True, kw_only=True, tag="request", tag_field="type"):
-    """A request is new, or one of its facts changed."""
-
-    request: RequestNews
-
-
-class SessionNews(msgspec.Struct, frozen=True, kw_only=True):
-    """`GET /api/sessions/{id}` has the rest."""
-
-    id: str
-    state: State
-
-
-class SessionChanged(msgspec.Struct, frozen=True, kw_only=True, tag="session", tag_field="type"):
-    """A session is new, or one of its facts changed."""
-
-    session: SessionNews
-
-
-class OutputGrew(msgspec.Struct, frozen=True, kw_only=True, tag="output", tag_field="type"):
-    """The agent printed something: `GET /api/sessions/{id}/output` has it."""
-
-    session_id: str
-
-
-class RulesEvent(msgspec.Struct, frozen=True, kw_only=True, tag="rules", tag_field="type"):
-    """The rules in force changed: `GET /api/rules` has them."""
-
-
-class NetworkChanged(msgspec.Struct, frozen=True, kw_only=True, tag="network", tag_field="type"):
-    """A session sent something, or some of its traffic ended: `GET /api/sessions/{id}/network` has
-    it."""
-
-    session_id: str
-
-
-class QuietChanged(msgspec.Struct, frozen=True, kw_only=True, tag="quiet", tag_field="type"):
-    """An agent asked something that gets no separate card: `GET /api/quiet` has it."""
-
-    session_id: str
-
-
-class BannerChanged(msgspec.Struct, frozen=True, kw_only=True, tag="banner", tag_field="type"):
-    """What is wrong changed: `GET /api/status` has it."""
-
-
-class Shutdown(msgspec.Struct, frozen=True, kw_only=True, tag="shutdown", tag_field="type"):
-    """Gatehouse is ending. The connection closes next."""
-
-    why: str
-
-
 type LiveEvent = (
-    Hello
-    | RequestChanged
-    | ChangesWaiting
-    | SessionChanged
-    | OutputGrew
-    | RulesEvent
-    | NetworkChanged
-    | QuietChanged
-    | BannerChanged
-    | Shutdown
+    Literal["hello", "request", "changes", "session", "output"]
+    | Literal["rules", "network", "quiet", "banner", "shutdown"]
 )
 type Gone = Literal["left", "too slow", "shutdown", "signed out"]
 
@@ -207,7 +142,7 @@ class Live:
             untold=self._parts.untold,
         )
 
-    def hello(self) -> Hello:
+    def hello(self) -> dict[str, Any]:
         """Return what waits now."""
         queue = self._parts.queue
         changes = {
@@ -215,25 +150,23 @@ class Live:
         }
         now = self._parts.clock.now()
         pending = queue.pending_but(list(changes), limit=HELLO_REQUESTS, now=now)
-        return Hello(
-            pending_ids=queue.pending_ids_but(list(changes), now=now),
-            changes=[
-                ChangesWaiting(session_id=one, waiting=number) for one, number in changes.items()
-            ],
-            requests=[self._news(request) for request in listed(pending)],
-        )
+        return {
+            "pending_ids": queue.pending_ids_but(list(changes), now=now),
+            "changes": [{"session_id": one, "waiting": number} for one, number in changes.items()],
+            "requests": [self._news(request) for request in listed(pending)],
+        }
 
-    def publish(self, event: LiveEvent, *, merge: str | None = None) -> None:
+    def publish(self, event: LiveEvent, *, merge: str | None = None, **facts: Any) -> None:
         """Send an event to every page. Never blocks."""
         if not self._clients:
             return
-        text = msgspec.json.encode(event).decode()
+        text = _encoded(event, facts)
         for client in self._clients:
             client.put(text, merge)
 
     def policy_changed(self) -> None:
         """Tell pages that the rules in force or the banner changed. For `PolicyFiles.on_change`."""
-        self.publish(RulesEvent())
+        self.publish("rules")
         self.status_changed()
 
     def status_changed(self) -> None:
@@ -242,12 +175,12 @@ class Live:
         status = self.status()
         if status != self._last_status:
             self._last_status = status
-            self.publish(BannerChanged())
+            self.publish("banner")
 
     async def shutdown(self, why: str) -> None:
         """Tell every page that Gatehouse ends, and wait at most `GOODBYE_S` seconds until they
         received it."""
-        self.publish(Shutdown(why=why))
+        self.publish("shutdown", why=why)
         self._farewell = why
         for client in self._clients:
             client.wake.set()
@@ -275,7 +208,7 @@ class Live:
         # INVARIANT: nothing awaits between joining and the snapshot, so no change is missed in
         # between.
         self._clients.add(client)
-        client.put(msgspec.json.encode(self.hello()).decode(), None)
+        client.put(_encoded("hello", self.hello()), None)
         try:
             async with asyncio.TaskGroup() as tasks:
                 running = [
@@ -331,14 +264,14 @@ class Live:
         for session_id, requests in changed.items():
             number = waiting.get(session_id, 0)
             if max(number, len(requests)) > FEW_CHANGES:
-                self.publish(ChangesWaiting(session_id=session_id, waiting=number))
+                self.publish("changes", session_id=session_id, waiting=number)
             else:
                 for request in requests.values():
                     self._tell_request(request)
 
     def _tell_request(self, request: Request) -> None:
         if self._clients:
-            self.publish(RequestChanged(request=self._news(request)))
+            self.publish("request", request=self._news(request))
             self.status_changed()
 
     def _news(self, request: Request) -> RequestNews:
@@ -352,17 +285,21 @@ class Live:
         )
 
     def _session_changed(self, session: Session) -> None:
-        self.publish(SessionChanged(session=SessionNews(id=session.id, state=state(session))))
+        self.publish("session", session={"id": session.id, "state": state(session)})
 
     def _spend_changed(self, session_id: str) -> None:
         if self._clients:
             self._session_changed(self._parts.sessions.get(session_id))
 
     def _output_grew(self, session_id: str, _data: bytes) -> None:
-        self.publish(OutputGrew(session_id=session_id), merge=f"output:{session_id}")
+        self.publish("output", session_id=session_id, merge=f"output:{session_id}")
 
     def _network_changed(self, session_id: str) -> None:
-        self.publish(NetworkChanged(session_id=session_id), merge=f"network:{session_id}")
+        self.publish("network", session_id=session_id, merge=f"network:{session_id}")
 
     def _quiet_changed(self, session_id: str) -> None:
-        self.publish(QuietChanged(session_id=session_id), merge="quiet")
+        self.publish("quiet", session_id=session_id, merge="quiet")
+
+
+def _encoded(event: LiveEvent, facts: dict[str, Any]) -> str:
+    return msgspec.json.encode({"type": event, **facts}).decode()

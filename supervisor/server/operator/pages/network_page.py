@@ -33,11 +33,12 @@ from supervisor.core.network.exchanges import (
 from supervisor.core.secrets.redact import Redactor
 from supervisor.core.sessions import Session
 from supervisor.core.text.display import visible
-from supervisor.errors import NotFoundError, UserError
+from supervisor.errors import NotFoundError
 from supervisor.network.network_log import SessionLog
 from supervisor.parts import Parts
+from supervisor.server.common.session_views import session_view
 from supervisor.server.common.spend_views import CALL_WORDS
-from supervisor.server.common.views import shown_data
+from supervisor.server.common.views import view_of
 from supervisor.server.operator.operator_api import AnyRequest, CallBody, Ok, caller, parts_of
 from supervisor.server.operator.pages import page_frame
 from supervisor.server.operator.pages.page_frame import Form
@@ -114,7 +115,7 @@ async def network_part(
     shown = shown_list(parts, parts.sessions.get(session))._replace(
         find=find, opened=tuple(opened or ())
     )
-    return await asyncio.to_thread(_part, shown)
+    return await asyncio.to_thread(lambda: page_frame.html("parts/network.html", **hosts(shown)))
 
 
 @get("/api/sessions/{session_id:str}/network")
@@ -132,8 +133,7 @@ async def show_exchange(
     """Return one exchange, with the beginnings of its bodies if they are kept."""
     parts = parts_of(request)
     view = _one(parts, parts.sessions.get(session_id).id, number)
-    data = await asyncio.to_thread(lambda: shown_data(msgspec.to_builtins(view), parts.redactor))
-    return msgspec.convert(data, ExchangeView)
+    return await asyncio.to_thread(_shown, view, parts.redactor)
 
 
 @get("/network/{session_id:str}/{number:int}", include_in_schema=False)
@@ -169,20 +169,19 @@ async def switch_bodies(
     request: AnyRequest, session_id: FromPath[str], data: Form
 ) -> Response[str]:
     """Handle the page's switch: keep the beginnings of bodies from now on, or stop."""
-    parts = parts_of(request)
-    error = ""
-    try:
-        parts.sessions.keep_bodies(
-            session_id, is_on=data.get("keep") == "yes", by=caller(request).name
-        )
-    except UserError as refused:
-        error = str(refused)
-    return page_frame.html("parts/keep_bodies.html", **keeping(parts, session_id, error))
+    is_on, by = data.get("keep") == "yes", caller(request).name
+    parts_of(request).sessions.keep_bodies(session_id, is_on=is_on, by=by)
+    return await _switch(parts_of(request), session_id)
 
 
-@get("/parts/network/bodies", include_in_schema=False, sync_to_thread=False)
-def switch_part(request: AnyRequest, session: FromQuery[str]) -> Response[str]:
-    return page_frame.html("parts/keep_bodies.html", **keeping(parts_of(request), session))
+@get("/parts/network/bodies", include_in_schema=False)
+async def switch_part(request: AnyRequest, session: FromQuery[str]) -> Response[str]:
+    return await _switch(parts_of(request), session)
+
+
+async def _switch(parts: Parts, session_id: str) -> Response[str]:
+    session = await session_view(parts, parts.sessions.get(session_id))
+    return page_frame.html("parts/keep_bodies.html", session=session)
 
 
 @post("/api/sessions/{session_id:str}/network/bodies", status_code=200, sync_to_thread=False)
@@ -248,19 +247,17 @@ def _exchange(
     return page_frame.html(template, **values, one=one, bodies=view.bodies)
 
 
-def _part(shown: NetworkList) -> Response[str]:
-    return page_frame.html("parts/network.html", **hosts(shown))
-
-
 def _as_data(held: SessionLog, parts: Parts) -> NetworkView:
     """Return the list as data. It is made one by one: making all at once would block the loop,
     thread or not."""
 
-    def shown[T](one: T) -> T:
-        return msgspec.convert(shown_data(msgspec.to_builtins(one), parts.redactor), type(one))
+    hosts = [_shown(one, parts.redactor) for one in by_host(held.exchanges)]
+    exchanges = [_shown(one, parts.redactor) for one in held.exchanges]
+    return NetworkView(hosts=hosts, exchanges=exchanges, cut=held.cut)
 
-    hosts = [shown(one) for one in by_host(held.exchanges)]
-    return NetworkView(hosts=hosts, exchanges=[shown(one) for one in held.exchanges], cut=held.cut)
+
+def _shown[One: msgspec.Struct](one: One, redactor: Redactor) -> One:
+    return view_of(type(one), one, redactor)
 
 
 def _why_lost(parts: Parts, session: Session, held: SessionLog) -> str:
@@ -274,18 +271,6 @@ async def _in_thread(made: Iterator[bytes]) -> AsyncIterator[bytes]:
     between."""
     while (piece := await asyncio.to_thread(next, made, None)) is not None:
         yield piece
-
-
-def keeping(parts: Parts, session_id: str, error: str = "") -> dict[str, Any]:
-    """Return what the switch shows."""
-    session = parts.sessions.get(session_id)
-    has_ended = session.ended_at is not None
-    return {
-        "session": session.id,
-        "keeps": session.keep_bodies,
-        "has_ended": has_ended,
-        "error": error,
-    }
 
 
 def hosts(shown: NetworkList) -> dict[str, Any]:

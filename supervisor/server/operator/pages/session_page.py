@@ -110,8 +110,7 @@ async def network_tab(request: AnyRequest, session_id: FromPath[str]) -> Respons
     parts = parts_of(request)
     session = parts.sessions.get(session_id)
     values = await asyncio.to_thread(network_page.hosts, network_page.shown_list(parts, session))
-    keeping = network_page.keeping(parts, session_id)
-    return await _page(request, session, "network", **values, keeping=keeping)
+    return await _page(request, session, "network", **values)
 
 
 @get("/sessions/{session_id:str}/spend", include_in_schema=False)

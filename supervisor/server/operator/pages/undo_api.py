@@ -83,23 +83,11 @@ class UndoView(msgspec.Struct, frozen=True, kw_only=True):
     files: list[UndoFileView]
 
 
-class TimelineRow(msgspec.Struct, frozen=True, kw_only=True):
-    """One step of the timeline: a request, several that were answered together, or an undo.
-    `number` is its place; to rewind to it means to undo everything after it. If there are several
-    `requests`, `of` returns their rows one by one."""
+class TimelineRow(Row, frozen=True, kw_only=True):
+    """One step of the timeline: a request, several that were answered together, or an undo. To
+    rewind to its `number` means to undo everything after it. If there are several `requests`, `of`
+    returns their rows one by one. `added` and `removed` count lines, where that is known."""
 
-    id: str
-    number: int
-    at: float
-    operation: str
-    paths: list[str]
-    count: int
-    undoes: str
-    by: str
-    in_force: bool
-    requests: int
-    taken_back: int
-    folder: str
     added: int | None
     removed: int | None
 
