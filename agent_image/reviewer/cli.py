@@ -22,14 +22,13 @@ from agent_image.reviewer.loop import Conversation, NoReviewError, Outcome
 from agent_image.reviewer.model import Model, ModelError
 from agent_image.reviewer.recorded_model import (
     FIRST_LOOK,
-    MAINTENANCE,
     MENDING,
     PROMPT,
     PULL_REQUEST,
     RecordedModel,
     facts_of,
     known_mend,
-    note_within,
+    maintenance,
     prompt_facts,
 )
 from agent_image.reviewer.repository import (
@@ -194,8 +193,8 @@ def _model(
     if settings.recorded and settings.updates is not None:
         return RecordedModel(known_mend(workspace), MENDING)
     if settings.recorded and settings.task:
-        facts = note_within(settings.scope, workspace)
-        return RecordedModel(facts, MAINTENANCE, offered=_offered(settings))
+        facts, script = maintenance(settings.scope, workspace)
+        return RecordedModel(facts, script, offered=_offered(settings))
     if settings.recorded:
         script = PULL_REQUEST if settings.is_pull else FIRST_LOOK
         if settings.order.prompt is not None:

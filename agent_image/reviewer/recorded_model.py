@@ -5,6 +5,7 @@ the code, and everything it says says so. The turns are data (`recorded/first_lo
 module only substitutes `{{name}}`.
 """
 
+import contextlib
 import itertools
 import json
 import re
@@ -20,6 +21,7 @@ from agent_image.reviewer.workspace import PathError, Workspace
 type Facts = dict[str, str | int | None]
 
 FIRST_LOOK = Path(__file__).with_name("recorded") / "first_look.json"
+DOCS_DRIFT = FIRST_LOOK.with_name("docs_drift.json")
 MAINTENANCE = FIRST_LOOK.with_name("maintenance.json")
 MENDING = FIRST_LOOK.with_name("mending.json")
 PROMPT = FIRST_LOOK.with_name("prompt.json")
@@ -125,6 +127,24 @@ def prompt_facts(name: str, change: Change, repository: Repository, workspace: W
     facts = facts_of(change, repository, workspace)
     path, line = facts["added_path"], facts["added_line"]
     return facts | {"prompt": name, "location": path if line is None else f"{path}:{line}"}
+
+
+def maintenance(scope: Sequence[str], workspace: Workspace) -> tuple[Facts, Path]:
+    """Return the facts and the script of a maintenance job: of a drift that is known, or else of a
+    note within the scope."""
+    known: list[dict[str, str]] = json.loads(DOCS_DRIFT.read_text("utf-8"))["known"]
+    for one in known:
+        with contextlib.suppress(PathError):
+            data, _ = workspace.read(one["path"], 1_000_000)
+            if one["old"].encode() in data and one["path"].startswith(_start(scope)):
+                return {**one}, DOCS_DRIFT
+    return note_within(scope, workspace), MAINTENANCE
+
+
+def _start(scope: Sequence[str]) -> str:
+    """Return what comes before the first glob's wildcards."""
+    glob = next((one for one in scope if not one.startswith("!")), "")
+    return re.split(r"[*?\[]", glob, maxsplit=1)[0]
 
 
 def note_within(scope: Sequence[str], workspace: Workspace) -> Facts:

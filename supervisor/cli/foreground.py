@@ -13,7 +13,7 @@ import resource
 import shutil
 import sys
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Coroutine, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -43,7 +43,7 @@ def keep_running(settings: Settings, *, open_browser: bool, reviews: bool = Fals
 
 def demo(settings: Settings, *, open_browser: bool) -> int:
     """Run `gatehouse demo`, entirely in a temporary folder."""
-    from supervisor.reviews.demo.stage import staged
+    from supervisor.reviews.demo.stage import JOB, NAME, staged
 
     with tempfile.TemporaryDirectory(prefix="gatehouse-demo-") as name:
         folder = Path(name)
@@ -65,9 +65,13 @@ def demo(settings: Settings, *, open_browser: bool) -> int:
             say("a forge of this machine's own, with one repository: acme/shop")
             say(f"in another terminal: export GATEHOUSE_DATA={own.data_dir}")
 
-            def began(port: int) -> None:
-                pull = stage.open_pull(f"http://127.0.0.1:{port}/github")
+            stage.plan_night()
+
+            async def began(on: Any) -> None:
+                pull = stage.open_pull(f"http://127.0.0.1:{on.port}/github")
                 say(f"pull request #{pull.number} was opened; its review comes to the inbox soon")
+                await on.service.schedule.run_once_known(NAME, JOB, by="the demo")
+                say(f"the nightly job {JOB} runs; its pull request comes to the inbox, too")
 
             try:
                 return _in_loop(
@@ -198,9 +202,9 @@ async def _keep_running(
     *,
     open_browser: bool,
     reviews: bool = False,
-    began: Callable[[int], None] | None = None,
+    began: Callable[[Any], Coroutine[Any, Any, None]] | None = None,
 ) -> int:
-    """Run the supervisor. `began` is called with the port of the door for webhooks."""
+    """Run the supervisor. `began` goes on beside it, with the running review service."""
     from supervisor.app.app import Supervisor, handle_signals
 
     async with Supervisor(settings) as supervisor:
@@ -214,12 +218,12 @@ async def _keep_running(
 
                 on = await stack.enter_async_context(reviewing(supervisor.parts))
                 say(f"webhooks come in at http://127.0.0.1:{on.port}/github")
-                if began is not None:
-                    began(on.port)
             tasks = await stack.enter_async_context(asyncio.TaskGroup())
-            jobs = tasks.create_task(_schedule(supervisor).run())
+            beside = [tasks.create_task(began(on))] if began is not None else []
+            beside.append(tasks.create_task(_schedule(supervisor).run()))
             await supervisor.wait_for_stop()
-            jobs.cancel()
+            for task in beside:
+                task.cancel()
             if reviews:
                 await _drain(supervisor, on.service)
         say("stopping")

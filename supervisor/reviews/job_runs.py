@@ -46,7 +46,7 @@ from supervisor.reviews.core.job_posts import (
     pull_act,
     standing,
 )
-from supervisor.reviews.core.receipts import reason_words
+from supervisor.reviews.core.receipts import NO_BUDGET, reason_words
 from supervisor.reviews.forges.base import Forge, ForgeError, PullFacts, RepositoryFacts
 from supervisor.reviews.job_schedule import RepositoryJobs
 from supervisor.reviews.reconcile import facts_of
@@ -193,11 +193,18 @@ class JobRuns:
         if run.ended_at is not None or run.claimed_attempt >= run.attempt:
             return None
         payer = payer_of_job(repository, run.id)
-        if why := self._budgets.reserve(connection, payer, run.attempt):
+        now, why = self._clock.now(), self._budgets.reserve(connection, payer, run.attempt)
+        if why == NO_BUDGET["run"]:
+            # A crash left it unknown what an earlier attempt spent: a new run takes its place.
+            facts = {"ended_at": now, "outcome": "stopped", "reason": reason_words(why)}
+            jobs.change_run(connection, run.id, **facts)
+            jobs.change_job(connection, job.id, next_due_at=now)
+            return None
+        if why:
             # What an earlier attempt's session has left comes back once that is over.
             wait_s = WAIT_S if why == WAIT else NO_MONEY_S
             reason = "" if why == WAIT else reason_words(why)
-            jobs.change_run(connection, run.id, due_at=self._clock.now() + wait_s, reason=reason)
+            jobs.change_run(connection, run.id, due_at=now + wait_s, reason=reason)
             return None
         claimed = jobs.claim(connection, run.id)
         assert claimed is not None
@@ -451,6 +458,7 @@ def _task(plan: JobPlan, branch: str, settings: JobSettings) -> Job:
         name=plan.id,
         scope=words,
         tools=plan.tools,
+        tests=plan.tests,
         branch=True,
         branch_name=branch,
         max_files=plan.limits.max_files,

@@ -4,6 +4,8 @@ A job that is due gets one run, however often it was missed, in the transaction 
 time. INVARIANT: a job has one unfinished run at most.
 """
 
+import asyncio
+import contextlib
 import secrets
 from zoneinfo import ZoneInfo
 
@@ -17,6 +19,8 @@ from supervisor.reviews.configurations import Configurations
 from supervisor.reviews.core.schedules import next_due
 from supervisor.reviews.queue.base import Queue
 from supervisor.reviews.store import allowances, jobs, queries
+
+LOOK_S = 0.2
 
 
 class RepositoryJobs:
@@ -118,6 +122,16 @@ class RepositoryJobs:
             jobs.add_run(connection, run_id, job.id, self._clock.now(), by)
         self._queue.put(run_id)
         return run_id
+
+    async def run_once_known(self, full_name: str, name: str, *, by: str) -> str:
+        """Have a job run as soon as its repository's configuration was read."""
+        while True:
+            with self._engine.connect() as connection:
+                repository = queries.repository(connection, "github", full_name)
+            with contextlib.suppress(NotFoundError):
+                if repository is not None:
+                    return self.run_now(repository, name, by=by)
+            await asyncio.sleep(LOOK_S)
 
     def pause(self, repository: queries.Repository, name: str, *, by: str, why: str = "") -> None:
         """Have a job run no more until it is resumed."""

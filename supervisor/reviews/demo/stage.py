@@ -19,6 +19,27 @@ from supervisor.sessions.demo_project import CHANGED, FILES
 NAME = "acme/shop"
 TITLE = "Look orders up by their number, and show the average"
 
+JOB = "docs-drift"
+# A page that the code contradicts (agent_image/reviewer/recorded/docs_drift.json), and the job that
+# corrects it.
+DRIFTED = {
+    "docs/orders.md": (
+        "# Orders\n\n`orders(database, limit=100)` returns the newest orders, at most `limit` of"
+        " them.\n"
+    ),
+    ".reviewerc": (
+        "version: 1\n"
+        "tools: {allowlist: [filesystem, git.read, git.history, github.read, repo.write]}\n"
+        "schedule:\n"
+        '  cron: "0 3 * * *"\n'
+        "  jobs:\n"
+        f"    - id: {JOB}\n"
+        f"      commandRef: {JOB}\n"
+        '      output: {mode: pr_create, pr: {title: "Docs: what the code does"}}\n'
+        '      writeScope: {include: ["docs/**"]}\n'
+    ),
+}
+
 
 class Stage(NamedTuple):
     """A served forge: the base of its API, and the files with its App's secrets."""
@@ -28,6 +49,11 @@ class Stage(NamedTuple):
     app_id: str
     key_file: Path
     secret_file: Path
+
+    def plan_night(self) -> None:
+        """Have a page drift from the code, and a job that corrects it every night."""
+        self.forge.permissions["contents"] = "write"
+        self.forge.commit(NAME, "main", DRIFTED, "Say what orders do, and check that at night")
 
     def open_pull(self, webhooks: str) -> DemoPull:
         """Have webhooks sent to this address, and open the pull request with the planted bugs."""

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from supervisor.reviews.core.config import shapes
+from supervisor.reviews.core.config import built_in, shapes
 from supervisor.reviews.core.config.shapes import (
     CATEGORIES,
     OTHER_CATEGORIES,
@@ -100,6 +100,7 @@ class JobPlan(msgspec.Struct, frozen=True, kw_only=True):
     limits: shapes.PromptLimits = shapes.PromptLimits()
     conditions: shapes.JobConditions = shapes.JobConditions()
     write_scope: shapes.GlobSet | None = None
+    tests: str = ""
     asked: ModelChoice = ModelChoice()
 
 
@@ -317,6 +318,8 @@ class _Plans:
     def job(self, entry: shapes.JobSpec, file: Reviewerc, source: str) -> JobPlan:
         """Return the plan that a schedule runs for one of its jobs."""
         command = _command(entry, file)
+        is_built_in = command is built_in.COMMANDS.get(entry.command_ref or "")
+        scope = built_in.SCOPES.get(command.id) if is_built_in else None
         return JobPlan(
             id=entry.id,
             prompt=entry.prompt or command.prompt,
@@ -325,7 +328,8 @@ class _Plans:
             tools=self._tools(f"job `{entry.id}` ({source})", (command, entry), _NOT_IN_JOBS),
             limits=_joined(entry.limits, command.limits, shapes.PromptLimits()),
             conditions=entry.conditions or shapes.JobConditions(),
-            write_scope=entry.write_scope,
+            write_scope=entry.write_scope or scope,
+            tests=entry.tests or "",
             asked=self._asked,
         )
 
@@ -389,6 +393,8 @@ class _Plans:
 def _command(entry: shapes.PromptSpec | shapes.JobSpec, file: Reviewerc) -> shapes.CommandSpec:
     """Return the command of an entry; an empty one if the prompt is its own."""
     own = shapes.CommandSpec(id=entry.id, prompt=entry.prompt or "")
+    if isinstance(entry, shapes.JobSpec):
+        own = built_in.COMMANDS.get(entry.command_ref or "", own)
     return next((one for one in file.commands if one.id == entry.command_ref), own)
 
 

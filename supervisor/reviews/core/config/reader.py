@@ -17,7 +17,7 @@ from supervisor.core.text import globs
 from supervisor.core.text.mistyped import nearest
 from supervisor.core.text.strict_yaml import Fields, Items, Node, Text, YamlFault, read_nodes
 from supervisor.errors import PolicyError, UserError
-from supervisor.reviews.core.config import shapes
+from supervisor.reviews.core.config import built_in, shapes
 from supervisor.reviews.core.config.node_reader import NodeReader
 from supervisor.reviews.core.config.shapes import RefineryFile, Reviewerc
 
@@ -157,8 +157,9 @@ def _check_entries(found: Mapping[str, Any], reader: NodeReader) -> None:
     for path, entries in lists.items():
         _check_ids(path, entries, reader, taken=shapes.MENTIONS if path == "commands" else ())
         if path != "commands":
+            named = [*commands, *built_in.COMMANDS] if path == "schedule.jobs" else commands
             for number, entry in enumerate(entries):
-                _check_source(f"{path}[{number}]", entry, commands, reader)
+                _check_source(f"{path}[{number}]", entry, named, reader)
     for number, job in enumerate(lists["schedule.jobs"]):
         _check_output(f"schedule.jobs[{number}].output", job.get("output"), reader)
     _check_output("schedule.output", schedule.get("output"), reader)

@@ -201,7 +201,7 @@ class JobOutput(_Shape, frozen=True, kw_only=True):
 
 
 class JobSpec(_Shape, frozen=True, kw_only=True):
-    """A scheduled job: a command's, or its own."""
+    """A scheduled job: a command's, or its own. `tests`: a command that is run on the result."""
 
     id: _Id
     output: JobOutput
@@ -212,6 +212,7 @@ class JobSpec(_Shape, frozen=True, kw_only=True):
     limits: PromptLimits | None = None
     conditions: JobConditions | None = None
     write_scope: GlobSet | None = None
+    tests: Annotated[str, Meta(min_length=1, max_length=4096)] | None = None
 
 
 class ModelDefaults(_Shape, frozen=True, kw_only=True):
