@@ -42,10 +42,11 @@ def identity(session: Session, number: int, *, started: datetime, now: datetime)
 
 
 def has_own_folder(session: Session) -> bool:
-    """Return whether its folder is one that Gatehouse made: a checkout of a pull request, or the
-    empty one of a repository's session."""
+    """Return whether its folder is one that Gatehouse made: a checkout for a pull request or for a
+    scheduled job of a repository, or the empty one of a repository's session."""
     is_pull = session.kind == "review" and "--pull" in session.command
-    return is_pull or session.kind == "standing"
+    is_scheduled = session.job is not None and bool(session.job.branch_name)
+    return is_pull or is_scheduled or session.kind == "standing"
 
 
 def shown_workspace(session: Session) -> str:

@@ -132,7 +132,11 @@ class JobPulls:
             raise GatehouseError("no run of a job made this commit", "have the job run again")
         task = msgspec.convert(run.task, Job)
         is_own = act.branch == task.branch_name == branch_of(act.repository, task.name)
-        if not is_own or act.scope != task.scope or act.branch == repository.default_branch:
+        if (
+            not is_own
+            or act.scope != task.scope
+            or act.branch in (repository.default_branch, act.base)
+        ):
             raise GatehouseError("the act isn't what the run proposed", "have the job run again")
         token = await self._forge.clone_token(repository)
         reading = wanted._replace(token=token)

@@ -252,7 +252,7 @@ class JobRuns:
             name=jobs_clone_name(repository.forge, repository.full_name),
             url=repository.clone_url,
             token=await self._forge.clone_token(facts_of(repository)),
-            branch=repository.default_branch,
+            branch=_base_of(plan, repository),
         )
         async with self._clones.branch_checkout(base, stands.lease) as checkout:
             if why := await self._unmet(work, plan, checkout):
@@ -371,6 +371,7 @@ class JobRuns:
         """Have an issue say what the session found."""
         output, facts = plan.output.issue or IssueOutput(), facts_of(work.repository)
         number = await self._issue_of(facts, plan.id)
+        review = review | {"findings": review.get("findings", ())[: plan.limits.max_findings]}
         if not number and not review.get("findings"):
             return JobRunEnd("nothing", "there was nothing to report")
         act = issue_act(
@@ -419,7 +420,7 @@ class JobRuns:
             result,
             stands,
             title=output.title,
-            base=output.base or work.repository.default_branch,
+            base=_base_of(plan, work.repository),
             said=(output.body or "", str(review.get("summary", ""))),
             notes=notes,
             run_id=work.run.id,
@@ -466,6 +467,11 @@ def _task(plan: JobPlan, branch: str, settings: JobSettings) -> Job:
         author=settings.author,
         signed_off=settings.signed_off,
     )
+
+
+def _base_of(plan: JobPlan, repository: queries.Repository) -> str:
+    output = plan.output.pr
+    return (output.base if output is not None else None) or repository.default_branch
 
 
 def _branch_pull(one: PullFacts, own: str) -> BranchPull:

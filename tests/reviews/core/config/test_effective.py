@@ -107,6 +107,20 @@ def test_a_prompt_takes_its_own_files_command() -> None:
     assert [one.value.prompt for one in config.prompts] == ["one", "two"]
 
 
+def test_docs_drift_is_a_job_that_every_repository_has_unless_its_file_has_another() -> None:
+    text = """
+schedule: {jobs: [{id: j, commandRef: docs-drift, output: {mode: pr_create, pr: {title: T}}}]}"""
+    (job,) = (one.value for one in of(text).jobs)
+    assert job.title == "Docs drift"
+    assert "never the code" in job.prompt
+    assert job.write_scope is not None
+    assert "docs/**" in (job.write_scope.include or ())
+    (other,) = (one.value for one in of(f"commands: [{{id: docs-drift, prompt: mine}}]{text}").jobs)
+    assert (other.prompt, other.write_scope) == ("mine", None)
+    prompt = "review: {prompts: [{id: p, commandRef: docs-drift}]}"
+    assert read_reviewerc(f"version: 1\n{prompt}".encode(), {"UTC"}).config is None
+
+
 def test_ceilings_only_narrow() -> None:
     config = combine(
         [

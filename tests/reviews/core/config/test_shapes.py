@@ -99,6 +99,7 @@ FIRST: dict[str, Any] = {
                     "branch": {"include": ["main"], "exclude": ["old"]},
                 },
                 "writeScope": {"include": ["c/**"], "exclude": ["d/**"]},
+                "tests": "make test",
                 "output": {"mode": "pr_create", "pr": {"base": "x", "title": "T", "body": "B"}},
             },
             {
