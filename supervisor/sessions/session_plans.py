@@ -194,10 +194,14 @@ class SessionPlans:
         notices = [RECORDED_JOB_NOTICE if job.updates is None else RECORDED_UPDATES_NOTICE]
         if job.updates is not None:
             found |= self._own_policy(UPDATES_POLICY, wanted)
+        more: list[str] = []
+        if not recorded and job.branch_name:
+            # An operator named the server, even at a private address: as for reviews.
+            more = await rules_for_addresses(self._sandboxes.model_url("anthropic"), self._names)
         return found | {
             "command": ("gatehouse-maintain",),
             "model": "recorded" if recorded else self._review_model(wanted) or DEFAULT_MODEL,
-            "policy_text": "" if recorded else self._rules_for_models("anthropic"),
+            "policy_text": "" if recorded else self._rules_for_models("anthropic", more=more),
             "notices": tuple(notices) if recorded else (),
         }
 

@@ -38,7 +38,16 @@ def act(**more: Any) -> Act:
         ),
         (act(operation="push", branch="fix"), "push the branch fix to acme/shop"),
         (act(operation="update-pr", number=1), "change the title or text of acme/shop#1"),
+        (
+            act(operation="update-pr", number=1, head="a" * 40, branch="b"),
+            "update the pull request acme/shop#1: b to aaaaaaa",
+        ),
+        (act(operation="delete-branch", branch="b"), "delete the branch b of acme/shop"),
         (act(operation="open-issue", title="Old"), "open an issue in acme/shop: Old"),
+        (
+            act(operation="open-issue", title="Old", number=2),
+            "update the issue acme/shop#2: Old",
+        ),
     ],
 )
 def test_its_title_says_it_exactly(one: Act, words: str) -> None:
@@ -67,6 +76,23 @@ def test_a_newer_review_takes_the_place_of_an_older_one_and_of_no_other() -> Non
     comments = [act(operation="comment", number=3, title=one) for one in ("a", "b", "a")]
     assert subject(comments[0]) == subject(comments[2]) != subject(comments[1])
     assert fingerprint(one) != fingerprint(act(number=3, head="b" * 40, body="first"))
+
+
+def test_a_newer_pull_request_of_a_job_takes_the_place_of_an_older_one() -> None:
+    of_job: dict[str, Any] = {"operation": "open-pr", "head": "a" * 40, "branch": "gatehouse/a-1"}
+    opens = act(**of_job)
+    update = act(**of_job | {"operation": "update-pr", "number": 3, "targets": ("b" * 40,)})
+    assert (opens.is_of_job, act(operation="open-pr", branch="b").is_of_job) == (True, False)
+    assert subject(opens) == subject(update) != subject(act(**of_job | {"branch": "gatehouse/b"}))
+    issues = [act(operation="open-issue", title=one) for one in ("a", "b", "a")]
+    assert subject(issues[0]) == subject(issues[2]) != subject(issues[1])
+
+
+def test_scope_and_secrets_count_and_older_acts_keep_their_fingerprints() -> None:
+    plain = act(number=3)
+    assert fingerprint(plain) == "dcf6aba952039af84ecf8d48131b58b01e4d65f7f9d1b45c8bb3b8274b749bda"
+    each = [act(number=3, **more) for more in ({"scope": ("a",)}, {"secrets": True})]
+    assert len({fingerprint(one) for one in (plain, *each)}) == 3
 
 
 def test_it_is_stored_whole() -> None:

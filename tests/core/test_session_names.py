@@ -98,6 +98,8 @@ def test_sessions_take_hues_in_turn() -> None:
         ({"kind": "review", "command": READER[:3]}, "/home/me/shop"),
         ({"kind": "review", "command": READER}, ""),
         ({"kind": "standing", "command": ("gatehouse-reviews", "a/b")}, ""),
+        ({"kind": "maintenance", "job": Job(prompt="p", branch=True)}, "/home/me/shop"),
+        ({"kind": "maintenance", "job": Job(prompt="p", branch_name="gatehouse/a-1")}, ""),
     ],
 )
 def test_a_folder_of_our_own_is_never_shown(facts: dict[str, Any], shown: str) -> None:

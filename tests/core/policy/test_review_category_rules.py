@@ -46,6 +46,9 @@ def decision(one: Act, **rules: Any) -> str:
         ("post acme/shop --approve", act(verdict="comment")),
         ("post acme/shop --request-changes", act(verdict="request_changes")),
         ("post acme/shop --fork --links", act(fork=True, links=True)),
+        ("open-pr acme/shop", act(operation="open-pr", head="a", scope=("docs/**",))),
+        ("open-pr acme/shop --no-scope", act(operation="open-pr", head="a")),
+        ("update-pr acme/shop", act(operation="update-pr", head="")),
     ],
 )
 def test_an_allow_rule_covers(rule: str, one: Act) -> None:
@@ -62,6 +65,8 @@ def test_an_allow_rule_covers(rule: str, one: Act) -> None:
         ("post acme/shop --approve", act(verdict="request_changes")),
         ("post acme/shop", act(fork=True)),
         ("post acme/shop", act(links=True)),
+        ("open-pr acme/shop", act(operation="open-pr", head="a")),
+        ("update-pr acme/shop", act(operation="update-pr", head="a")),
         ("post acme/shop --up-to=medium", act(severity="high")),
         ("post acme/shop --confidence=high", act(confidence="medium")),
     ],
@@ -84,6 +89,11 @@ def test_deny_and_ask_match_however_it_is_spelled() -> None:
     grave = {"allow": ["review(post */*)"], "deny": ["review(post */* --up-to=medium)"]}
     assert decision(act(severity="low"), **grave) == "deny"
     assert decision(act(severity="high"), **grave) == "allow"
+
+
+def test_a_commit_that_adds_what_looks_like_a_secret_no_rule_allows() -> None:
+    one = act(operation="open-pr", head="a", scope=("docs/**",), secrets=True)
+    assert decision(one, allow=["review(* */* --no-scope)"]) == "ask"
 
 
 def test_what_looks_like_a_secret_no_rule_allows() -> None:
@@ -161,6 +171,7 @@ def test_an_example_is_an_act() -> None:
     )
     assert example_act("post a/b --request-changes").verdict == "request_changes"
     assert list(special(example_act("post a/b --links"))) == ["--links"]
+    assert list(special(example_act("open-pr a/b --no-scope"))) == ["--no-scope"]
     with pytest.raises(PolicyError):
         example_act("post acme/*")
 

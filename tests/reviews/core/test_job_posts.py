@@ -9,6 +9,7 @@ from supervisor.reviews.core.job_posts import (
     JobMark,
     Standing,
     branch_of,
+    issue_act,
     job_mark,
     pull_act,
     standing,
@@ -105,3 +106,36 @@ def test_without_tests_that_is_said() -> None:
     assert "**Tests**: none were configured." in act.body
     assert act.secrets
     assert job_mark("no mark") is None
+
+
+def test_an_issue_says_what_a_job_found_and_nothing_in_it_is_markup() -> None:
+    finding = {"path": "a.py", "line": 3, "severity": "low", "title": "Old", "body": "By @ada."}
+    review = {
+        "summary": "Two things.",
+        "notes": ["See http://evil.test"],
+        "findings": [finding, finding | {"path": ".", "line": None}],
+    }
+    act = issue_act(
+        *("github", "acme/shop", TASK, review),  # type: ignore[arg-type]
+        number=4,
+        title="Docs",
+        said="Said.",
+        notes=("Ours.",),
+        run_id="1",  # type: ignore[arg-type]
+    )
+    assert (act.operation, act.number, act.links) == ("open-issue", 4, True)
+    for words in ("Said.", "Two things.", "**low: Old** `a.py:3`", "**low: Old** `.`", "Ours."):
+        assert words in act.body
+    assert "@ada" not in act.body
+    assert job_mark(act.body) == JobMark("docs", "1", "0")
+
+
+def test_failed_tests_without_output_are_said() -> None:
+    result = JobResult(commit=OURS, tests="not run", tests_why="denied")
+    facts = {"title": "T", "base": "main", "said": (), "notes": (), "run_id": "1"}
+    act = pull_act(
+        *("github", "acme/shop", TASK, result, Standing()),  # type: ignore[arg-type]
+        **facts,  # type: ignore[arg-type]
+        secrets=False,
+    )
+    assert "not run (denied)" in act.body

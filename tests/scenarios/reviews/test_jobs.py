@@ -16,7 +16,17 @@ from supervisor.reviews.demo.forge import DemoPull
 from supervisor.reviews.demo.stage import Stage
 from supervisor.reviews.demo.state import run_git
 from supervisor.reviews.store import jobs
-from tests.fakes.reviewed import NAME, Reviewed, forge_with_people, reviewing_at
+from tests.fakes.messages_server import MessagesServer
+from tests.fakes.messages_server import text as said
+from tests.fakes.reviewed import (
+    CLEAN,
+    MODEL_HOST,
+    MODEL_KEY,
+    NAME,
+    Reviewed,
+    forge_with_people,
+    reviewing_at,
+)
 
 pytestmark = [pytest.mark.xdist_group("reviews-jobs"), pytest.mark.timeout(300)]
 DAY_S = 86_400.0
@@ -281,7 +291,53 @@ schedule:
 """
 
 
+FOUND = """<review>{"verdict": "comment", "summary": "One page is wrong.", "findings": [
+{"severity": "low", "path": "README.md", "line": 1, "title": "A shop no more", "body": "See @ada."}
+], "notes": []}</review>"""
+
+
 async def test_a_job_may_end_in_one_issue_that_is_replaced(tmp_path: Path) -> None:
-    async with nights(tmp_path, ISSUE) as on:
-        run = await on.night()
-        assert (run.outcome, run.reason) == ("nothing", "there was nothing to report")
+    script = [said(FOUND), said(FOUND.replace("A shop no more", "Another")), said(CLEAN)]
+    with MessagesServer(script, api_key=MODEL_KEY) as model:
+        more: dict[str, Any] = {
+            "anthropic_api_key": MODEL_KEY,
+            "anthropic_base_url": f"http://{MODEL_HOST}:{model.port}",
+            "names": {MODEL_HOST: ("127.0.0.1",)},
+        }
+        async with nights(tmp_path, ISSUE, **more) as on:
+            issues = on.forge.repositories[NAME].plain_issues
+            for title, number in (("A shop no more", 0), ("Another", 1)):
+                run = await on.night()
+                assert run.outcome == "proposed", run.reason
+                (asked,) = [one for one in on.on.acts() if status(one) == "pending"]
+                assert asked.action.number == number  # type: ignore[union-attr]
+                on.on.running.approve(asked)
+                assert (await on.on.running.done(asked))["ok"], on.on.running.story()
+                (issue,) = issues.values()
+                assert issue.title == "What the docs say wrong"
+                assert f"**low: {title}**" in issue.body
+                assert "@ada" not in issue.body
+        tools = {one["name"] for one in (model.requests[0].body or {})["tools"]}
+        assert {"git_log", "git_diff_range", "read_file"} <= tools
+        assert not {"write_file", "edit_file", "delete_file"} & tools
+
+
+async def test_a_project_has_so_many_open_ones_at_most(tmp_path: Path) -> None:
+    other = CONFIG.split("jobs:")[1].replace("docs-drift", "other").replace("docs/**", "other/**")
+    async with nights(tmp_path, CONFIG + other.lstrip("\n"), job_pulls=1) as on:
+        await on.night()
+
+        def skipped() -> str | None:
+            repository = on.on.service.repository_named(NAME)
+            with on.on.service.engine.connect() as connection:
+                known = jobs.jobs_of(connection, repository.id).values()
+                runs = [one for job in known for one in jobs.runs_of(connection, job.id)]
+            return next((one.reason for one in runs if one.outcome == "skipped"), None)
+
+        # Both may propose while nothing is open.
+        for asked in on.acts():
+            on.on.running.approve(asked)
+            await on.on.running.done(asked)
+        await on.night()
+        why = await on.on.running.until_soon(skipped, "a job that is skipped")
+        assert "1 pull requests of jobs are open already, and 1 may be" in why
