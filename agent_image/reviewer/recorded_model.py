@@ -132,19 +132,15 @@ def prompt_facts(name: str, change: Change, repository: Repository, workspace: W
 def maintenance(scope: Sequence[str], workspace: Workspace) -> tuple[Facts, Path]:
     """Return the facts and the script of a maintenance job: of a drift that is known, or else of a
     note within the scope."""
+    facts = note_within(scope, workspace)
     known: list[dict[str, str]] = json.loads(DOCS_DRIFT.read_text("utf-8"))["known"]
     for one in known:
         with contextlib.suppress(PathError):
             data, _ = workspace.read(one["path"], 1_000_000)
-            if one["old"].encode() in data and one["path"].startswith(_start(scope)):
+            folder = str(facts["note"]).rpartition("/")[0]
+            if one["old"].encode() in data and one["path"].startswith(folder):
                 return {**one}, DOCS_DRIFT
-    return note_within(scope, workspace), MAINTENANCE
-
-
-def _start(scope: Sequence[str]) -> str:
-    """Return what comes before the first glob's wildcards."""
-    glob = next((one for one in scope if not one.startswith("!")), "")
-    return re.split(r"[*?\[]", glob, maxsplit=1)[0]
+    return facts, MAINTENANCE
 
 
 def note_within(scope: Sequence[str], workspace: Workspace) -> Facts:
