@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import signal
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
@@ -20,7 +21,7 @@ from tests.doors.conftest import Door, no_bug
 from tests.doors.test_review_settings import WITH_HOST
 from tests.fakes.messages_server import MessagesServer, calls, tool_use
 from tests.fakes.paid_reader import HOST, KEY, written
-from tests.scenarios.process import PATIENCE_S
+from tests.scenarios.process import PATIENCE_S, until
 
 BOT = "github-actions[bot]"
 # What docs/action.md has a workflow give its token.
@@ -442,3 +443,48 @@ def test_a_closed_pull_request_of_a_job_rests_and_its_branch_goes(runner: Runner
     assert list(forge.repositories[NAME].pulls) == [number]
     done = runner.job("schedule", SCHEDULE, INPUT_JOBS="no-such")
     assert (done.code, done.outputs["outcome"]) == (0, "ignored")
+
+
+def test_a_job_that_ended_before_it_kept_anything_has_nothing_posted_twice(runner: Runner) -> None:
+    pull = runner.open_pull()
+    runner.forge.refuses[("POST", "/check-runs")] = 403
+    done = runner.job("pull_request")
+    assert (done.code, done.outputs["outcome"]) == (1, "found"), "the check could not be set"
+    assert "refused by GitHub::set the check" in done.printed
+    assert len(pull.comments) == 2
+
+    runner.forge.refuses.clear()
+    runner.forge.push(NAME, pull.number, {"shop/more.py": "x = 1\n"}, "More")
+    assert runner.job("pull_request").code == 0
+    assert len(pull.comments) == 2
+    assert len(pull.reviews) == 1
+
+
+def test_a_job_that_the_runner_ends_says_so(runner: Runner) -> None:
+    runner.open_pull()
+    given = runner.variables("pull_request", runner.event())
+    # It is tried again, so that the job goes on.
+    runner.forge.refuses[("GET", "/pulls/1")] = 503
+    started = runner.door.start("action", **given)
+    until(lambda: ("GET", f"/api/repos/{NAME}/pulls/1") in runner.forge.calls, "its first call")
+    started.signal(signal.SIGINT)
+    assert started.ended() == 1, started.printed
+    assert "::error title=Gatehouse::" in started.printed
+    assert not list(Path(given["RUNNER_TEMP"]).glob("*/data"))
+
+
+def test_docs_have_the_inputs_the_outputs_and_the_permissions() -> None:
+    action = yaml.safe_load((ROOT / "action.yml").read_text())
+    text = (ROOT / "docs/action.md").read_text()
+    tables = "".join(line for line in text.splitlines() if line.startswith("|"))
+    for name in (*action["inputs"], *action["outputs"]):
+        assert f"`{name}`" in tables, name
+    blocks = [yaml.safe_load(one) for one in re.findall(r"```yaml\n(.*?)```", text, re.DOTALL)]
+    flows = [one for one in blocks if "jobs" in one]
+    wanted = {name.replace("_", "-"): level for name, level in PERMISSIONS.items()}
+    del wanted["metadata"]
+    assert flows[0]["permissions"] == wanted
+    for flow in flows:
+        for job in flow["jobs"].values():
+            (ours,) = [one for one in job["steps"] if "gatehouse" in one["uses"]]
+            assert ours["with"].keys() <= action["inputs"].keys()

@@ -26,9 +26,10 @@ from supervisor.reviews.core.config.reader import read_settings
 from supervisor.reviews.core.deliveries import Webhook, is_full_name, is_sha, read_body
 from supervisor.reviews.core.forge_pages import pages_base, pull_page
 from supervisor.reviews.core.job_posts import branch_of, job_mark
-from supervisor.reviews.core.kept_rounds import read_kept
-from supervisor.reviews.core.mentions import finding_of
-from supervisor.reviews.core.receipts import CHECK_NAME, check_id, receipt_facts
+from supervisor.reviews.core.kept_rounds import KeptRounds, read_kept, with_posted
+from supervisor.reviews.core.mentions import shown_finding
+from supervisor.reviews.core.posts import reviewed_by
+from supervisor.reviews.core.receipts import CHECK_NAME, HEAD_MOVED, check_id, receipt_facts
 from supervisor.reviews.core.workflows import DoneJob, DoneJobs, DoneReview, WorkflowEvent
 from supervisor.reviews.forges.workflow_github import WorkflowGitHub
 from supervisor.reviews.reconcile import facts_of
@@ -218,18 +219,25 @@ async def _restore(
     repository, number = service.repository_named(job.repository), job.event.number
     facts = facts_of(repository)
     pull = await forge.pull(facts, number)
-    own, login = await forge.own_reviews(facts, number), await forge.own_login()
-    posted = {
-        finding_of(one.body)
+    # Other workflows post by the same name.
+    own = [one for one in await forge.own_reviews(facts, number) if reviewed_by(one.body)]
+    reviews = {one.id for one in own}
+    shown = [
+        found
         for one in (await forge.comments(facts, number) if own else ())
-        if one.author == login and one.in_reply_to is None
-    }
+        if one.review_id in reviews
+        and one.in_reply_to is None
+        and (found := shown_finding(one.body, one.path, one.line or 0))
+    ]
     heads = [pull.head_sha, job.event.before, *(one.commit for one in reversed(own))]
+    kept = None
     for head in filter(is_sha, dict.fromkeys(heads)):
-        text = await forge.check_text(head, CHECK_NAME, check_id(number, head))
-        if kept := read_kept(text, posted):
-            restore(service.engine, parts.clock, repository, pull, kept)
-            return
+        kept = read_kept(await forge.check_text(head, CHECK_NAME, check_id(number, head)))
+        if kept is not None:
+            break
+    if kept is not None or shown:
+        kept = with_posted(kept or KeptRounds(rounds=1), shown)
+        restore(service.engine, parts.clock, repository, pull, kept)
 
 
 async def _until_over(parts: Parts, service: ReviewService) -> dict[str, str]:
@@ -258,14 +266,15 @@ def _done(
         runs = queries.runs_of(connection, pull.id) if pull else []
         known = findings.history(connection, pull.id) if pull else []
     said = (runs[-1].review if runs else None) or {}
+    facts = receipt_facts(receipts[-1].body) if receipts else None
     acts = _acts(parts, repository)
     return DoneReview(
-        facts=receipt_facts(receipts[-1].body) if receipts else None,
+        facts=facts,
         verdict=str(said.get("verdict", "")),
         summary=str(said.get("summary", "")),
         findings=[one for one in known if one["state"] in ("new", "open")],
         refused=[*refused.values(), *(title(one.action) for one in acts if one.decision == "deny")],
-        failed=[(title(one.action), why) for one in acts if (why := failure(one))],
+        failed=[] if facts and facts.reason == HEAD_MOVED else _failed(acts),
         url=pull_page(pages_base(parts.settings.github_api), job.repository, job.event.number),
     )
 
@@ -290,7 +299,7 @@ def _done_jobs(
     return DoneJobs(
         jobs=[_done_job(name, run, by_run.get(run.id)) for name, run in runs],
         refused=[*refused.values(), *(title(one.action) for one in acts if one.decision == "deny")],
-        failed=[(title(one.action), why) for one in acts if (why := failure(one))],
+        failed=_failed(acts),
     )
 
 
@@ -308,6 +317,10 @@ def _done_job(name: str, run: jobs.JobRun, act: Request | None) -> DoneJob:
 def _acts(parts: Parts, repository: queries.Repository) -> list[Request]:
     """Return the requests for acts, oldest first."""
     return list(reversed(parts.queue.of_session(repository.session_id, MOST_ACTS)))
+
+
+def _failed(acts: Sequence[Request]) -> list[tuple[str, str]]:
+    return [(title(one.action), why) for one in acts if (why := failure(one))]
 
 
 def _leave(
@@ -336,7 +349,7 @@ def _say(job: WorkflowJob, done: DoneReview | DoneJobs) -> JobEnd:
     """Set the outputs and the summary."""
     _tell(job, workflows.outputs(done) | {"record": str(job.record)}, workflows.summary(done))
     lines = workflows.annotations(done)
-    return JobEnd(int(done.outcome in workflows.FAILURES), lines)
+    return JobEnd(int(bool(done.failed) or done.outcome in workflows.FAILURES), lines)
 
 
 def _tell(job: WorkflowJob, outputs: Mapping[str, str], summary: str) -> None:

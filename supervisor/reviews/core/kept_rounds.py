@@ -6,7 +6,7 @@ mark, and it has no words of anybody else but in its findings.
 
 import re
 import zlib
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 
 import msgspec
 from msgspec.structs import replace
@@ -66,18 +66,26 @@ def mark_of(text: str) -> str:
     return found[0].strip() if found else ""
 
 
-def read_kept(text: str, posted: Collection[str] = ()) -> KeptRounds | None:
-    """Return what the mark in a check's text says; None if there is none. `posted`: the short ids
-    of findings whose remarks are on the pull request, also if the job ended before it kept that."""
+def with_posted(kept: KeptRounds, shown: Sequence[TrackedFinding]) -> KeptRounds:
+    """Return the same with the findings whose comments are on the pull request as posted, also if
+    a job ended before it kept that. `shown` are these, by their short ids."""
+    ids = {one.id for one in shown}
+    known = tuple(_posted(one, ids) for one in kept.findings)
+    short = {one.id[:8] for one in known}
+    new = {one.id: one for one in shown if one.id not in short}
+    return replace(kept, findings=(*known, *new.values()))
+
+
+def read_kept(text: str) -> KeptRounds | None:
+    """Return what the mark in a check's text says; None if there is none."""
     found = _MARK.search(text)
     if found is None:
         return None
     try:
         data = zlib.decompressobj().decompress(bytes.fromhex(found[1]), _MOST_BYTES)
-        kept = msgspec.json.decode(data, type=KeptRounds)
+        return msgspec.json.decode(data, type=KeptRounds)
     except (ValueError, zlib.error):
         return None
-    return replace(kept, findings=tuple(_posted(one, posted) for one in kept.findings))
 
 
 def _posted(one: TrackedFinding, posted: Collection[str]) -> TrackedFinding:

@@ -7,10 +7,12 @@ are a stranger's words, and they stay data afterwards: they never become instruc
 """
 
 import re
-from typing import NamedTuple
+from typing import NamedTuple, cast
 
-from supervisor.core.review_markdown import fenced, plain
+from supervisor.core.forge_acts import Severity
+from supervisor.core.review_markdown import fenced, plain, unescaped
 from supervisor.core.safe_markdown import code_span, fitted, safe_line
+from supervisor.reviews.core.findings import Finding
 from supervisor.reviews.core.tracking import TrackedFinding
 
 MOST_ARGUMENT_CHARS = 2_000
@@ -20,6 +22,7 @@ _ID = re.compile(r"[a-z0-9][a-z0-9-]{0,63}\Z")
 _FINDING = re.compile(r"[0-9a-f]{6,64}\Z")
 # Ours: a title has no `**` of its own.
 _SHOWN = re.compile(r"\*\* `([0-9a-f]{8})`")
+_HEAD = re.compile(r"\*\*(critical|high|medium|low): (.{1,300})\*\* `([0-9a-f]{8})`\Z")
 
 
 class Mention(NamedTuple):
@@ -92,6 +95,23 @@ def finding_of(comment: str) -> str:
     """Return the short id of the finding that our comment is about; "" if it is about none."""
     found = _SHOWN.search(comment.split("\n", 1)[0])
     return found[1] if found else ""
+
+
+def shown_finding(comment: str, path: str, line: int) -> TrackedFinding | None:
+    """Return the posted finding that our comment shows; None if it shows none."""
+    head, _, body = comment.partition("\n")
+    found = _HEAD.match(head.strip())
+    if found is None:
+        return None
+    severity, title, short_id = cast("tuple[Severity, str, str]", found.groups())
+    said = Finding(
+        path=path,
+        line=line or None,
+        severity=severity,
+        title=unescaped(title),
+        body=body.strip() or title,
+    )
+    return TrackedFinding(id=short_id, finding=said, state="open", line=line, is_posted=True)
 
 
 def why_text(one: TrackedFinding) -> str:

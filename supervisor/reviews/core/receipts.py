@@ -28,6 +28,7 @@ CONCLUSIONS: dict[Outcome, Conclusion] = {
 }
 _NAMED_LEFT = 50
 BASE_CHANGED = "base-changed"
+HEAD_MOVED = "head-moved"
 CALLED_OFF = "called-off"
 # The codes of reasons, and their texts for people.
 REASONS = {
@@ -42,7 +43,7 @@ REASONS = {
     "paused": "reviews of this pull request are paused; the mention `resume` goes on with them",
     CALLED_OFF: "somebody who may write called the review of this head off; the mention `review`"
     " has it done after all",
-    "head-moved": "the head moved on before the review could be posted",
+    HEAD_MOVED: "the head moved on before the review could be posted",
     BASE_CHANGED: "it is to go into another branch by now, and is reviewed again for that one",
     "denied": "a person denied the review",
     "not-posted": "the forge refused the review",

@@ -190,7 +190,8 @@ def _matched(
                     taken.add(number)
                     break
 
-    match(lambda one, placed: one.id == placed.id)
+    # One that was read from its comment has its short id alone.
+    match(lambda one, placed: placed.id.startswith(one.id))
     match(lambda one, placed: identity(one.finding) == identity(placed.finding))
     match(lambda one, placed: same(one.finding, placed.finding))
     return matches

@@ -13,6 +13,7 @@ from supervisor.reviews.core.kept_rounds import (
     mark_of,
     read_kept,
     with_mark,
+    with_posted,
 )
 from supervisor.reviews.core.tracking import FindingState, TrackedFinding
 
@@ -36,11 +37,12 @@ def test_what_is_posted_counts_also_if_nobody_kept_that() -> None:
     new = msgspec.structs.replace(found(3, "new"), is_posted=False)
     gone = msgspec.structs.replace(found(4, "fixed"), is_posted=False)
     other = msgspec.structs.replace(found(5, "new"), is_posted=False)
-    mark = kept_mark(KeptRounds(findings=(new, gone, other)))
-    kept = read_kept(mark, {one.id[:8] for one in (new, gone)})
-    assert kept is not None
-    assert [one.is_posted for one in kept.findings] == [True, True, False]
-    assert [one.state for one in kept.findings] == ["open", "fixed", "new"]
+    kept = KeptRounds(findings=(new, gone, other, found(6)))
+    shown = [msgspec.structs.replace(found(one), id=f"{one:08x}") for one in (3, 4, 6, 7, 7)]
+    told = with_posted(kept, shown).findings
+    assert [one.id for one in told] == [*(one.id for one in kept.findings), "00000007"]
+    assert [one.is_posted for one in told] == [True, True, False, True, True]
+    assert [one.state for one in told] == ["open", "fixed", "new", "open", "open"]
 
 
 @pytest.mark.parametrize(

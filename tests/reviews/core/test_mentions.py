@@ -4,15 +4,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from supervisor.reviews.core.findings import Finding
+from supervisor.reviews.core.findings import Finding, PlacedFinding
 from supervisor.reviews.core.mentions import (
     MOST_ARGUMENT_CHARS,
     finding_of,
     parse_mention,
     read_ignore,
+    shown_finding,
     split_words,
     why_text,
 )
+from supervisor.reviews.core.posts import comment_of
 from supervisor.reviews.core.tracking import TrackedFinding
 from tests.tables import each_row
 
@@ -115,6 +117,20 @@ def test_ignore_names_a_finding_or_means_its_threads(arguments, finding, why, ev
 def test_a_comment_of_ours_shows_its_finding() -> None:
     assert finding_of("**high: T** `0123abcd`\n\n`ffffffff` in the text") == "0123abcd"
     assert finding_of("What do you mean?\n`0123abcd`") == ""
+
+
+def test_a_finding_is_read_from_its_comment() -> None:
+    finding = Finding(path="a.py", line=3, severity="high", title="It `x`_fails", body="Why.")
+    placed = PlacedFinding("0123abcd" * 2, finding, 3, 3)
+    found = shown_finding(comment_of(placed).body, "a.py", 3)
+    assert found is not None
+    assert (found.id, found.is_posted, found.state, found.line) == ("0123abcd", True, "open", 3)
+    assert found.finding == finding
+    bare = shown_finding("**low: t** `0123abcd`", "b.py", 0)
+    assert bare is not None
+    assert (bare.finding.body, bare.finding.line) == ("t", None)
+    for other in ("", "hm", "**huge: t** `0123abcd`", "**low: t** `0123abcd` and more"):
+        assert shown_finding(other, "a.py", 3) is None
 
 
 @pytest.mark.parametrize("quote", ["", "x = `1`\n```"])

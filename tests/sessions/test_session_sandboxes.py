@@ -1,0 +1,34 @@
+"""What a session's sandbox shows beside its copy."""
+
+from pathlib import Path
+
+import pytest
+
+from supervisor.core.sessions import QUARANTINED, Session, SessionId
+from supervisor.sessions.named_secrets import NamedSecrets
+from supervisor.sessions.session_sandboxes import SessionSandboxes, StartingShell
+from tests.fakes.supervised import settings_in
+
+
+@pytest.mark.parametrize("is_quarantined", [False, True])
+def test_other_checkouts_are_shown_to_whom_is_trusted(tmp_path: Path, is_quarantined: bool) -> None:
+    other = tmp_path / "work"
+    (other / "more/.git").mkdir(parents=True)
+    (other / "more/.npmrc").write_text("//registry/:_authToken=x")
+    settings = settings_in(tmp_path, checkouts=(other,))
+    sandboxes = SessionSandboxes(settings, NamedSecrets(), tmp_path, tmp_path, ())
+    words = ("gatehouse-review", "--base", "none", "--pull")
+    session = Session(
+        id=SessionId("a" * 32),
+        kind="review",
+        workspace=str(tmp_path),
+        command=(*words, QUARANTINED) if is_quarantined else words,
+        token_hash="",
+        created_at=0.0,
+        deadline_at=1.0,
+    )
+    spec = sandboxes.of_agent(session, "t", None, StartingShell("/usr/bin", {}), tty=False)
+    assert ((other, str(other)) in spec.readonly_binds) == (not is_quarantined)
+    assert (f"--also={other}" in spec.command) == (not is_quarantined)
+    masked = {other / "more/.git", other / "more/.npmrc"}
+    assert (masked <= set(spec.masked)) == (not is_quarantined)
