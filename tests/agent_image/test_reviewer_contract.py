@@ -11,15 +11,15 @@ import pytest
 from agent_image.reviewer.findings import Finding, InvalidReviewError, Report, Usage, extract
 from agent_image.reviewer.gatehouse import Ask, Gatehouse
 from agent_image.reviewer.repository import Repository
-from supervisor.server.agent import agent_bodies
+from supervisor.server.agent import agent_api, agent_bodies
 from supervisor.server.common.views import AgentRequest
 from tests.fakes.agent_api import ASK_ROUTES, AgentApi
 
 BODIES: dict[str, type[msgspec.Struct]] = dict(
     zip(
         ASK_ROUTES,
-        (agent_bodies.ExecBody, agent_bodies.WriteBody, agent_bodies.EditBody, agent_bodies.PackagesBody,
-         agent_bodies.GitBody, agent_bodies.ProposalBody),
+        (agent_bodies.ExecBody, agent_bodies.WriteBody, agent_bodies.EditBody,
+         agent_bodies.PackagesBody, agent_bodies.GitBody, agent_bodies.ProposalBody),
         strict=True,
     )
 )  # fmt: skip
@@ -59,7 +59,7 @@ def test_the_longest_review_is_one_that_the_supervisor_takes(repo: Path) -> None
         usage=Usage(turns=20, input_tokens=1, output_tokens=1),
     )  # fmt: skip
     sent = json.dumps(msgspec.to_builtins(report))
-    assert len(sent) < agent_bodies.REVIEW_BODY_BYTES
+    assert len(sent) < agent_api.REVIEW_BODY_BYTES
     msgspec.json.decode(sent, type=agent_bodies.ReviewBody)
 
 

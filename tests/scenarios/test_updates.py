@@ -4,6 +4,7 @@ at an index on loopback, and what comes of it is one commit to take."""
 import json
 import os
 import re
+import shutil
 import subprocess
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
@@ -12,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from supervisor.settings import ROOT
+from tests.channels.test_packages import use_cargo
 from tests.fakes import registry
 from tests.fakes.registry import Registry
 from tests.fakes.supervised import git
@@ -183,3 +185,56 @@ def test_pip_s_pins_are_updated_and_a_young_one_is_held_back(
         "-    return pad_it.pad_start(str(amount), 8)",
         "+    return pad_it.pad_left(str(amount), 8)",
     ]
+
+
+def test_cargo_s_updates_are_locked(
+    house: Gatehouse, tmp_path: Path, index: Registry, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    use_cargo(monkeypatch)
+    index.add_crate("tinycrate", "1.2.3")
+    made = tmp_path / "project"
+    (made / "src").mkdir(parents=True)
+    (made / ".cargo").mkdir()
+    (made / ".cargo/config.toml").write_text(
+        '[source.crates-io]\nreplace-with = "near"\n'
+        f'[source.near]\nregistry = "sparse+{index.url}/index/"\n'
+    )
+    (made / "Cargo.toml").write_text(
+        '[package]\nname = "app"\nversion = "0.1.0"\n[dependencies]\ntinycrate = "1"\n'
+    )
+    (made / "src/lib.rs").write_text("")
+    git(made, "init", "-q")
+    subprocess.run(["cargo", "generate-lockfile"], cwd=made, check=True, capture_output=True)
+    git(made, "add", ".")
+    git(made, "commit", "-qm", "begun")
+    index.add_crate("tinycrate", "1.2.4")
+    printed, shown = maintained(house, made, "--updates")
+    assert "Update tinycrate from 1.2.3 to 1.2.4\n" in shown, printed
+    assert '+version = "1.2.4"' in shown
+
+
+@pytest.mark.skipif(shutil.which("uv") is None, reason="there is no uv here")
+def test_uv_s_updates_are_locked_and_a_young_one_is_held_back(
+    house: Gatehouse, python_project: Path, index: Registry
+) -> None:
+    git(python_project, "rm", "-q", "requirements.txt")
+    (python_project / "pyproject.toml").write_text(
+        '[project]\nname = "shop"\nversion = "1"\nrequires-python = ">=3.8"\n'
+        'dependencies = ["pad-it", "quiet", "sly-one"]\n'
+        f'[[tool.uv.index]]\nurl = "{index.url}/simple/"\ndefault = true\n'
+    )
+    subprocess.run(["uv", "lock"], cwd=python_project, check=True, capture_output=True)
+    git(python_project, "add", ".")
+    git(python_project, "commit", "-qm", "by uv")
+    yesterday = (datetime.now(UTC) - timedelta(hours=30)).isoformat()
+    index.add_wheel("pad-it", "1.1.0", code=NEW_PY)
+    index.add_wheel("quiet", "1.0.1")
+    index.add_wheel("sly-one", "2.0.0", published=yesterday)
+    tests = ".venv/bin/python -m unittest"
+    printed, shown = maintained(
+        house, python_project, "--updates", "uv", "--scope", "*.py", "--tests", tests
+    )
+    print(printed, shown)
+    assert "\n- pad-it: 1.0.0 -> 1.1.0, " in shown, printed
+    assert "\n- quiet: 1.0.0 -> 1.0.1, " in shown, printed
+    assert "\nsly-one is held back\n" in shown
