@@ -172,12 +172,10 @@ class Updates:
     def _one(self, project: Project, name: str) -> None:
         """Update one package; mend what that breaks, or hold it back."""
         self._begin(project)
-        before = self._locked(project)
         why, is_broken = self._tried(project, [name])
         if not why:
             return
-        version = self._locked(project).get(name, "")
-        shown = f"{name} {version}" if version not in ("", before.get(name)) else name
+        shown = f"{name} {self._locked(project).get(name, '')}" if is_broken else name
         said = self._mended(shown, why) if is_broken else ""
         if said:
             title = f"{shown}: the tests failed, and were mended"
@@ -249,6 +247,9 @@ class Updates:
             self._pin(project)
         if self._locked(project) == before:
             return "", False
+        if back := _gone_back(before, self._locked(project)):
+            # npm does so with what was locked before it was old enough.
+            return f"older versions than now would come: {back}", False
         for line in _AFTER.get(project.manager, ()):
             if why := self._managed(project, line):
                 return why, False
@@ -434,6 +435,19 @@ def _versions(manager: str, text: str) -> dict[str, str]:
             if entry.get("source"):
                 found.setdefault(entry["name"], set()).add(str(entry.get("version", "")))
     return {name: ", ".join(sorted(versions)) for name, versions in found.items()}
+
+
+def _gone_back(before: dict[str, str], after: dict[str, str]) -> str:
+    """Return which packages have an older version than before, of those with one version."""
+    return ", ".join(
+        f"{name} {before[name]} -> {version}"
+        for name, version in after.items()
+        if _numbers(version) < _numbers(before.get(name, version))
+    )
+
+
+def _numbers(version: str) -> list[int]:
+    return [int(one) for one in re.findall(r"\d{1,9}", re.split(r"[-+,]", version)[0])]
 
 
 def _folded(name: str) -> str:

@@ -99,11 +99,17 @@ def project(tmp_path: Path, index: Registry) -> Path:
         "assert.strictEqual(require('./src/price').price(12), '      12')\n"
         "assert.strictEqual(require('loud')('a'), 'A')\n"
     )
-    words = ["npm", "install", "--package-lock-only", "--no-audit", "--no-fund"]
-    subprocess.run(words, cwd=made, check=True, capture_output=True)
+    lock(made)
     git(made, "add", ".")
     git(made, "commit", "-qm", "begun")
     return made
+
+
+def lock(project: Path) -> None:
+    """Lock the newest versions."""
+    (project / "package-lock.json").unlink(missing_ok=True)
+    words = ["npm", "install", "--package-lock-only", "--no-audit", "--no-fund"]
+    subprocess.run(words, cwd=project, check=True, capture_output=True)
 
 
 def maintained(gatehouse: Gatehouse, project: Path, *words: str) -> tuple[str, str]:
@@ -158,6 +164,32 @@ def test_an_update_that_breaks_a_test_is_mended_and_a_young_release_waits(
     assert "+exports.price = amount => pad.padLeft" in diff
     versions = re.findall(r'^[+-] +"version": "([\d.]+)"', diff, re.MULTILINE)
     assert versions == ["1.0.0", "1.0.1", "1.0.0", "1.1.0"], printed
+
+
+def test_packages_of_a_group_alone_are_updated_and_none_goes_back(
+    house: Gatehouse, project: Path, index: Registry
+) -> None:
+    """npm would put a locked version that isn't old enough back to an older one."""
+    yesterday = (datetime.now(UTC) - timedelta(hours=30)).isoformat()
+    index.add_npm("sly", "1.1.0", published=yesterday)
+    lock(project)
+    git(project, "commit", "-qam", "young")
+    index.add_npm("tidy-pad", "1.0.1", code=OLD_PAD)
+    index.add_npm("loud", "1.0.1", code=LOUD)
+    printed, shown = maintained(house, project, "--updates", "npm:loud,sly")
+    assert shown.startswith("Update loud from 1.0.0 to 1.0.1\n"), printed
+    assert "\nsly is held back\n    older versions than now would come" in shown
+    assert re.findall(r'\n[+-] +"version": "([\d.]+)"', shown) == ["1.0.0", "1.0.1"]
+
+
+def test_nothing_is_updated_where_the_tests_fail_before(
+    house: Gatehouse, project: Path, index: Registry
+) -> None:
+    index.add_npm("loud", "1.0.1", code=LOUD)
+    printed, shown = maintained(house, project, "--updates", "--tests", "echo red; false")
+    assert shown == ""
+    assert "the tests fail before any update: exit code 1 red" in printed
+    assert "the job: nothing to change" in printed
 
 
 def test_pip_s_pins_are_updated_and_a_young_one_is_held_back(
