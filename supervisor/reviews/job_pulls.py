@@ -5,12 +5,14 @@ person or a rule let out is pushed, to the one branch of its job, if that is sti
 says; what it changes is judged once more here, from the objects that are pushed.
 """
 
+import contextlib
 from collections.abc import Callable
 from typing import cast
 
 import msgspec
 from sqlalchemy import Engine
 
+from supervisor.base import log
 from supervisor.core import forge_acts
 from supervisor.core.approvals import Request, is_settled
 from supervisor.core.files.write_scope import judge
@@ -20,7 +22,7 @@ from supervisor.errors import GatehouseError
 from supervisor.reviews.clones import Clones, WantedBranch, jobs_clone_name
 from supervisor.reviews.core.diffs import FilePatch
 from supervisor.reviews.core.job_posts import PREFIX, branch_of, job_mark
-from supervisor.reviews.forges.base import Forge, Posted, RepositoryFacts
+from supervisor.reviews.forges.base import Forge, ForgeError, Posted, RepositoryFacts
 from supervisor.reviews.reconcile import facts_of
 from supervisor.reviews.store import jobs, queries
 
@@ -52,6 +54,10 @@ class JobPulls:
             jobs_clone_name(act.forge, name), repository.clone_url, "", act.branch
         )
         lease = act.targets[0] if act.targets else ""
+        if act.operation == "update-pr":
+            pull = await self._forge.pull(repository, act.number)
+            if not pull.is_open or pull.head_ref != act.branch:
+                raise GatehouseError(f"#{act.number} is closed by now", "the job runs again")
         head = await self._forge.branch_head(repository, act.branch)
         if head != act.head:
             if head != lease:
@@ -102,7 +108,10 @@ class JobPulls:
             with self._engine.connect() as connection:
                 repository = queries.repository_of(connection, job.repository_id)
             if repository.removed_at is None:
-                await self._tidy(repository, job)
+                try:
+                    await self._tidy(repository, job)
+                except ForgeError as error:
+                    log.warning("a branch can't be looked at", job=job.name, error=str(error))
 
     async def _tidy(self, repository: queries.Repository, job: jobs.RepositoryJob) -> None:
         facts, branch = facts_of(repository), branch_of(repository.full_name, job.name)
@@ -120,8 +129,7 @@ class JobPulls:
             )
             why = "merged" if pulls[0].is_merged else "closed"
             self._ask(act, repository.session_id, f"#{pulls[0].number} is {why}")
-            return
-        # It is gone, or somebody else's by now.
+        # It is asked about once; or it is gone, or somebody else's by now.
         with self._engine.begin() as connection:
             jobs.change_job(connection, job.id, pushed="")
 
@@ -156,7 +164,20 @@ class JobPulls:
         if run is None:
             return []
         name = jobs_clone_name(act.forge, act.repository)
-        return await self._clones.known_diff(name, run.base_sha, act.head)
+        found = await self._clones.known_diff(name, run.base_sha, act.head)
+        if not found and run.pack:
+            # The clone is a cache: the commit is put back into it.
+            with contextlib.suppress(GatehouseError):
+                facts = self._facts(run)
+                token = await self._forge.clone_token(facts)
+                wanted = WantedBranch(name, facts.clone_url, token, act.branch)
+                await self._clones.take_commit(wanted, run.base_sha, act.head, run.pack)
+                found = await self._clones.known_diff(name, run.base_sha, act.head)
+        return found
+
+    def _facts(self, run: jobs.JobRun) -> RepositoryFacts:
+        with self._engine.connect() as connection:
+            return facts_of(jobs.repository_of_run(connection, run.id))
 
     def answered(self, request: Request) -> None:
         """Record what became of a run's act; its commit needn't be kept then."""

@@ -21,6 +21,8 @@ from supervisor.reviews.queue.base import Queue
 from supervisor.reviews.store import allowances, jobs, queries
 
 LOOK_S = 0.2
+# How many repositories are read at each poll: each takes a fetch.
+MOST_AT_ONCE = 100
 
 
 class RepositoryJobs:
@@ -39,17 +41,19 @@ class RepositoryJobs:
         self._configurations = configurations
         self._queue = queue
         self._record = record
+        self._read_at: dict[int, float] = {}
 
     async def refresh(self) -> None:
-        """Read the jobs of every repository's default branch."""
+        """Read the jobs of the default branches that weren't read for the longest time."""
         with self._engine.connect() as connection:
             known = queries.all_repositories(connection)
-        for one in known:
-            if one.enabled and one.removed_at is None:
-                try:
-                    await self.refresh_one(one)
-                except GatehouseError as error:
-                    log.warning("jobs can't be read", repo=one.full_name, error=str(error))
+        enabled = [one for one in known if one.enabled and one.removed_at is None]
+        for one in sorted(enabled, key=lambda one: self._read_at.get(one.id, 0.0))[:MOST_AT_ONCE]:
+            self._read_at[one.id] = self._clock.monotonic()
+            try:
+                await self.refresh_one(one)
+            except GatehouseError as error:
+                log.warning("jobs can't be read", repo=one.full_name, error=str(error))
 
     async def refresh_one(self, repository: queries.Repository) -> None:
         """Read the jobs of a repository. A schedule that changed counts from now on."""

@@ -14,7 +14,7 @@ from cryptography.exceptions import UnsupportedAlgorithm
 from cryptography.hazmat.primitives.asymmetric.rsa import RSAPrivateKey
 from cryptography.hazmat.primitives.serialization import load_pem_private_key
 
-from supervisor.core.jobs import Job
+from supervisor.core.jobs import Job, author_of
 from supervisor.core.models.model_calls import is_model_host
 from supervisor.core.sessions import QUARANTINED, Session
 from supervisor.errors import UserError
@@ -104,7 +104,7 @@ def review_settings(settings: Settings, *, secret: bytes) -> ReviewSettings:
         caps=caps,
         limits=limits,
         pages=pages_base(settings.github_api),
-        jobs=JobSettings(settings.job_pulls, settings.job_author, settings.job_sign_off),
+        jobs=job_settings(settings),
     )
 
 
@@ -130,6 +130,12 @@ async def review_service(
     finally:
         parts.reviews = None
         await service.close()
+
+
+def job_settings(settings: Settings) -> JobSettings:
+    """Return the settings of jobs. Raise `UserError` if the author can't be one."""
+    author_of(Job(prompt="-", author=settings.job_author))
+    return JobSettings(settings.job_pulls, settings.job_author, settings.job_sign_off)
 
 
 class ReaderSessions:
@@ -205,13 +211,7 @@ class ReaderSessions:
         return session.id
 
     async def maintained(self, session_id: str) -> Session:
-        session = await self._parts.sessions.wait_ended(session_id)
-        result = session.job_result
-        if result is not None and result.branch and not result.commit:
-            staging = await self._parts.commits.staging(session_id, ".")
-            commit = (await staging.job_branches())[result.branch]
-            result = msgspec.structs.replace(result, commit=commit)
-        return msgspec.structs.replace(session, job_result=result)
+        return await self._parts.sessions.wait_ended(session_id)
 
     async def commit_of(self, session: Session) -> bytes:
         assert session.job_result is not None

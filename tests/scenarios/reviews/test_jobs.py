@@ -16,7 +16,7 @@ from supervisor.reviews.demo.forge import DemoPull
 from supervisor.reviews.demo.stage import Stage
 from supervisor.reviews.demo.state import run_git
 from supervisor.reviews.store import jobs
-from tests.fakes.messages_server import MessagesServer
+from tests.fakes.messages_server import MessagesServer, Step, calls, tool_use
 from tests.fakes.messages_server import text as said
 from tests.fakes.reviewed import (
     CLEAN,
@@ -341,3 +341,117 @@ async def test_a_project_has_so_many_open_ones_at_most(tmp_path: Path) -> None:
         await on.night()
         why = await on.on.running.until_soon(skipped, "a job that is skipped")
         assert "1 pull requests of jobs are open already, and 1 may be" in why
+
+
+def written(path: str, content: str = "x = 1\n") -> Step:
+    return calls(tool_use("write_file", {"path": path, "content": content}))
+
+
+@contextlib.asynccontextmanager
+async def played(folder: Path, *script: Step, **changes: Any) -> AsyncIterator[Nights]:
+    """Nights whose sessions are played by a model over HTTP."""
+    with MessagesServer(list(script), api_key=MODEL_KEY) as model:
+        more: dict[str, Any] = {
+            "anthropic_api_key": MODEL_KEY,
+            "anthropic_base_url": f"http://{MODEL_HOST}:{model.port}",
+            "names": {MODEL_HOST: ("127.0.0.1",)},
+        }
+        async with nights(folder, **more | changes) as on:
+            yield on
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "shop/cart.py",
+        ".github/workflows/ci.yml",
+        "docs/.GitHub/Workflows/ci.yml",
+        "docs/.reviewerc",
+        "docs/CLAUDE.md",
+        "docs/.gitattributes",
+    ],
+)
+async def test_one_path_that_is_not_the_job_s_refuses_all_of_it(tmp_path: Path, path: str) -> None:
+    async with played(tmp_path, written("docs/fine.md"), written(path), said(CLEAN)) as on:
+        run = await on.night()
+        assert run.outcome == "refused", run.reason
+        assert path in run.reason
+        assert on.acts() == []
+        assert on.git("for-each-ref", "refs/heads/gatehouse") == ""
+
+
+async def test_a_secret_is_asked_about_whatever_the_rules(tmp_path: Path) -> None:
+    policy = tmp_path / "acts.yaml"
+    policy.write_text("version: 1\nallow: [review(* */* --no-scope --links)]\n")
+    token = "ghp_" + "a1B2" * 9
+    script = (written("docs/keys.md", f"The token is {token}.\n"), said(CLEAN))
+    async with played(tmp_path, *script, policy_file=policy) as on:
+        run = await on.night()
+        assert run.outcome == "proposed", run.reason
+        (asked,) = on.acts()
+        assert status(asked) == "pending"
+        assert "secret" in asked.why
+
+
+async def test_its_tests_its_author_and_its_sign_off(tmp_path: Path) -> None:
+    config = CONFIG + "      tests: ls docs\n"
+    author = "Jo Doe <jo@example.org>"
+    async with nights(tmp_path, config, job_author=author, job_sign_off=True) as on:
+        await on.night()
+        assert (await on.done())["ok"], on.on.running.story()
+        body = on.pulls[0].body
+        assert "`ls docs` passed" in body
+        assert "RECORDED_MAINTENANCE.md" in body
+        made = on.git("log", "-1", "--format=%an <%ae>|%cn <%ce>|%B", BRANCH)
+        assert made.startswith(f"{author}|{author}|")
+        assert f"Signed-off-by: {author}" in made
+
+
+async def test_nights_that_were_missed_are_made_up_for_once(tmp_path: Path) -> None:
+    with forge_with_people(tmp_path / "stage") as stage:
+        async with nights(tmp_path, stage=stage) as on:
+            await on.night()
+        async with nights(tmp_path, stage=stage) as on:
+            on.clock.by += 3 * DAY_S
+            await on.on.running.until_soon(
+                lambda: True if len(on.runs()) == 2 and on.runs()[0].ended_at else None, "a run"
+            )
+            # The clock goes back, and forth again: its night comes once.
+            on.clock.by -= 3600
+            await on.on.service.schedule.refresh()
+            on.on.service.schedule.look()
+            on.clock.by += 3600
+            await on.on.service.schedule.refresh()
+            on.on.service.schedule.look()
+            assert len(on.runs()) == 2
+
+
+async def test_what_is_held_begins_and_posts_nothing(tmp_path: Path) -> None:
+    async with nights(tmp_path) as on:
+        on.on.service.hold("repository", NAME, by="ada")
+        on.clock.by += DAY_S
+        await on.on.running.until_soon(lambda: on.runs() or None, "a run that waits")
+        assert [one.claimed_attempt for one in on.runs()] == [0]
+        on.on.service.release("repository", NAME, by="ada")
+        await on.on.running.until_soon(lambda: on.acts() or None, "its act")
+        on.on.service.hold("repository", NAME, by="ada")
+        (asked,) = on.acts()
+        on.on.running.approve(asked)
+        assert on.git("for-each-ref", "refs/heads/gatehouse") == ""
+        on.on.service.release("repository", NAME, by="ada")
+        assert (await on.on.running.done(asked))["ok"]
+        assert len(on.pulls) == 1
+
+
+async def test_an_approval_comes_too_late_for_what_somebody_closed_or_pushed(
+    tmp_path: Path,
+) -> None:
+    async with nights(tmp_path) as on:
+        await on.night()
+        assert (await on.done())["ok"]
+        on.forge.commit(NAME, "main", {"shop/new.py": "x = 1\n"}, "More")
+        await on.night()
+        mine = on.forge.push(NAME, 1, {"docs/mine.md": "Mine.\n"}, "By a person")
+        failed = await on.done()
+        assert "by now, not" in failed["error"]
+        assert on.git("rev-parse", BRANCH) == mine
