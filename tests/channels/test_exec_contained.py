@@ -40,7 +40,7 @@ async def test_a_contained_command_runs_and_its_change_is_asked(
     change = await running.asked("filesystem", where=lambda one: one.session_id == session.id)
     # Nobody was asked about the command, and the person's file waits for them.
     assert (workspace / "README.md").read_text() == "# demo\n"
-    page = await session_view(running.parts, running.parts.sessions.get(session.id))
+    page = await session_view(running.parts, session.id)
     assert "run contained, without a question" in page.commands
     running.deny(change)
     await running.ended(session)
@@ -102,7 +102,7 @@ async def test_where_the_check_fails_commands_are_asked(
     )
     request = await running.asked("exec", where=lambda one: one.session_id == session.id)
     assert request.why.endswith("commands don't run contained here, so exec asks")
-    page = await session_view(running.parts, running.parts.sessions.get(session.id))
+    page = await session_view(running.parts, session.id)
     assert "`/srv` can be written to" in page.commands
     (checked,) = running.audit("containment_checked", session=session.id)
     assert checked["problems"] == ["`/srv` can be written to"]

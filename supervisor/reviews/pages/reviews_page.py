@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal
 
 import msgspec
 from litestar import Response, get, patch, post
-from litestar.params import FromPath, FromQuery, JSONBody
+from litestar.params import FromQuery, JSONBody
 from markupsafe import Markup
 
 from supervisor.core.approvals import Request, status
@@ -35,7 +35,14 @@ from supervisor.reviews.pages.review_views import (
 from supervisor.reviews.store.holds import Hold
 from supervisor.server.common.request_views import request_view
 from supervisor.server.operator.decisions import shown_by
-from supervisor.server.operator.operator_api import AnyRequest, CallBody, Limit, caller, parts_of
+from supervisor.server.operator.operator_api import (
+    AnyRequest,
+    CallBody,
+    Id,
+    Limit,
+    caller,
+    parts_of,
+)
 from supervisor.server.operator.pages import page_frame
 from supervisor.server.operator.pages.page_frame import Form
 from supervisor.server.operator.pages.request_cards import card_after
@@ -104,7 +111,7 @@ def list_repositories(request: AnyRequest) -> list[RepositoryView]:
 
 @patch("/api/repos/{repository_id:str}/settings", sync_to_thread=False)
 def change_repository(
-    request: AnyRequest, repository_id: FromPath[str], data: JSONBody[RepositorySettings]
+    request: AnyRequest, repository_id: Id, data: JSONBody[RepositorySettings]
 ) -> list[RepositoryView]:
     """Change the settings of a repository."""
     service = service_of(request)
@@ -117,7 +124,7 @@ def change_repository(
 
 @patch("/api/owners/{owner:str}/settings", sync_to_thread=False)
 def change_owner(
-    request: AnyRequest, owner: FromPath[str], data: JSONBody[OwnerSettings]
+    request: AnyRequest, owner: Id, data: JSONBody[OwnerSettings]
 ) -> list[RepositoryView]:
     """Change the settings of all repositories of an owner. Return its repositories."""
     service = service_of(request)
@@ -133,7 +140,7 @@ def change_owner(
 
 
 @get("/api/repos/{repository_id:str}/configuration")
-async def get_configuration(request: AnyRequest, repository_id: FromPath[str]) -> ConfigurationView:
+async def get_configuration(request: AnyRequest, repository_id: Id) -> ConfigurationView:
     """Return what holds for a repository's reviews on its default branch, and who says it."""
     service = service_of(request)
     return await review_views.configuration(
@@ -155,34 +162,34 @@ async def review_pull(request: AnyRequest, data: JSONBody[PullWanted]) -> WishOu
 
 
 @get("/api/reviews/{run_id:str}", sync_to_thread=False)
-def get_review(request: AnyRequest, run_id: FromPath[str]) -> ReviewView:
+def get_review(request: AnyRequest, run_id: Id) -> ReviewView:
     """Return one review with its findings."""
     return review_views.review(service_of(request), run_id)
 
 
 @get("/api/reviews/{run_id:str}/receipts", sync_to_thread=False)
-def get_receipts(request: AnyRequest, run_id: FromPath[str]) -> list[ReceiptView]:
+def get_receipts(request: AnyRequest, run_id: Id) -> list[ReceiptView]:
     """Return the receipts of a review's head."""
     service = service_of(request)
     return review_views.receipts(service, review_views.run_of(service, run_id))
 
 
 @get("/api/reviews/{run_id:str}/rounds", sync_to_thread=False)
-def get_rounds(request: AnyRequest, run_id: FromPath[str]) -> RoundsView:
+def get_rounds(request: AnyRequest, run_id: Id) -> RoundsView:
     """Return the rounds of a review's pull request, and its findings over them."""
     service = service_of(request)
     return review_views.rounds(service, review_views.run_of(service, run_id))
 
 
 @get("/api/reviews/{run_id:str}/trace", sync_to_thread=True)
-def get_trace(request: AnyRequest, run_id: FromPath[str]) -> list[dict[str, Any]]:
+def get_trace(request: AnyRequest, run_id: Id) -> list[dict[str, Any]]:
     """Return the turns of a review: what the model said and called, tokens and seconds."""
     parts = parts_of(request)
     return review_views.trace(parts, review_views.run_of(service_of(request), run_id))
 
 
 @post("/api/reviews/{run_id:str}/requeue", status_code=200)
-async def requeue(request: AnyRequest, run_id: FromPath[str]) -> WishOutcome:
+async def requeue(request: AnyRequest, run_id: Id) -> WishOutcome:
     """Have the pull request of a review reviewed anew."""
     service = service_of(request)
     view = review_views.review(service, run_id)
@@ -210,7 +217,7 @@ def list_deliveries(request: AnyRequest, limit: Limit = 100) -> list[DeliveryVie
 
 
 @post("/api/deliveries/{delivery_id:str}/again", status_code=200, sync_to_thread=False)
-def handle_again(request: AnyRequest, delivery_id: FromPath[str]) -> WishOutcome:
+def handle_again(request: AnyRequest, delivery_id: Id) -> WishOutcome:
     """Have a webhook handled again."""
     service_of(request).handle_again(delivery_id)
     return WishOutcome(outcome="waits")
@@ -263,7 +270,7 @@ def reviews(request: AnyRequest) -> Response[str]:
 
 
 @get("/reviews/{run_id:str}", include_in_schema=False)
-async def review(request: AnyRequest, run_id: FromPath[str]) -> Response[str]:
+async def review(request: AnyRequest, run_id: Id) -> Response[str]:
     """Show one review: findings, acts, receipts."""
     parts = parts_of(request)
     view = review_views.review(service_of(request), run_id)
@@ -303,7 +310,7 @@ def _review(
 
 
 @post("/repos/{repository_id:str}/enabled", include_in_schema=False, status_code=200)
-async def switch(request: AnyRequest, repository_id: FromPath[str], data: Form) -> Response[str]:
+async def switch(request: AnyRequest, repository_id: Id, data: Form) -> Response[str]:
     """Switch a repository's reviews on or off; show the updated list."""
     service = service_of(request)
     service.set_enabled(review_views.number(repository_id), is_enabled=data.get("enabled") == "yes")
@@ -313,7 +320,7 @@ async def switch(request: AnyRequest, repository_id: FromPath[str], data: Form) 
 
 
 @get("/repos/{repository_id:str}", include_in_schema=False)
-async def repository(request: AnyRequest, repository_id: FromPath[str]) -> Response[str]:
+async def repository(request: AnyRequest, repository_id: Id) -> Response[str]:
     """Show one repository: its effective review configuration, and the settings made here."""
     service = service_of(request)
     known = review_views.repository(service, repository_id)
@@ -324,9 +331,7 @@ async def repository(request: AnyRequest, repository_id: FromPath[str]) -> Respo
 
 
 @post("/repos/{repository_id:str}/settings", include_in_schema=False, status_code=200)
-async def set_settings(
-    request: AnyRequest, repository_id: FromPath[str], data: Form
-) -> Response[str]:
+async def set_settings(request: AnyRequest, repository_id: Id, data: Form) -> Response[str]:
     """Store the settings of a repository, or `of` all of its owner; show the configuration then in
     force."""
     service = service_of(request)
@@ -370,7 +375,7 @@ async def hold(request: AnyRequest, data: Form) -> Response[str]:
 
 
 @get("/parts/act/{request_id:str}", include_in_schema=False)
-async def act_part(request: AnyRequest, request_id: FromPath[str]) -> Response[str]:
+async def act_part(request: AnyRequest, request_id: Id) -> Response[str]:
     """Show what an act would say, each finding at its line."""
     parts = parts_of(request)
     shown = await post_views.post_view(parts, parts.queue.get(request_id))
@@ -378,7 +383,7 @@ async def act_part(request: AnyRequest, request_id: FromPath[str]) -> Response[s
 
 
 @post("/parts/act/{request_id:str}/words", include_in_schema=False, status_code=200)
-async def words_part(request: AnyRequest, request_id: FromPath[str], data: Form) -> Response[str]:
+async def words_part(request: AnyRequest, request_id: Id, data: Form) -> Response[str]:
     """Show one text as the forge would show what is ticked and worded now: `of` is its finding, or
     `body`."""
     parts = parts_of(request)
@@ -396,7 +401,7 @@ async def words_part(request: AnyRequest, request_id: FromPath[str], data: Form)
 
 
 @post("/requests/{request_id:str}/act", include_in_schema=False, status_code=200)
-async def answer_act(request: AnyRequest, request_id: FromPath[str], data: Form) -> Response[str]:
+async def answer_act(request: AnyRequest, request_id: Id, data: Form) -> Response[str]:
     """Approve the ticked findings, in the words now in the form."""
     parts = parts_of(request)
     kept, texts = _form(post_views.act_of(parts.queue.get(request_id)), data)
@@ -414,7 +419,7 @@ async def answer_act(request: AnyRequest, request_id: FromPath[str], data: Form)
 
 
 @post("/requests/{request_id:str}/open-pull", include_in_schema=False, status_code=200)
-async def open_pull(request: AnyRequest, request_id: FromPath[str]) -> Response[str]:
+async def open_pull(request: AnyRequest, request_id: Id) -> Response[str]:
     """Open a pull request for a push that was carried out; show the card of that act."""
     parts = parts_of(request)
     asked = parts.queue.get(request_id)

@@ -154,13 +154,8 @@ def _tool_calls(calls: AgentCalls) -> ControllerRouterHandler:
 
 def _reads(calls: AgentCalls) -> list[ControllerRouterHandler]:
 
-    @get(
-        "/v1/requests",
-        responses=_ERRORS,
-        summary="This session's requests, newest first",
-        sync_to_thread=False,
-    )
-    def list_requests(
+    @get("/v1/requests", responses=_ERRORS, summary="This session's requests, newest first")
+    async def list_requests(
         limit: Annotated[int, QueryParameter(ge=1, le=200)] = 50,
     ) -> list[AgentRequest]:
         return calls.requests(limit)
@@ -176,17 +171,16 @@ def _reads(calls: AgentCalls) -> list[ControllerRouterHandler]:
     ) -> AgentRequest:
         return calls.view(await calls.news(request_id, wait))
 
-    @get("/v1/session", responses=_ERRORS, summary="The session's facts", sync_to_thread=False)
-    def get_session() -> SessionFacts:
+    @get("/v1/session", responses=_ERRORS, summary="The session's facts")
+    async def get_session() -> SessionFacts:
         return calls.facts()
 
     @get(
         "/v1/changes",
         responses=_ERRORS,
         summary="What the person changed on the host, and what never gets there",
-        sync_to_thread=False,
     )
-    def list_changes() -> HostChangesView:
+    async def list_changes() -> HostChangesView:
         return calls.host_changes()
 
     @get("/v1/budget", responses=_ERRORS, summary="How much of the session's budget is used")

@@ -22,7 +22,6 @@ from supervisor.core.actions import WORKSPACE, Action, Exec, Git, Packages, Prop
 from supervisor.core.approvals import is_settled, status
 from supervisor.core.files.changes import name_fields
 from supervisor.core.policy.outside_acts import outside_acts
-from supervisor.core.secrets.redact import Redactor
 from supervisor.core.sessions import State, is_quarantined, remaining_s, state
 from supervisor.core.verdicts import Verdict
 from supervisor.errors import NotFoundError, RefusedError, UserError
@@ -44,8 +43,13 @@ from supervisor.server.agent.agent_bodies import (
     packages_action,
 )
 from supervisor.server.common.request_guard import CallBudget
-from supervisor.server.common.views import AgentRequest, agent_request, shown
-from supervisor.workspace.incoming.incoming import HostChange, What
+from supervisor.server.common.views import (
+    AgentRequest,
+    agent_request,
+    shown_view,
+    with_fields_of,
+)
+from supervisor.workspace.incoming.incoming import What
 
 # An agent in a loop is slowed down before it fills the audit log: a burst of asks, then a rate per
 # second.
@@ -286,14 +290,9 @@ class AgentCalls:
     def facts(self) -> SessionFacts:
         """Return the session's facts."""
         session = self.parts.sessions.get(self.session_id)
-        return SessionFacts(
-            id=session.id,
-            state=state(session),
-            workspace=WORKSPACE,
-            deadline_at=session.deadline_at,
-            remaining_s=remaining_s(session, self.parts.clock.now()),
-            model=session.model,
-            base=session.base,
+        left = remaining_s(session, self.parts.clock.now())
+        return with_fields_of(
+            session, SessionFacts, state=state(session), workspace=WORKSPACE, remaining_s=left
         )
 
     async def budget(self) -> BudgetFacts:
@@ -313,16 +312,19 @@ class AgentCalls:
         workspace, redactor = self.parts.workspace_of(self.session_id), self.parts.redactor
         found = workspace.host_changes() if workspace is not None else None
         refused = workspace.refused() if workspace is not None else {}
-        return HostChangesView(
-            changes=[_host_change(one, redactor) for one in reversed(found.recent)]
-            if found
-            else [],
-            conflicts=[_path(name, redactor) for name in found.conflicts()] if found else [],
+        view = HostChangesView(
+            changes=[
+                HostChangeFacts(
+                    path=name_fields(one.name)[0], what=one.what, hash=one.digest, at=one.at
+                )
+                for one in (reversed(found.recent) if found else ())
+            ],
+            conflicts=[name_fields(name)[0] for name in (found.conflicts() if found else ())],
             refused={
-                _path(name, redactor): shown(why, redactor)
-                for name, why in islice(refused.items(), MOST_REFUSED)
+                name_fields(name)[0]: why for name, why in islice(refused.items(), MOST_REFUSED)
             },
         )
+        return shown_view(view, redactor)
 
     def view(self, request: approvals.Request) -> AgentRequest:
         """Return a request as the agent sees it."""
@@ -333,13 +335,3 @@ class AgentCalls:
         return self.parts.gate.ask(
             action, session_id=self.session_id, reason=reason, origin="agent_api"
         )
-
-
-def _host_change(change: HostChange, redactor: Redactor) -> HostChangeFacts:
-    return HostChangeFacts(
-        path=_path(change.name, redactor), what=change.what, hash=change.digest, at=change.at
-    )
-
-
-def _path(name: str, redactor: Redactor) -> str:
-    return shown(name_fields(name)[0], redactor)

@@ -3,8 +3,8 @@
 `templates/diff.html` renders them: `diff.hunks(view)`, and `diff.file(view)` with a head around it.
 For something at a line (a finding, a comment) give `at`, and call with a block:
 `{% call(thing) diff.hunks(view) %} ... {% endcall %}` puts the block below each line that has one.
-`diff_of_texts` makes a view of two texts. Everything is redacted here, and each character that
-deceives is spelled out. It must never show a row that `core/files/text_diff.py` didn't give.
+Everything is redacted here, and each character that deceives is spelled out. It must never show a
+row that `core/files/text_diff.py` didn't give.
 """
 
 import asyncio
@@ -20,7 +20,6 @@ from supervisor.core.files.text_diff import (
     LineKind,
     Span,
     TextDiff,
-    diff,
     space_only,
     split_lines,
 )
@@ -140,23 +139,6 @@ async def texts_of(painter: Painter, path: str, old: bytes, new: bytes) -> Texts
         return NO_TEXTS
     colours = await asyncio.gather(painter.colours(path, old_text), painter.colours(path, new_text))
     return Texts(split_lines(old_text), split_lines(new_text), *colours)
-
-
-async def diff_of_texts(
-    painter: Painter,
-    redact: Redact,
-    path: str,
-    old: bytes,
-    new: bytes,
-    *,
-    most_rows: int,
-    at: Mapping[int, Sequence[Any]] | None = None,
-) -> DiffView:
-    """Return the difference of two contents; `at` are the things that stand below lines of the new
-    one."""
-    compared = await asyncio.to_thread(diff, old, new)
-    texts = await texts_of(painter, path, old, new)
-    return await asyncio.to_thread(view_of, compared, redact, texts, most_rows=most_rows, at=at)
 
 
 def view_of(

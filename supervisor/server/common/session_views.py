@@ -101,9 +101,9 @@ class SessionView(msgspec.Struct, frozen=True, kw_only=True):
         return _copying(self.progress)
 
 
-async def session_view(parts: Parts, session: Session) -> SessionView:
+async def session_view(parts: Parts, session_id: str) -> SessionView:
     """Return a session for the operator, without the token's hash and the policy's text."""
-    return (await session_views(parts, [session]))[0]
+    return (await session_views(parts, [parts.sessions.get(session_id)]))[0]
 
 
 async def session_views(parts: Parts, sessions: Sequence[Session]) -> list[SessionView]:

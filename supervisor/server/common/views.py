@@ -80,8 +80,7 @@ def view_of[View: msgspec.Struct](
     kind: type[View], record: object, redactor: Redactor, /, **made: Any
 ) -> View:
     """Return a record as its view (`with_fields_of`), each text as people may see it."""
-    found = msgspec.to_builtins(with_fields_of(record, kind, **made))
-    return msgspec.convert(shown_data(found, redactor), kind)
+    return shown_view(with_fields_of(record, kind, **made), redactor)
 
 
 def with_fields_of[View: msgspec.Struct](record: object, kind: type[View], /, **made: Any) -> View:
@@ -110,6 +109,11 @@ def identity_of(parts: Parts, session: Session) -> SessionIdentity:
     found = parts.sessions.identity(session)
     name = visible(parts.redactor.text(found.name), one_line=True)
     return msgspec.structs.replace(found, name=name)
+
+
+def shown_view[View: msgspec.Struct](view: View, redactor: Redactor) -> View:
+    """Return a view with each text as people may see it."""
+    return msgspec.convert(shown_data(msgspec.to_builtins(view), redactor), type(view))
 
 
 def shown(text: str, redactor: Redactor) -> str:

@@ -13,7 +13,7 @@ import msgspec
 from litestar import MediaType, Request, Response, get, post
 from litestar.connection import ASGIConnection
 from litestar.datastructures import Cookie
-from litestar.params import FromQuery, QueryParameter
+from litestar.params import FromPath, FromQuery, QueryParameter
 
 from supervisor.errors import RefusedError, StorageError
 from supervisor.parts import Parts
@@ -22,6 +22,8 @@ from supervisor.server.operator.live import Live
 
 AnyRequest = Request[Any, Any, Any]
 _AnyConnection = ASGIConnection[Any, Any, Any, Any]
+# An id in a route's path.
+Id = FromPath[str]
 Limit = Annotated[int, QueryParameter(ge=1, le=1000)]
 Text = Annotated[str, msgspec.Meta(max_length=2000)]
 

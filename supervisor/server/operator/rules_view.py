@@ -18,7 +18,7 @@ from supervisor.core.sessions import Session
 from supervisor.errors import PolicyError
 from supervisor.parts import Parts
 from supervisor.records.policy_files import PolicyFiles
-from supervisor.server.common.views import shown, view_of
+from supervisor.server.common.views import shown, shown_view, view_of
 
 _ORDER: tuple[Effect, ...] = ("deny", "ask", "allow")
 # Bounds of a click's work. A verdict on a command takes up to a millisecond.
@@ -121,19 +121,20 @@ def preview_of_rule(
         if leaving_out
         else parts.policies
     )
-    past = _redacted(parts, preview(rule, _earlier(parts, rule, policies), policies.current()))
+    past = preview(rule, _earlier(parts, rule, policies), policies.current())
     waiting = [
         title(one.action) for one in _waiting(parts, rule, policies) if one.id != leaving_out
     ]
-    return RulePreview(
+    found = RulePreview(
         effect=effect,
-        rule=shown(rule.text, parts.redactor),
+        rule=rule.text,
         summary=sentence(past),
-        saved_in=shown(str(policies.saved_file), parts.redactor),
-        waiting=_shown(parts, PastGroup(len(waiting), tuple(dict.fromkeys(waiting))[:MOST_TITLES])),
+        saved_in=str(policies.saved_file),
+        waiting=PastGroup(len(waiting), tuple(dict.fromkeys(waiting))[:MOST_TITLES]),
         past=past,
         against=past.against,
     )
+    return shown_view(found, parts.redactor)
 
 
 def preview_of_proposal(parts: Parts, request: Request) -> RulePreview | None:
@@ -210,17 +211,3 @@ def _past(request: Request, session: Session) -> Past:
         by_policy=request.by_policy,
         is_redacted=is_redacted(request.action, request.fingerprint),
     )
-
-
-def _redacted(parts: Parts, past: Preview) -> Preview:
-    return msgspec.structs.replace(
-        past,
-        approved=_shown(parts, past.approved),
-        denied=_shown(parts, past.denied),
-        unanswered=_shown(parts, past.unanswered),
-        by_rules=_shown(parts, past.by_rules),
-    )
-
-
-def _shown(parts: Parts, group: PastGroup) -> PastGroup:
-    return PastGroup(group.count, tuple(shown(one, parts.redactor) for one in group.titles))

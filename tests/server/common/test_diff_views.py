@@ -13,7 +13,6 @@ from supervisor.server.common.diff_views import (
     GAP_ROWS,
     DiffView,
     Texts,
-    diff_of_texts,
     gap_rows,
     gaps_of,
     painted,
@@ -45,9 +44,9 @@ def codes(view: DiffView) -> list[str]:
 
 
 async def test_rows_have_colours_marks_and_what_stands_at_them() -> None:
-    view = await diff_of_texts(
-        Painter(), redact, "a.py", b"a b\nc\n", b"a x\nc\n", most_rows=9, at={1: ["said"]}
-    )
+    old, new = b"a b\nc\n", b"a x\nc\n"
+    texts = await texts_of(Painter(), "a.py", old, new)
+    view = view_of(diff(old, new), redact, texts, most_rows=9, at={1: ["said"]})
     assert codes(view) == [
         '\N{MINUS SIGN}<span class="k">a</span> <del>b</del>',
         '+<span class="k">a</span> <ins>x</ins>',

@@ -456,7 +456,7 @@ async def test_a_sessions_spending_is_shown(cli: httpx.AsyncClient, parts: FakeP
         "$0.0080 of $0.0100 of the budget of this session are used or reserved"
     ]
     parts.spending.lose_all()
-    shown = await session_view(parts, session)  # type: ignore[arg-type]
+    shown = await session_view(parts, session.id)  # type: ignore[arg-type]
     assert shown.spend.notices == found["notices"]
     assert shown.spend.remarks == ["1 call whose end was lost, at what was reserved"]
     line = terminal.session_line((await cli.get("/api/sessions/three")).json())

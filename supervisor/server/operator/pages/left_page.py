@@ -7,7 +7,6 @@ from typing import Any
 
 import msgspec
 from litestar import Response, get, post
-from litestar.params import FromPath
 
 from supervisor.core.sessions import Session, job_words
 from supervisor.core.text.duration import format_duration
@@ -15,7 +14,7 @@ from supervisor.gate.left_to_answer import LeftOfSession
 from supervisor.parts import Parts
 from supervisor.server.common.views import identity_of, view_of
 from supervisor.server.operator import decisions
-from supervisor.server.operator.operator_api import AnyRequest, caller, parts_of
+from supervisor.server.operator.operator_api import AnyRequest, Id, caller, parts_of
 from supervisor.server.operator.pages import page_frame
 
 
@@ -52,7 +51,7 @@ def get_left(request: AnyRequest) -> list[LeftView]:
     status_code=200,
     response_headers=page_frame.news("requests"),
 )
-async def drop(request: AnyRequest, session_id: FromPath[str]) -> Dropped:
+async def drop(request: AnyRequest, session_id: Id) -> Dropped:
     """Deny everything that a session left to answer."""
     parts = parts_of(request)
     dropped = await decisions.drop_left(parts, session_id, by=caller(request).name)

@@ -38,8 +38,8 @@ from supervisor.network.network_log import SessionLog
 from supervisor.parts import Parts
 from supervisor.server.common.session_views import session_view
 from supervisor.server.common.spend_views import CALL_WORDS
-from supervisor.server.common.views import view_of
-from supervisor.server.operator.operator_api import AnyRequest, CallBody, Ok, caller, parts_of
+from supervisor.server.common.views import shown_view
+from supervisor.server.operator.operator_api import AnyRequest, CallBody, Id, Ok, caller, parts_of
 from supervisor.server.operator.pages import page_frame
 from supervisor.server.operator.pages.page_frame import Form
 
@@ -119,7 +119,7 @@ async def network_part(
 
 
 @get("/api/sessions/{session_id:str}/network")
-async def list_exchanges(request: AnyRequest, session_id: FromPath[str]) -> NetworkView:
+async def list_exchanges(request: AnyRequest, session_id: Id) -> NetworkView:
     """Return what the session sent, and where, since Gatehouse was started."""
     parts = parts_of(request)
     held = parts.network_log.held(parts.sessions.get(session_id).id)
@@ -127,47 +127,48 @@ async def list_exchanges(request: AnyRequest, session_id: FromPath[str]) -> Netw
 
 
 @get("/api/sessions/{session_id:str}/network/{number:int}")
-async def show_exchange(
-    request: AnyRequest, session_id: FromPath[str], number: FromPath[int]
-) -> ExchangeView:
+async def show_exchange(request: AnyRequest, session_id: Id, number: FromPath[int]) -> ExchangeView:
     """Return one exchange, with the beginnings of its bodies if they are kept."""
     parts = parts_of(request)
     view = _one(parts, parts.sessions.get(session_id).id, number)
-    return await asyncio.to_thread(_shown, view, parts.redactor)
+    return await asyncio.to_thread(shown_view, view, parts.redactor)
 
 
 @get("/network/{session_id:str}/{number:int}", include_in_schema=False)
-async def exchange(
-    request: AnyRequest, session_id: FromPath[str], number: FromPath[int]
-) -> Response[str]:
+async def exchange(request: AnyRequest, session_id: Id, number: FromPath[int]) -> Response[str]:
     """Return the page of one exchange: headers and bodies, as text."""
-    parts = parts_of(request)
-    session = parts.sessions.get(session_id)
-    view = _one(parts, session.id, number)
-    values = page_frame.frame(request, "sessions") | {"keeps": session.keep_bodies}
-    return await asyncio.to_thread(_exchange, "exchange.html", values, view, parts.redactor)
+    frame = page_frame.frame(request, "sessions")
+    return await _exchange(parts_of(request), session_id, number, "exchange.html", frame)
 
 
 @get("/parts/network/{session_id:str}/{number:int}", include_in_schema=False)
 async def exchange_part(
-    request: AnyRequest, session_id: FromPath[str], number: FromPath[int]
+    request: AnyRequest, session_id: Id, number: FromPath[int]
 ) -> Response[str]:
     """Return a running exchange's page as it is by now."""
     parts = parts_of(request)
-    session = parts.sessions.get(session_id)
+    parts.sessions.get(session_id)
     try:
-        view = _one(parts, session.id, number)
+        return await _exchange(parts, session_id, number, "parts/exchange.html", {})
     except NotFoundError:
         return page_frame.html("parts/exchange_gone.html")
-    return await asyncio.to_thread(
-        _exchange, "parts/exchange.html", {"keeps": session.keep_bodies}, view, parts.redactor
-    )
+
+
+async def _exchange(
+    parts: Parts, session_id: str, number: int, template: str, frame: dict[str, Any]
+) -> Response[str]:
+    session = parts.sessions.get(session_id)
+    view = _one(parts, session.id, number)
+
+    def made() -> Response[str]:
+        one, keeps = exchange_data(parts.redactor, view.exchange), session.keep_bodies
+        return page_frame.html(template, **frame, one=one, bodies=view.bodies, keeps=keeps)
+
+    return await asyncio.to_thread(made)
 
 
 @post("/network/{session_id:str}/bodies", include_in_schema=False, status_code=200)
-async def switch_bodies(
-    request: AnyRequest, session_id: FromPath[str], data: Form
-) -> Response[str]:
+async def switch_bodies(request: AnyRequest, session_id: Id, data: Form) -> Response[str]:
     """Handle the page's switch: keep the beginnings of bodies from now on, or stop."""
     is_on, by = data.get("keep") == "yes", caller(request).name
     parts_of(request).sessions.keep_bodies(session_id, is_on=is_on, by=by)
@@ -180,21 +181,19 @@ async def switch_part(request: AnyRequest, session: FromQuery[str]) -> Response[
 
 
 async def _switch(parts: Parts, session_id: str) -> Response[str]:
-    session = await session_view(parts, parts.sessions.get(session_id))
+    session = await session_view(parts, session_id)
     return page_frame.html("parts/keep_bodies.html", session=session)
 
 
 @post("/api/sessions/{session_id:str}/network/bodies", status_code=200, sync_to_thread=False)
-def keep_bodies(
-    request: AnyRequest, session_id: FromPath[str], data: JSONBody[KeepBodiesBody]
-) -> Ok:
+def keep_bodies(request: AnyRequest, session_id: Id, data: JSONBody[KeepBodiesBody]) -> Ok:
     """Keep the beginnings of decrypted request and response bodies from now on, or stop."""
     parts_of(request).sessions.keep_bodies(session_id, is_on=data.keep, by=caller(request).name)
     return Ok()
 
 
 @get("/api/sessions/{session_id:str}/network.har")
-async def archive(request: AnyRequest, session_id: FromPath[str]) -> Stream:
+async def archive(request: AnyRequest, session_id: Id) -> Stream:
     """Return the inspected traffic as an HTTP Archive (HAR 1.2), to open in a browser's developer
     tools."""
     parts = parts_of(request)
@@ -240,24 +239,13 @@ def shown_list(parts: Parts, session: Session) -> NetworkList:
     )
 
 
-def _exchange(
-    template: str, values: dict[str, Any], view: ExchangeView, redactor: Redactor
-) -> Response[str]:
-    one = exchange_data(redactor, view.exchange)
-    return page_frame.html(template, **values, one=one, bodies=view.bodies)
-
-
 def _as_data(held: SessionLog, parts: Parts) -> NetworkView:
     """Return the list as data. It is made one by one: making all at once would block the loop,
     thread or not."""
 
-    hosts = [_shown(one, parts.redactor) for one in by_host(held.exchanges)]
-    exchanges = [_shown(one, parts.redactor) for one in held.exchanges]
+    hosts = [shown_view(one, parts.redactor) for one in by_host(held.exchanges)]
+    exchanges = [shown_view(one, parts.redactor) for one in held.exchanges]
     return NetworkView(hosts=hosts, exchanges=exchanges, cut=held.cut)
-
-
-def _shown[One: msgspec.Struct](one: One, redactor: Redactor) -> One:
-    return view_of(type(one), one, redactor)
 
 
 def _why_lost(parts: Parts, session: Session, held: SessionLog) -> str:

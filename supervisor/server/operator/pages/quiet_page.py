@@ -8,14 +8,13 @@ from typing import Any
 
 import msgspec
 from litestar import Response, get, post
-from litestar.params import FromPath
 
 from supervisor.gate.repeats import Quiet
 from supervisor.parts import Parts
 from supervisor.server.common.request_views import RequestView, request_view
 from supervisor.server.common.views import identity_of, view_of
 from supervisor.server.operator import decisions
-from supervisor.server.operator.operator_api import AnyRequest, caller, parts_of
+from supervisor.server.operator.operator_api import AnyRequest, Id, caller, parts_of
 from supervisor.server.operator.pages import page_frame
 
 
@@ -35,7 +34,7 @@ def quiet_part(request: AnyRequest) -> Response[str]:
     status_code=200,
     response_headers=page_frame.news("quiet"),
 )
-async def deny_held(request: AnyRequest, session_id: FromPath[str]) -> HeldDenied:
+async def deny_held(request: AnyRequest, session_id: Id) -> HeldDenied:
     """Deny all held connections of a session, including those without a card."""
     parts = parts_of(request)
     session = parts.sessions.get(session_id)
@@ -54,7 +53,7 @@ def list_quiet(request: AnyRequest) -> list[Quiet]:
     status_code=200,
     response_headers=page_frame.news("quiet"),
 )
-async def lift(request: AnyRequest, request_id: FromPath[str]) -> list[RequestView]:
+async def lift(request: AnyRequest, request_id: Id) -> list[RequestView]:
     """Let a denied request be asked again at once, in any words. Return the denials that no longer
     hold; the requests themselves stay denied."""
     parts = parts_of(request)

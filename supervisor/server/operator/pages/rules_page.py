@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 import msgspec
 from litestar import Response, delete, get, post
-from litestar.params import FromPath, FromQuery, JSONBody, QueryParameter
+from litestar.params import FromQuery, JSONBody, QueryParameter
 
 from supervisor.core.actions import RULE_CATEGORIES, Category, Effect
 from supervisor.core.policy.protected_names import ProtectionLevel, built_in, sources
@@ -20,6 +20,7 @@ from supervisor.server.operator import decisions, rules_view
 from supervisor.server.operator.operator_api import (
     AnyRequest,
     CallBody,
+    Id,
     Ok,
     Text,
     caller,
@@ -89,7 +90,7 @@ def preview_rule(
 
 
 @delete("/api/rules/{rule_id:str}", status_code=200)
-async def remove_rule(request: AnyRequest, rule_id: FromPath[str]) -> Ok:
+async def remove_rule(request: AnyRequest, rule_id: Id) -> Ok:
     """Remove a saved rule."""
     await decisions.remove_rule(parts_of(request), rule_id, by=caller(request).name)
     live_of(request).policy_changed()
@@ -149,7 +150,7 @@ def preview_part(
 
 
 @delete("/rules/{rule_id:str}", include_in_schema=False, status_code=200)
-async def remove_rule_from_page(request: AnyRequest, rule_id: FromPath[str]) -> Response[str]:
+async def remove_rule_from_page(request: AnyRequest, rule_id: Id) -> Response[str]:
     """Remove a saved rule."""
     parts = parts_of(request)
     try:

@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal
 
 import msgspec
 from litestar import Response, get, post
-from litestar.params import FromPath, FromQuery, JSONBody, QueryParameter
+from litestar.params import FromQuery, JSONBody, QueryParameter
 
 from supervisor.core.git.taken_branch import TakenBranch
 from supervisor.core.network.exchanges import by_host
@@ -18,10 +18,10 @@ from supervisor.core.sessions import Session, state
 from supervisor.errors import GatehouseError, UserError
 from supervisor.parts import Parts
 from supervisor.server.common.session_views import SessionView, session_view
-from supervisor.server.common.views import shown
+from supervisor.server.common.views import shown, shown_view
 from supervisor.server.operator import decisions, session_changes, session_timeline_view
 from supervisor.server.operator.change_views import shown_change
-from supervisor.server.operator.operator_api import AnyRequest, CallBody, Text, caller, parts_of
+from supervisor.server.operator.operator_api import AnyRequest, CallBody, Id, Text, caller, parts_of
 from supervisor.server.operator.pages import network_page, page_frame, spend_page
 from supervisor.server.operator.pages.page_frame import Form
 from supervisor.server.operator.pages.pages import WhyBody
@@ -73,7 +73,7 @@ class Output(msgspec.Struct, frozen=True, kw_only=True):
 
 
 @get("/sessions/{session_id:str}", include_in_schema=False)
-async def timeline_tab(request: AnyRequest, session_id: FromPath[str]) -> Response[str]:
+async def timeline_tab(request: AnyRequest, session_id: Id) -> Response[str]:
     """Return what the session asked and did, newest first."""
     session = parts_of(request).sessions.get(session_id)
     found = await _timeline(parts_of(request), session, TimelineWanted())
@@ -82,7 +82,7 @@ async def timeline_tab(request: AnyRequest, session_id: FromPath[str]) -> Respon
 
 @get("/sessions/{session_id:str}/changes", include_in_schema=False)
 async def changes_tab(
-    request: AnyRequest, session_id: FromPath[str], undo: FromQuery[str] = ""
+    request: AnyRequest, session_id: Id, undo: FromQuery[str] = ""
 ) -> Response[str]:
     """Return what the session changed; with `undo`, what undoing all of it would do."""
     parts = parts_of(request)
@@ -93,7 +93,7 @@ async def changes_tab(
 
 @get("/sessions/{session_id:str}/output", include_in_schema=False)
 async def output_tab(
-    request: AnyRequest, session_id: FromPath[str], lines: FromQuery[bool] = False
+    request: AnyRequest, session_id: Id, lines: FromQuery[bool] = False
 ) -> Response[str]:
     """Return what the agent prints: as its screen where it draws on one, else line by line."""
     parts = parts_of(request)
@@ -105,7 +105,7 @@ async def output_tab(
 
 
 @get("/sessions/{session_id:str}/network", include_in_schema=False)
-async def network_tab(request: AnyRequest, session_id: FromPath[str]) -> Response[str]:
+async def network_tab(request: AnyRequest, session_id: Id) -> Response[str]:
     """Return where the session connected to."""
     parts = parts_of(request)
     session = parts.sessions.get(session_id)
@@ -115,7 +115,7 @@ async def network_tab(request: AnyRequest, session_id: FromPath[str]) -> Respons
 
 @get("/sessions/{session_id:str}/spend", include_in_schema=False)
 async def spend_tab(
-    request: AnyRequest, session_id: FromPath[str], span: FromQuery[spend_page.Span] = "session"
+    request: AnyRequest, session_id: Id, span: FromQuery[spend_page.Span] = "session"
 ) -> Response[str]:
     """Return what its models cost."""
     session = parts_of(request).sessions.get(session_id)
@@ -139,14 +139,16 @@ async def _html(template: str, **values: Any) -> Response[str]:
 
 @get("/parts/sessions/{session_id:str}", include_in_schema=False)
 async def head_part(
-    request: AnyRequest, session_id: FromPath[str], tab: FromQuery[Tab] = "timeline"
+    request: AnyRequest, session_id: Id, tab: FromQuery[Tab] = "timeline"
 ) -> Response[str]:
     """Return the head of the session's page: name, state, buttons, tabs."""
-    return await _head_part(request, session_id, tab)
+    parts = parts_of(request)
+    values = await _head(parts, parts.sessions.get(session_id), tab)
+    return page_frame.html("parts/session_head.html", **values)
 
 
 @get("/parts/sessions/{session_id:str}/facts", include_in_schema=False)
-async def facts_part(request: AnyRequest, session_id: FromPath[str]) -> Response[str]:
+async def facts_part(request: AnyRequest, session_id: Id) -> Response[str]:
     """Return the panel beside the timeline."""
     parts = parts_of(request)
     values = await _head(parts, parts.sessions.get(session_id), "timeline")
@@ -156,7 +158,7 @@ async def facts_part(request: AnyRequest, session_id: FromPath[str]) -> Response
 @get("/parts/sessions/{session_id:str}/timeline", include_in_schema=False)
 async def timeline_part(
     request: AnyRequest,
-    session_id: FromPath[str],
+    session_id: Id,
     before: FromQuery[str] = "",
     output: FromQuery[bool] = False,
     rules: FromQuery[bool] = False,
@@ -169,9 +171,7 @@ async def timeline_part(
 
 
 @get("/parts/sessions/{session_id:str}/changes", include_in_schema=False)
-async def changes_part(
-    request: AnyRequest, session_id: FromPath[str], skip: _Skip = 0
-) -> Response[str]:
+async def changes_part(request: AnyRequest, session_id: Id, skip: _Skip = 0) -> Response[str]:
     """Return a page of the changed files."""
     parts = parts_of(request)
     found = await session_changes.changed_files(parts, parts.sessions.get(session_id), skip)
@@ -180,9 +180,7 @@ async def changes_part(
 
 
 @get("/parts/sessions/{session_id:str}/changes/{request_id:str}", include_in_schema=False)
-async def change_part(
-    request: AnyRequest, session_id: FromPath[str], request_id: FromPath[str]
-) -> Response[str]:
+async def change_part(request: AnyRequest, session_id: Id, request_id: Id) -> Response[str]:
     """Return one changed file's difference from what was there before the session."""
     parts = parts_of(request)
     try:
@@ -197,7 +195,7 @@ async def change_part(
 
 @get("/parts/sessions/{session_id:str}/screen", include_in_schema=False)
 async def screen_part(
-    request: AnyRequest, session_id: FromPath[str], gone: FromQuery[bool] = False
+    request: AnyRequest, session_id: Id, gone: FromQuery[bool] = False
 ) -> Response[str]:
     """Return the session's screen as it is now; with `gone`, what left it at its top."""
     view = await _screens(request).view(session_id, with_gone=gone)
@@ -208,7 +206,7 @@ async def screen_part(
 @get("/api/sessions/{session_id:str}/events")
 async def session_events(
     request: AnyRequest,
-    session_id: FromPath[str],
+    session_id: Id,
     before: FromQuery[str] = "",
     output: FromQuery[bool] = True,
     rules: FromQuery[bool] = True,
@@ -223,7 +221,7 @@ async def session_events(
 
 
 @get("/api/sessions/{session_id:str}/screen")
-async def session_screen(request: AnyRequest, session_id: FromPath[str]) -> ScreenView:
+async def session_screen(request: AnyRequest, session_id: Id) -> ScreenView:
     """Return the agent's output as its terminal shows it, with what left the screen at its top."""
     return await _screens(request).view(session_id, with_gone=True)
 
@@ -232,51 +230,51 @@ async def session_screen(request: AnyRequest, session_id: FromPath[str]) -> Scre
 
 
 @get("/api/sessions/{session_id:str}")
-async def get_session(request: AnyRequest, session_id: FromPath[str]) -> SessionView:
+async def get_session(request: AnyRequest, session_id: Id) -> SessionView:
     """Return one session."""
-    return await _session(parts_of(request), session_id)
+    return await session_view(parts_of(request), session_id)
 
 
 @post("/api/sessions/{session_id:str}/stop", status_code=200, response_headers=_NEWS)
 async def stop_session(
-    request: AnyRequest, session_id: FromPath[str], data: JSONBody[WhyBody | None] = None
+    request: AnyRequest, session_id: Id, data: JSONBody[WhyBody | None] = None
 ) -> SessionView:
     """Begin the orderly end of a session."""
     parts = parts_of(request)
     reason = (data.reason if data else "") or "stopped by the operator"
     await parts.sessions.stop(session_id, reason=reason, by=caller(request).name)
-    return await _session(parts, session_id)
+    return await session_view(parts, session_id)
 
 
 @post("/api/sessions/{session_id:str}/pause", status_code=200, response_headers=_NEWS)
-async def pause_session(request: AnyRequest, session_id: FromPath[str]) -> SessionView:
+async def pause_session(request: AnyRequest, session_id: Id) -> SessionView:
     """Stop all processes of a session; its uptime doesn't count meanwhile."""
     parts = parts_of(request)
     parts.sessions.pause(session_id, by=caller(request).name)
-    return await _session(parts, session_id)
+    return await session_view(parts, session_id)
 
 
 @post("/api/sessions/{session_id:str}/unpause", status_code=200, response_headers=_NEWS)
-async def unpause_session(request: AnyRequest, session_id: FromPath[str]) -> SessionView:
+async def unpause_session(request: AnyRequest, session_id: Id) -> SessionView:
     """Let a paused session continue."""
     parts = parts_of(request)
     parts.sessions.unpause(session_id, by=caller(request).name)
-    return await _session(parts, session_id)
+    return await session_view(parts, session_id)
 
 
 @post("/api/sessions/{session_id:str}/name", status_code=200)
 async def rename_session(
-    request: AnyRequest, session_id: FromPath[str], data: JSONBody[NameBody]
+    request: AnyRequest, session_id: Id, data: JSONBody[NameBody]
 ) -> SessionView:
     """Give a session another name; an empty one gives the usual one back."""
     parts = parts_of(request)
     parts.sessions.rename(session_id, data.name, by=caller(request).name)
-    return await _session(parts, session_id)
+    return await session_view(parts, session_id)
 
 
 @post("/api/sessions/{session_id:str}/take", status_code=200)
 async def take_branch(
-    request: AnyRequest, session_id: FromPath[str], data: JSONBody[TakeBody | None] = None
+    request: AnyRequest, session_id: Id, data: JSONBody[TakeBody | None] = None
 ) -> TakenBranch:
     """Copy the agent's branch into the host's repository; nothing else there changes."""
     parts = parts_of(request)
@@ -286,7 +284,7 @@ async def take_branch(
 
 @get("/api/sessions/{session_id:str}/output", sync_to_thread=False)
 def session_output(
-    request: AnyRequest, session_id: FromPath[str], offset: Annotated[int, QueryParameter(ge=0)] = 0
+    request: AnyRequest, session_id: Id, offset: Annotated[int, QueryParameter(ge=0)] = 0
 ) -> Output:
     """Return the agent's output from byte `offset` on, up to its last complete line."""
     parts = parts_of(request)
@@ -301,47 +299,36 @@ def session_output(
     )
 
 
-async def _session(parts: Parts, session_id: str) -> SessionView:
-    return await session_view(parts, parts.sessions.get(session_id))
-
-
 # -- what its buttons do --------------------------------------------------------------------------
 
 
 @post("/sessions/{session_id:str}/resume", include_in_schema=False, status_code=200)
-async def resume_session(request: AnyRequest, session_id: FromPath[str]) -> Response[str]:
+async def resume_session(request: AnyRequest, session_id: Id) -> Response[str]:
     """Start a session that continues on the copy of an ended one, and go to its page."""
     return await started(request, lambda: StartSession(resume=session_id))
 
 
 @post("/sessions/{session_id:str}/name", include_in_schema=False, status_code=200)
-async def rename_from_page(
-    request: AnyRequest, session_id: FromPath[str], data: Form
-) -> Response[str]:
+async def rename_from_page(request: AnyRequest, session_id: Id, data: Form) -> Response[str]:
     """Give a session another name. Return its heading; with an error, why it has the old one."""
     parts, error = parts_of(request), ""
     try:
         parts.sessions.rename(session_id, data.get("name", ""), by=caller(request).name)
     except UserError as refused:
         error = str(refused)
-    session = await session_view(parts, parts.sessions.get(session_id))
+    session = await session_view(parts, session_id)
     return page_frame.html("parts/session_name.html", session=session, error=error)
 
 
 @post("/sessions/{session_id:str}/take", include_in_schema=False, status_code=200)
-async def take_from_page(request: AnyRequest, session_id: FromPath[str]) -> Response[str]:
+async def take_from_page(request: AnyRequest, session_id: Id) -> Response[str]:
     """Copy the agent's branch into the host's repository."""
     parts = parts_of(request)
     try:
         taken = await decisions.take_branch(parts, session_id, "", by=caller(request).name)
     except GatehouseError as error:
         return page_frame.html("parts/taken.html", error=shown(str(error), parts.redactor))
-    return page_frame.html(
-        "parts/taken.html",
-        branch=shown(taken.branch, parts.redactor),
-        source=shown(taken.source, parts.redactor),
-        commits=taken.commits,
-    )
+    return page_frame.html("parts/taken.html", taken=shown_view(taken, parts.redactor))
 
 
 # -- inside ---------------------------------------------------------------------------------------
@@ -350,12 +337,6 @@ async def take_from_page(request: AnyRequest, session_id: FromPath[str]) -> Resp
 def _screens(request: AnyRequest) -> Screens:
     found: Screens = request.app.state["screens"]
     return found
-
-
-async def _head_part(request: AnyRequest, session_id: str, tab: Tab) -> Response[str]:
-    parts = parts_of(request)
-    values = await _head(parts, parts.sessions.get(session_id), tab)
-    return page_frame.html("parts/session_head.html", **values)
 
 
 async def _timeline(parts: Parts, session: Session, wanted: TimelineWanted) -> dict[str, Any]:
@@ -370,7 +351,7 @@ async def _head(parts: Parts, session: Session, tab: Tab) -> dict[str, Any]:
     held = parts.network_log.held(session.id).exchanges
     hosts = await asyncio.to_thread(by_host, held)
     return {
-        "session": await session_view(parts, session),
+        "session": await session_view(parts, session.id),
         "tab": tab,
         "may_resume": may_resume(parts, session),
         "reached": len(hosts),

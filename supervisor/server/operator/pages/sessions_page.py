@@ -89,7 +89,7 @@ async def list_sessions(request: AnyRequest, limit: Limit = 100) -> list[Session
 async def start_session(request: AnyRequest, data: JSONBody[StartSession]) -> SessionView:
     """Start a session. It is recorded when this returns; copying and starting continue."""
     parts = parts_of(request)
-    return await session_view(parts, await parts.sessions.start(data))
+    return await session_view(parts, (await parts.sessions.start(data)).id)
 
 
 @get("/sessions", include_in_schema=False)
