@@ -10,6 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
+from supervisor.base import log
 from supervisor.core.text.numbers import whole_number
 from supervisor.errors import UserError
 from supervisor.sandbox.programs import is_too_wide
@@ -22,6 +23,7 @@ CREDENTIALS = frozenset(
 # How deep credential files are searched below a folder, and in how many folders at most.
 MASK_DEPTH = 4
 MOST_FOLDERS = 20_000
+MOST_CHECKED_OUT = 200_000
 
 
 class ShownTools(NamedTuple):
@@ -45,14 +47,23 @@ def tools_of(names: tuple[str, ...], home: Path) -> ShownTools:
             continue
         known = MANAGERS.get(name)
         one = known(home) if known else _folder(name, home)
-        found += one._replace(masked=tuple(_named_in(one.folders, CREDENTIALS)))
+        found += one._replace(masked=tuple(_named_in(one.folders, CREDENTIALS, deepest=MASK_DEPTH)))
     return found
 
 
 def checkouts_in(folders: tuple[Path, ...]) -> ShownTools:
     """Return what is shown of these checkouts: all but `.git`, where a checkout's token may be, and
-    files that keep credentials."""
-    return ShownTools(folders, tuple(_named_in(folders, CREDENTIALS | {".git"})))
+    files that keep credentials. INVARIANT: each is looked through whole, or nothing of it is
+    shown."""
+    found = ShownTools()
+    for one in folders:
+        try:
+            masked = _named_in((one,), CREDENTIALS | {".git"}, most=MOST_CHECKED_OUT)
+        except UserError as error:
+            log.warning("what was checked out is not shown", why=str(error))
+        else:
+            found += ShownTools((one,), tuple(masked))
+    return found
 
 
 def _nvm(home: Path) -> ShownTools:
@@ -112,17 +123,24 @@ def _folder(name: str, home: Path) -> ShownTools:
     return ShownTools((folder,), (), (programs,))
 
 
-def _named_in(folders: tuple[Path, ...], names: frozenset[str]) -> list[Path]:
+def _named_in(
+    folders: tuple[Path, ...],
+    names: frozenset[str],
+    *,
+    most: int = MOST_FOLDERS,
+    deepest: int | None = None,
+) -> list[Path]:
+    """Return the files and folders with these names, down to some depth."""
     found, seen = [], 0
     for top in folders:
         depth = len(top.parts)
         for here, below, files in os.walk(top):
             seen += 1
-            if seen > MOST_FOLDERS:
+            if seen > most:
                 raise UserError(f"`{top}` is too large to be looked through", "name a folder in it")
             found += [Path(here, name) for name in (*files, *below) if name in names]
             below[:] = [name for name in below if name not in names]
-            if len(Path(here).parts) - depth >= MASK_DEPTH:
+            if deepest is not None and len(Path(here).parts) - depth >= deepest:
                 below.clear()
     return found
 

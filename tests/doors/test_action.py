@@ -351,6 +351,10 @@ def test_what_else_was_checked_out_is_read_by_its_path_but_no_token(
         tool_use("list_files", {"path": str(other)}),
         tool_use("read_file", {"path": f"{other}/.git/config"}),
         tool_use("read_file", {"path": f"{other}/../../beside.txt"}),
+        *(
+            tool_use("run_command", {"command": command, "reason": "to see it"})
+            for command in ("cat /proc/self/environ", f"cat {other}/.git/config", "ls /proc")
+        ),
     ]
     with MessagesServer([calls(*reads), written()], api_key=KEY) as model:
         given = runner.variables(

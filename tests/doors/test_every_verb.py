@@ -79,6 +79,8 @@ ROWS = (
     Row("opencode --workspace empty", "11111"),
     Row("up --max-uptime never", "11111"),
     Row("demo --port never", "11111"),
+    # In no job of a workflow.
+    Row("action", "11111"),
     Row("pause SESSION", "11111"),
     Row("unpause SESSION", "11111"),
     Row("rename SESSION night", "11000"),

@@ -350,11 +350,12 @@ def test_no_credential_takes_the_place_of_what_the_sandbox_needs() -> None:
             )
 
 
-async def test_a_command_gets_the_environment_without_our_secret_address(
+async def test_a_command_gets_the_environment_without_secrets_of_ours(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("GATEHOUSE_TELL", "https://hooks.example/secret-address")
+    monkeypatch.setenv("GATEHOUSE_GITHUB_TOKEN", "a-workflows-token")
     monkeypatch.setenv("THEIRS", SECRET)
-    said = "\"sh -c 'echo $THEIRS$GATEHOUSE_TELL'\""
+    said = "\"sh -c 'echo $THEIRS$GATEHOUSE_TELL$GATEHOUSE_GITHUB_TOKEN'\""
     found, _ = await load(tmp_path, f"{{preset: openai, cmd: {said}}}")
     assert [one.secret for one in found.credentials] == [SECRET]

@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 
 from supervisor.core.sessions import QUARANTINED, Session, SessionId
+from supervisor.sandbox import toolchains
 from supervisor.sessions.named_secrets import NamedSecrets
 from supervisor.sessions.session_sandboxes import SessionSandboxes, StartingShell
 from tests.fakes.supervised import settings_in
@@ -13,7 +14,9 @@ from tests.fakes.supervised import settings_in
 @pytest.mark.parametrize("is_quarantined", [False, True])
 def test_other_checkouts_are_shown_to_whom_is_trusted(tmp_path: Path, is_quarantined: bool) -> None:
     other = tmp_path / "work"
-    (other / "more/.git").mkdir(parents=True)
+    deep = other / "a/b/c/d/e/f"
+    for one in (other / "more", deep):
+        (one / ".git").mkdir(parents=True)
     (other / "more/.npmrc").write_text("//registry/:_authToken=x")
     settings = settings_in(tmp_path, checkouts=(other,))
     sandboxes = SessionSandboxes(settings, NamedSecrets(), tmp_path, tmp_path, ())
@@ -30,5 +33,15 @@ def test_other_checkouts_are_shown_to_whom_is_trusted(tmp_path: Path, is_quarant
     spec = sandboxes.of_agent(session, "t", None, StartingShell("/usr/bin", {}), tty=False)
     assert ((other, str(other)) in spec.readonly_binds) == (not is_quarantined)
     assert (f"--also={other}" in spec.command) == (not is_quarantined)
-    masked = {other / "more/.git", other / "more/.npmrc"}
+    masked = {other / "more/.git", other / "more/.npmrc", deep / ".git"}
     assert (masked <= set(spec.masked)) == (not is_quarantined)
+
+
+def test_what_is_too_large_to_be_looked_through_is_not_shown(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(toolchains, "MOST_CHECKED_OUT", 3)
+    for one in ("small/x", "large/1/2/3/.git"):
+        (tmp_path / one).mkdir(parents=True)
+    shown = toolchains.checkouts_in((tmp_path / "large", tmp_path / "small"))
+    assert shown.folders == (tmp_path / "small",)
