@@ -33,7 +33,7 @@ from supervisor.reviews.core.receipts import CHECK_NAME, HEAD_MOVED, check_id, r
 from supervisor.reviews.core.workflows import DoneJob, DoneJobs, DoneReview, WorkflowEvent
 from supervisor.reviews.forges.workflow_github import WorkflowGitHub
 from supervisor.reviews.reconcile import facts_of
-from supervisor.reviews.restoring import restore
+from supervisor.reviews.restoring import EARLIER, restore
 from supervisor.reviews.service import MOST_ACTS, ReviewService
 from supervisor.reviews.store import findings, jobs, queries
 from supervisor.sessions.standing import standing
@@ -207,7 +207,7 @@ async def _do_jobs(
     refused = await _until_over(parts, service)
     for name in names:
         service.schedule.run_now(repository, name, by="its workflow")
-    refused |= await _until_over(parts, service)
+    refused += await _until_over(parts, service)
     return _done_jobs(parts, service, repository, names, refused)
 
 
@@ -240,13 +240,12 @@ async def _restore(
         restore(service.engine, parts.clock, repository, pull, kept)
 
 
-async def _until_over(parts: Parts, service: ReviewService) -> dict[str, str]:
-    """Return once nothing is left to do: what would have waited for a person and was refused, by
-    the requests' ids."""
-    refused: dict[str, str] = {}
+async def _until_over(parts: Parts, service: ReviewService) -> list[str]:
+    """Return once nothing is left to do: what would have waited for a person and was refused."""
+    refused: list[str] = []
     while True:
         if waiting := parts.queue.pending_ids():
-            refused |= {one.id: title(one.action) for one in parts.queue.get_all(waiting)}
+            refused += [title(one.action) for one in parts.queue.get_all(waiting)]
             parts.gate.answers.close(REFUSED, *waiting)
         elif not service.is_busy():
             service.set_missing_checks()
@@ -256,7 +255,7 @@ async def _until_over(parts: Parts, service: ReviewService) -> dict[str, str]:
 
 
 def _done(
-    parts: Parts, service: ReviewService, job: WorkflowJob, refused: Mapping[str, str]
+    parts: Parts, service: ReviewService, job: WorkflowJob, refused: Sequence[str]
 ) -> DoneReview:
     assert job.event is not None
     repository = service.repository_named(job.repository)
@@ -267,14 +266,16 @@ def _done(
         known = findings.history(connection, pull.id) if pull else []
     said = (runs[-1].review if runs else None) or {}
     facts = receipt_facts(receipts[-1].body) if receipts else None
-    acts = _acts(parts, repository)
+    is_earlier = bool(receipts) and receipts[-1].run_id == EARLIER
+    refused, failed = _not_done(parts, repository, refused)
     return DoneReview(
         facts=facts,
+        is_earlier=is_earlier,
         verdict=str(said.get("verdict", "")),
         summary=str(said.get("summary", "")),
         findings=[one for one in known if one["state"] in ("new", "open")],
-        refused=[*refused.values(), *(title(one.action) for one in acts if one.decision == "deny")],
-        failed=[] if facts and facts.reason == HEAD_MOVED else _failed(acts),
+        refused=refused,
+        failed=[] if facts and facts.reason == HEAD_MOVED else failed,
         url=pull_page(pages_base(parts.settings.github_api), job.repository, job.event.number),
     )
 
@@ -284,23 +285,19 @@ def _done_jobs(
     service: ReviewService,
     repository: queries.Repository,
     names: Sequence[str],
-    refused: Mapping[str, str],
+    refused: Sequence[str],
 ) -> DoneJobs:
     service.budgets.settle_over()
-    acts = _acts(parts, repository)
     by_run = {
         mark.run_id: one
-        for one in acts
+        for one in parts.queue.of_session(repository.session_id, MOST_ACTS)
         if isinstance(one.action, Act) and (mark := job_mark(one.action.body))
     }
     with service.engine.connect() as connection:
         known = jobs.jobs_of(connection, repository.id)
         runs = [(name, jobs.runs_of(connection, known[name].id, 1)[0]) for name in names]
-    return DoneJobs(
-        jobs=[_done_job(name, run, by_run.get(run.id)) for name, run in runs],
-        refused=[*refused.values(), *(title(one.action) for one in acts if one.decision == "deny")],
-        failed=_failed(acts),
-    )
+    done = [_done_job(name, run, by_run.get(run.id)) for name, run in runs]
+    return DoneJobs(done, *_not_done(parts, repository, refused))
 
 
 def _done_job(name: str, run: jobs.JobRun, act: Request | None) -> DoneJob:
@@ -314,13 +311,14 @@ def _done_job(name: str, run: jobs.JobRun, act: Request | None) -> DoneJob:
     return DoneJob(name, outcome, reason, run.cost, url)
 
 
-def _acts(parts: Parts, repository: queries.Repository) -> list[Request]:
-    """Return the requests for acts, oldest first."""
-    return list(reversed(parts.queue.of_session(repository.session_id, MOST_ACTS)))
-
-
-def _failed(acts: Sequence[Request]) -> list[tuple[str, str]]:
-    return [(title(one.action), why) for one in acts if (why := failure(one))]
+def _not_done(
+    parts: Parts, repository: queries.Repository, refused: Sequence[str]
+) -> tuple[list[str], list[tuple[str, str]]]:
+    """Return what rules didn't allow, and what the forge didn't take, and why."""
+    acts = parts.queue.of_session(repository.session_id, MOST_ACTS)[::-1]
+    denied = [title(one.action) for one in acts if one.decision == "deny"]
+    failed = [(title(one.action), why) for one in acts if (why := failure(one))]
+    return [*refused, *denied], failed
 
 
 def _leave(
@@ -348,8 +346,7 @@ def _leave(
 def _say(job: WorkflowJob, done: DoneReview | DoneJobs) -> JobEnd:
     """Set the outputs and the summary."""
     _tell(job, workflows.outputs(done) | {"record": str(job.record)}, workflows.summary(done))
-    lines = workflows.annotations(done)
-    return JobEnd(int(bool(done.failed) or done.outcome in workflows.FAILURES), lines)
+    return JobEnd(int(done.has_failed), workflows.annotations(done))
 
 
 def _tell(job: WorkflowJob, outputs: Mapping[str, str], summary: str) -> None:

@@ -47,7 +47,8 @@ class WorkflowEvent(NamedTuple):
 
 
 class DoneReview(NamedTuple):
-    """What became of an event. `facts`: the newest receipt; `findings`: the open ones, as stored;
+    """What became of an event. `facts`: the newest receipt, `is_earlier` if an earlier job left it;
+    `findings`: the open ones, as stored;
     `refused`: what no rule allowed; `failed`: what the forge didn't take, and why."""
 
     facts: ReceiptFacts | None
@@ -57,11 +58,21 @@ class DoneReview(NamedTuple):
     refused: Sequence[str]
     failed: Sequence[tuple[str, str]]
     url: str
+    is_earlier: bool = False
 
     @property
     def outcome(self) -> str:
         """Return the receipt's outcome; `ignored` where there is none."""
         return self.facts.outcome if self.facts else "ignored"
+
+    @property
+    def cost(self) -> int:
+        """Return what this job's review cost, in pico-dollars."""
+        return self.facts.cost if self.facts and not self.is_earlier else 0
+
+    @property
+    def has_failed(self) -> bool:
+        return bool(self.failed) or (self.outcome in FAILURES and not self.is_earlier)
 
 
 class DoneJob(NamedTuple):
@@ -86,8 +97,17 @@ class DoneJobs(NamedTuple):
     def outcome(self) -> str:
         """Return the word for all of them: the worst, else whether anything was proposed."""
         known = {one.outcome for one in self.jobs}
-        words = ("failed", "refused", "held", "proposed", "nothing", "skipped")
+        words = (*FAILURES, "held", "proposed", "nothing", "skipped")
         return next((one for one in words if one in known), "ignored")
+
+    @property
+    def cost(self) -> int:
+        """Return what all of them cost, in pico-dollars."""
+        return sum(one.cost for one in self.jobs)
+
+    @property
+    def has_failed(self) -> bool:
+        return bool(self.failed) or self.outcome in FAILURES
 
 
 def read_event(name: str, payload: Mapping[str, Any], repository: str) -> WorkflowEvent | None:
@@ -135,7 +155,7 @@ def annotations(done: DoneReview | DoneJobs) -> list[str]:
             if one.outcome in BESIDE_JOB
         ]
     facts = done.facts
-    if facts is not None and facts.outcome in BESIDE_JOB:
+    if facts is not None and facts.outcome in BESIDE_JOB and not done.is_earlier:
         words = receipts.reason_words(facts.reason)
         lines.append(command(BESIDE_JOB[facts.outcome], "Gatehouse: not reviewed", words))
     return lines
@@ -148,20 +168,17 @@ def output_lines(values: Mapping[str, str], boundary: str) -> str:
 
 def outputs(done: DoneReview | DoneJobs) -> dict[str, str]:
     """Return what later steps may use."""
-    if isinstance(done, DoneJobs):
-        jobs = [{"name": one.name, "outcome": one.outcome, "url": one.url} for one in done.jobs]
-        return {
-            "outcome": done.outcome,
-            "cost": dollars(sum(one.cost for one in done.jobs)).removeprefix("$"),
-            "jobs": msgspec.json.encode(jobs).decode(),
-            "pull-request-url": next((one.url for one in done.jobs if one.url), ""),
+    said = {"outcome": done.outcome, "cost": dollars(done.cost).removeprefix("$")}
+    if isinstance(done, DoneReview):
+        return said | {
+            "verdict": done.verdict,
+            "findings": findings_json(done.findings),
+            "pull-request-url": done.url,
         }
-    return {
-        "outcome": done.outcome,
-        "verdict": done.verdict,
-        "findings": findings_json(done.findings),
-        "cost": dollars(done.facts.cost).removeprefix("$") if done.facts else "0.00",
-        "pull-request-url": done.url,
+    jobs = [{"name": one.name, "outcome": one.outcome, "url": one.url} for one in done.jobs]
+    return said | {
+        "jobs": msgspec.json.encode(jobs).decode(),
+        "pull-request-url": next((one.url for one in done.jobs if one.url), ""),
     }
 
 
@@ -208,7 +225,7 @@ def summary(done: DoneReview | DoneJobs) -> str:
     if len(done.findings) > MOST_FINDINGS:
         lines += [f"and {len(done.findings) - MOST_FINDINGS} more", ""]
     lines += _not_done(done)
-    lines.append(f"It cost {dollars(done.facts.cost)}.")
+    lines.append(f"It cost {dollars(done.cost)}.")
     return "\n".join([*lines, ""])
 
 

@@ -130,6 +130,20 @@ def test_outputs() -> None:
     (one,) = msgspec.json.decode(said["findings"])
     assert (one["id"], one["path"], one["line"]) == ("00000001", "a.py", 3)
     assert workflows.outputs(done(None))["outcome"] == "ignored"
+    assert workflows.outputs(done(None))["cost"] == "0.00"
+
+
+@pytest.mark.parametrize(("outcome", "has_failed"), [("failed", True), ("found", False)])
+def test_a_job_fails_by_what_it_did_itself(outcome: Outcome, has_failed: bool) -> None:
+    assert done(outcome).has_failed == has_failed
+    assert done(outcome, failed=[("a", "b")]).has_failed
+    earlier = done(outcome, is_earlier=True)
+    assert not earlier.has_failed
+    assert earlier.cost == 0
+    assert not workflows.annotations(earlier)
+    assert jobs("failed", "proposed").has_failed
+    assert jobs("proposed", failed=[("a", "b")]).has_failed
+    assert not jobs("held").has_failed
 
 
 def test_findings_are_as_many_as_an_output_may_hold() -> None:
