@@ -8,6 +8,7 @@ import pytest
 from playwright.async_api import Browser, Page, expect
 
 from supervisor.core.approvals import status
+from supervisor.core.jobs import Job
 from supervisor.core.sessions import Session
 from supervisor.sessions.scheduled_jobs import JobSchedule
 from tests.browser.inbox import approve_button, shown_card, steady
@@ -75,6 +76,29 @@ async def test_the_form_starts_a_job_and_its_change_is_reviewed(
             await approve_button(card).click()
             await running.ended(session)
         assert (workspace / NOTE).is_file()
+
+
+async def test_a_refused_job_names_the_path_and_leaves_nothing_to_answer(
+    browser: Browser, tmp_path: Path
+) -> None:
+    workspace = make_repository(tmp_path / "project")
+    (tmp_path / "data").mkdir()
+    settings = settings_in(tmp_path / "data", CONTAINED, anthropic_api_key="")
+    async with supervised(settings) as running:
+        job = Job(prompt="Tidy.", scope=("docs/**",), tests="echo x > '<b>.py'; echo tried")
+        session = await running.start(workspace, kind="maintenance", job=job)
+        session = await running.ended(session)
+        async with page_of(browser, running, session) as page:
+            said = "refused: outside docs/**: <b>.py; tests passed"
+            facts = page.locator("#session-facts")
+            await expect(facts.locator("[data-role=job-result]")).to_contain_text(said)
+            await expect(facts.locator("[data-role=tests]")).to_have_text("tried")
+            await expect(page.locator("#take-branch")).to_have_count(0)
+            await sessions_page(page, running)
+            row = page.locator("tr", has_text="refused: ")
+            await expect(row.locator(".state.failed")).to_contain_text(said)
+            await page.goto(f"http://127.0.0.1:{running.supervisor.port}/")
+            await expect(page.locator("[data-left]")).to_have_count(0)
 
 
 @pytest.mark.many

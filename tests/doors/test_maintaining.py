@@ -71,6 +71,9 @@ def test_what_the_agent_may_not_change_refuses_its_job(
     up = house.up()
     assert house.waiting() == {}
     (session,) = house.sessions()
+    for branch in ((), ("--branch", "main")):
+        taken = house.run("take", session["id"], *branch)
+        assert "the job has no such branch" in no_bug(taken)
     page = house.page.get(f"/sessions/{session['id']}").text
     assert "refused: " in page
     assert "<passwd" not in page
@@ -98,15 +101,19 @@ def test_a_branch_has_what_the_job_changed_and_nothing_of_the_person_s(house: Ho
     assert house.git("status", "--short") == " M README.md\n?? docs/\n"
 
 
-def test_an_agent_can_not_ask_for_a_file_of_its_own_beside_the_job(house: House) -> None:
-    body = json.dumps({"path": "docs/asked.md", "content": "x"})
-    script = (
-        f"curl -s -X POST -H \"Authorization: Bearer $GATEHOUSE_TOKEN\" -d '{body}'"
-        " -H 'Content-Type: application/json' $GATEHOUSE_URL/v1/files/write"
-    )
-    code, printed = maintain(house, script)
+def test_an_agent_can_not_ask_for_a_file_or_a_push_beside_the_job(house: House) -> None:
+    asks = {
+        "files/write": {"path": "docs/asked.md", "content": "x"},
+        "git": {"command": "git push origin HEAD:refs/heads/asked"},
+    }
+    calls = [
+        'curl -s -X POST -H "Authorization: Bearer $GATEHOUSE_TOKEN"'
+        f" -H 'Content-Type: application/json' -d '{json.dumps(body)}' $GATEHOUSE_URL/v1/{path}"
+        for path, body in asks.items()
+    ]
+    code, printed = maintain(house, "; echo; ".join(calls))
     assert code == 0, printed
-    assert "what a job changes is judged as a whole, once it is done" in printed
+    assert printed.count("what a job changes is judged as a whole, once it is done") == 2, printed
     assert "the job: nothing to change" in printed
     assert not (house.workspace / "docs").exists()
 

@@ -23,7 +23,7 @@ from supervisor.core.approvals import is_settled, status
 from supervisor.core.files.changes import name_fields
 from supervisor.core.policy.outside_acts import outside_acts
 from supervisor.core.sessions import State, is_quarantined, remaining_s, state
-from supervisor.core.verdicts import Verdict
+from supervisor.core.verdicts import CHANGE_THE_COPY, KEPT, Verdict
 from supervisor.errors import NotFoundError, RefusedError, UserError
 from supervisor.gate.audit_lines import record_refusal
 from supervisor.parts import Parts
@@ -199,6 +199,8 @@ class AgentCalls:
         if self.verdict(action).decision != "deny":
             try:
                 if isinstance(action, Git):
+                    if action.operation == "push" and self._is_job:
+                        raise RefusedError(KEPT, CHANGE_THE_COPY)
                     action = await self.parts.pushes.planned(self.session_id, action)
                 else:
                     action = await self.parts.installs.planned(self.session_id, action)
@@ -206,6 +208,10 @@ class AgentCalls:
                 record_refusal(self.parts.audit, action, self.session_id, error.message)
                 raise
         return self._ask(action, reason)
+
+    @property
+    def _is_job(self) -> bool:
+        return self.parts.sessions.get(self.session_id).job is not None
 
     def verdict(self, action: Action) -> Verdict:
         """Return what the rules say, without recording it."""

@@ -158,6 +158,8 @@ def _state_words(
 
 def _end_words(session: Session) -> tuple[str, str]:
     """Return how a session ended, by its facts."""
+    if session.job_result is not None and session.job_result.refused:
+        return "failed", job_words(session)
     if session.agent_exited_at is not None and session.exit_code == 0:
         return "done", job_words(session) or "finished"
     if session.agent_exited_at is not None:

@@ -29,6 +29,7 @@ from supervisor.errors import (
     ChangedError,
     GatehouseError,
     NotFoundError,
+    RefusedError,
     StorageError,
     UserError,
 )
@@ -206,10 +207,13 @@ async def deny_held(parts: Parts, session_id: str, *, by: str) -> int:
 
 async def take_branch(parts: Parts, session_id: str, branch: str, *, by: str) -> TakenBranch:
     """Copy an agent's branch into the host's repository. A job's branch then no longer waits for
-    anybody."""
+    anybody. `RefusedError` for any other branch of a job's copy: nobody judged that."""
     session = parts.sessions.get(session_id)
-    taken = await parts.branches.take(session.id, branch, by=by)
     result = session.job_result
+    judged = result.branch if result is not None else ""
+    if session.job is not None and (not judged or branch not in ("", judged)):
+        raise RefusedError("the job has no such branch", "see its result")
+    taken = await parts.branches.take(session.id, branch, by=by)
     if result is not None and taken.source == result.branch:
         parts.sessions.close_branch(session.id, f"taken as {taken.branch}")
     return taken
