@@ -233,6 +233,11 @@ class Parts:
         """Yield a session's undo, running or ended."""
         return self.surroundings.undoing(self.sessions.get(session_id))
 
+    def progress(self, session_id: str) -> tuple[int, int] | None:
+        """Return how many of a session's effects are done, and of how many, while many are carried
+        out or taken back together."""
+        return self.surroundings.progress(session_id)
+
     async def end_cut_undos(self) -> None:
         """At start-up: finish or roll back undos that a crash cut short, of any session."""
         for mark in self.settings.sessions_dir.glob(f"*/{MARK}"):

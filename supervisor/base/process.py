@@ -19,7 +19,7 @@ import shutil
 import signal
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, NoReturn
@@ -30,6 +30,10 @@ from supervisor.errors import UserError
 PIPE = subprocess.PIPE
 DEVNULL = subprocess.DEVNULL
 STDOUT = subprocess.STDOUT
+
+type OnPrinted = Callable[[bytes], None]
+# Called with each block of standard output, and of standard error.
+type Printed = tuple[OnPrinted, OnPrinted]
 
 DEFAULT_OUTPUT_LIMIT_BYTES = 16 * 1024 * 1024
 # How long what a finished program left in its pipes may take to read. Its group has been killed by
@@ -240,8 +244,9 @@ async def run(
     output_limit_bytes: int = DEFAULT_OUTPUT_LIMIT_BYTES,
     memory_bytes: int | None = None,
     pass_fds: Sequence[int] = (),
+    printed: Printed | None = None,
 ) -> Completed:
-    """Run a program to its end and return its output.
+    """Run a program to its end and return its output. `printed` gets both streams as they come.
 
     `output_limit_bytes` bounds each of the two streams; more is read and dropped, and `truncated`
     is set. After `timeout_s` seconds the whole tree is killed and `timed_out` is set. A cancelled
@@ -268,8 +273,8 @@ async def run(
     try:
         async with asyncio.TaskGroup() as tasks:
             pumps = [
-                tasks.create_task(out.fill(child.stdout)),
-                tasks.create_task(err.fill(child.stderr)),
+                tasks.create_task(out.fill(child.stdout, printed and printed[0])),
+                tasks.create_task(err.fill(child.stderr, printed and printed[1])),
             ]
             if stdin is not None:
                 pumps.append(tasks.create_task(_feed(child, stdin)))
@@ -350,8 +355,10 @@ class _Bounded:
         self.truncated = False
         self._limit_bytes = limit_bytes
 
-    async def fill(self, stream: asyncio.StreamReader) -> None:
+    async def fill(self, stream: asyncio.StreamReader, told: OnPrinted | None) -> None:
         while block := await stream.read(READ_BYTES):
+            if told is not None:
+                told(block)
             room = self._limit_bytes - len(self.data)
             self.data += block[:room]
             self.truncated = self.truncated or len(block) > room

@@ -91,7 +91,7 @@ class ExecBroker:
                 self._gate.settle(grant, "failed", changed)
                 return
             grant.use(action)
-            result = await self._in_tool_sandbox(grant.session_id, action)
+            result = await self._in_tool_sandbox(grant, action)
         except GatehouseError as error:
             self._gate.settle(grant, "failed", {"error": str(error)})
             return
@@ -122,7 +122,9 @@ class ExecBroker:
         )
         return {"error": said, "asked_again": again.id}
 
-    async def _in_tool_sandbox(self, session_id: str, action: Exec) -> ToolResult:
+    async def _in_tool_sandbox(self, grant: Grant, action: Exec) -> ToolResult:
+        session_id = grant.session_id
+        on_output, on_error = self._gate.printing.streams_of(grant)
         lent: list[GiveBack] = []
 
         async def lend(listeners: Mapping[int, socket.socket]) -> None:
@@ -134,6 +136,8 @@ class ExecBroker:
                 timeout_s=action.timeout_s,
                 on_listeners=lend,
                 last_bytes=KEPT_BYTES + 1,  # one more says that there was more
+                on_output=on_output,
+                on_error=on_error,
             )
         finally:
             for give_back in lent:

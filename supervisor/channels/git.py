@@ -153,7 +153,8 @@ class GitBroker:
         grant.use(msgspec.structs.replace(action, url=shown_url(remote.url)))
         before = await staging.refs_at(remote)
         _check_still(action, before)
-        done = await staging.push(remote, action.updates)
+        printed = self._gate.printing.streams_of(grant)
+        done = await staging.push(remote, action.updates, printed)
         facts = _facts(done)
         if done.ok:
             more = _moved_besides(action, before, await staging.refs_at(remote))

@@ -20,7 +20,7 @@ from typing import NamedTuple
 from urllib.parse import unquote
 
 from supervisor.base.plain_files import read_small
-from supervisor.base.process import Completed
+from supervisor.base.process import Completed, Printed
 from supervisor.core.actions import RefUpdate
 from supervisor.core.git.remote_addresses import Addresses, protocol_of, remotes_in, shown_url
 from supervisor.core.git.scoped_commit import (
@@ -238,14 +238,21 @@ class Staging:
             )  # fmt: skip
             self._check(got, "the remote can't be read")
 
-    async def push(self, remote: Remote, updates: Sequence[RefUpdate]) -> Completed:
-        """Push these objects to these refs, if each ref is still as the update says."""
+    async def push(
+        self,
+        remote: Remote,
+        updates: Sequence[RefUpdate],
+        printed: Printed | None = None,
+    ) -> Completed:
+        """Push these objects to these refs, if each ref is still as the update says. `printed`: as
+        in `process.run`."""
         return await self._remotely(
             remote,
             *("push", "--porcelain", "--no-verify", *(("--atomic",) if len(updates) > 1 else ())),
             *(f"--force-with-lease={one.ref}:{one.old}" for one in updates),
             _REMOTE,
             *(f"{one.new}:{one.ref}" for one in updates),
+            printed=printed,
         )
 
     async def take_in(self, pack: bytes, tips: list[str], known: list[str]) -> None:
@@ -416,6 +423,7 @@ class Staging:
         *words: str,
         stdin: bytes | None = None,
         memory_bytes: int | None = None,
+        printed: Printed | None = None,
     ) -> Completed:
         """Run git where it speaks to a remote, with the person's credentials: their own helpers
         first, then a named secret for its host."""
@@ -435,6 +443,7 @@ class Staging:
                 timeout_s=REMOTE_S,
                 pass_fds=pass_fds,
                 memory_bytes=memory_bytes,
+                printed=printed,
             )
 
     async def _as_person(
@@ -446,6 +455,7 @@ class Staging:
         timeout_s: float = LOCAL_S,
         pass_fds: Sequence[int] = (),
         memory_bytes: int | None = None,
+        printed: Printed | None = None,
     ) -> Completed:
         return await run_git(
             self._place,
@@ -458,6 +468,7 @@ class Staging:
             timeout_s=timeout_s,
             pass_fds=pass_fds,
             memory_bytes=memory_bytes,
+            printed=printed,
         )
 
     async def _git(

@@ -18,6 +18,7 @@ import socket
 import tarfile
 import tempfile
 from collections.abc import Awaitable, Callable, Iterable, Mapping
+from functools import partial
 from pathlib import Path
 from types import MappingProxyType
 
@@ -28,7 +29,7 @@ from supervisor.channels.exec import SpecFor
 from supervisor.core.actions import Exec, Packages
 from supervisor.errors import RefusedError
 from supervisor.gate.gate import Grant
-from supervisor.sandbox.base import LOWER, MERGED, Sandbox, Spec, ToolResult
+from supervisor.sandbox.base import LOWER, MERGED, OnOutput, Sandbox, Spec, ToolResult
 from supervisor.sandbox.programs import find_program
 from supervisor.settings import for_package_managers, search_path
 
@@ -127,21 +128,32 @@ class InstallSandbox:
         *,
         timeout_s: float,
         home_files: Mapping[str, str],
+        printed: tuple[OnOutput, OnOutput],
     ) -> ToolResult:
         """Use the grant, and run a shell text in the private copy; it may read at the hosts of the
-        action's card. `SandboxError` where there is no sandbox."""
+        action's card. `printed` gets both of its streams as they come. `SandboxError` where there
+        is no sandbox."""
         _, path, binds = await _program(action.manager)
         spec = self._spec_for(grant.session_id, Exec(command=script, cwd=action.cwd))
         spec = _alone(spec, binds=binds, path=path, home_files=home_files)
         grant.use(action)
         hosts = frozenset(map(_host, action.hosts))
-        return await self._reaching(grant.session_id, spec, hosts, None, timeout_s)
+        return await self._reaching(grant.session_id, spec, hosts, None, timeout_s, printed)
 
     async def _reaching(
-        self, session_id: str, spec: Spec, hosts: Hosts, own: Hosts | None, timeout_s: float
+        self,
+        session_id: str,
+        spec: Spec,
+        hosts: Hosts,
+        own: Hosts | None,
+        timeout_s: float,
+        printed: tuple[OnOutput | None, OnOutput | None] = (None, None),
     ) -> ToolResult:
+        run = partial(
+            self._sandbox.run_tool, timeout_s=timeout_s, on_output=printed[0], on_error=printed[1]
+        )
         if not hosts:
-            return await self._sandbox.run_tool(spec, timeout_s=timeout_s)
+            return await run(spec)
         spec = msgspec.structs.replace(spec, ports=(self._proxy_port,))
         opened: list[str] = []
 
@@ -151,7 +163,7 @@ class InstallSandbox:
                 opened.append(stand_in)
 
         try:
-            return await self._sandbox.run_tool(spec, timeout_s=timeout_s, on_listeners=lend)
+            return await run(spec, on_listeners=lend)
         finally:
             for stand_in in opened:
                 await self._close_reach(stand_in)

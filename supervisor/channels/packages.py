@@ -126,6 +126,7 @@ class PackageBroker:
             run_script(action, config, scripts=scripts, is_pinned=is_pinned),
             timeout_s=INSTALL_S,
             home_files={PINNED: pinned(plan.locks)} if is_pinned and plan.locks else {},
+            printed=self._gate.printing.streams_of(grant),
         )
         facts = _facts(done)
         if "error" not in facts and (other := await self._difference(grant.session_id, plan)):

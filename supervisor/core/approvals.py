@@ -105,7 +105,7 @@ def failure(request: Request) -> str:
 
 def last_printed(outcome: Mapping[str, Any] | None) -> str:
     """Return the last lines of its output, errors after the rest; empty if it printed nothing."""
-    streams = [str((outcome or {}).get(name) or "") for name in ("stdout", "stderr")]
+    streams = [str((outcome or {}).get(name) or "") for name in ("stdout", "stderr", "said")]
     lines = [line for text in streams for line in text.splitlines()]
     return "\n".join(lines[-MOST_PRINTED_LINES:])[-MOST_PRINTED_CHARS:]
 

@@ -16,6 +16,7 @@ nothing out itself: what became ready goes to the `handlers` that channels regis
     queue     the requests as stored        rulings         what rules say, unrecorded
     handlers  who carries out what          answers         closing, judging anew
     repeats   what is asked again           pending_writes  facts not in the database yet
+    printing  what is printed meanwhile
 """
 
 import secrets
@@ -50,6 +51,7 @@ from supervisor.gate.answering import PREPARED, Answering, Answers
 from supervisor.gate.audit_lines import VerdictLines, record_refusal
 from supervisor.gate.grants import Grant, Lease, Refused, refused_by, taken, unanswered
 from supervisor.gate.handlers import Handlers
+from supervisor.gate.printing import Printing
 from supervisor.gate.repeats import Repeats
 from supervisor.gate.rulings import Rulings
 from supervisor.records.approval_queue import ApprovalQueue
@@ -179,6 +181,7 @@ class Gate:
         self._lines = VerdictLines(audit, redactor)
         self.answers = Answers(queue, audit, self.handlers, self.rulings, clock)
         self.repeats = Repeats(queue, clock, redactor, self.rulings, self.answers.close)
+        self.printing = Printing()
 
     # -- asking -----------------------------------------------------------------------------------
 
@@ -526,7 +529,8 @@ class Gate:
 
     def settle_all(self, settled: Iterable[tuple[Grant, Outcome, dict[str, Any]]]) -> None:
         """Settle each, in one write to the record and one to the database."""
-        redactor = self.redactor
+        redactor, settled = self.redactor, list(settled)
+        self.printing.forget(grant.request_id for grant, _, _ in settled)
         facts = [
             (
                 grant,

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from supervisor import settings
-from supervisor.base.process import Completed, run
+from supervisor.base.process import Completed, Printed, run
 from supervisor.core.text.numbers import whole_number
 
 GIT_S = 60.0
@@ -98,11 +98,13 @@ async def run_git(
     limit_bytes: int = OUTPUT_LIMIT_BYTES,
     memory_bytes: int | None = None,
     pass_fds: Sequence[int] = (),
+    printed: Printed | None = None,
 ) -> Completed:
     """Run a git command in a repository of ours; None: one that needs no repository.
 
     `config` is more configuration; `hidden_config` isn't seen in the list of processes. `protocols`
-    may be spoken, and no other. Raises UserError where there is no git.
+    may be spoken, and no other. `printed`: as in `process.run`. Raises UserError where there is no
+    git.
     """
     switches = [*_SWITCHES, *(f"protocol.{one}.allow=always" for one in protocols), *config]
     argv = ["git", *(word for one in switches for word in ("-c", one))]
@@ -131,6 +133,7 @@ async def run_git(
         output_limit_bytes=limit_bytes,
         memory_bytes=memory_bytes,
         pass_fds=pass_fds,
+        printed=printed,
     )
 
 

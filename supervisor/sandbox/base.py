@@ -195,9 +195,12 @@ class Sandbox(Protocol):
         timeout_s: float,
         on_listeners: OnListeners | None = None,
         last_bytes: int | None = None,
+        on_output: OnOutput | None = None,
+        on_error: OnOutput | None = None,
     ) -> ToolResult:
         """Run `spec` to its end and return its output; at `timeout_s` all of it is killed. With
-        `last_bytes`, only the end of each stream is kept, at least this many bytes."""
+        `last_bytes`, only the end of each stream is kept, at least this many bytes. `on_output` and
+        `on_error` get each of them as it comes, as those of `start`."""
 
     def pause(self, copy: Path) -> str:
         """Pause every sandbox over this private copy, including those started until `unpause`.

@@ -132,8 +132,10 @@ class Bubblewrap:
         timeout_s: float,
         on_listeners: OnListeners | None = None,
         last_bytes: int | None = None,
+        on_output: OnOutput | None = None,
+        on_error: OnOutput | None = None,
     ) -> ToolResult:
-        out, err = Capture(last_bytes), Capture(last_bytes)
+        out, err = Capture(last_bytes, on_output), Capture(last_bytes, on_error)
         running = await self.start(spec, on_output=out, on_error=err, on_listeners=on_listeners)
         return await result_of(running, out, err, timeout_s)
 

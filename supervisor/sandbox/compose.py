@@ -202,8 +202,10 @@ class Compose:
         timeout_s: float,
         on_listeners: OnListeners | None = None,
         last_bytes: int | None = None,
+        on_output: OnOutput | None = None,
+        on_error: OnOutput | None = None,
     ) -> ToolResult:
-        out, err = Capture(last_bytes), Capture(last_bytes)
+        out, err = Capture(last_bytes, on_output), Capture(last_bytes, on_error)
         async with self._tool_turn:
             running = await self._start("tools", spec, out, err, on_listeners)
             return await result_of(running, out, err, timeout_s)

@@ -96,14 +96,17 @@ class Pump:
 
 
 class Capture:
-    """A sink that keeps its input, or only its end: at least `last_bytes`."""
+    """A sink that keeps its input, or only its end: at least `last_bytes`. `told` has it, too."""
 
-    def __init__(self, last_bytes: int | None = None) -> None:
+    def __init__(self, last_bytes: int | None = None, told: OnOutput | None = None) -> None:
         self.data = bytearray()
+        self._told = told
         self._last_bytes = last_bytes
 
     def __call__(self, block: bytes) -> None:
         self.data += block
+        if self._told is not None:
+            self._told(block)
         # Twice as much, so that a byte is moved at most once.
         if self._last_bytes is not None and len(self.data) > 2 * self._last_bytes:
             del self.data[: -self._last_bytes]

@@ -48,6 +48,7 @@ from supervisor.server.operator.pages import (
     session_page,
     sessions_page,
     spend_page,
+    told_page,
     undo_api,
 )
 from supervisor.server.operator.screens import Screens
@@ -62,7 +63,7 @@ PUBLIC_PATHS = ("/login", "/health", "/static/")
 _PAGES = (
     *(operator_api, inbox_page, request_cards, change_api, change_set_api, push_api),
     *(sessions_page, session_page, network_page, spend_page, undo_api, left_page, quiet_page),
-    *(rules_page, history_page, pages),
+    *(rules_page, history_page, told_page, pages),
 )
 OPERATOR_BODY_BYTES = 1024 * 1024
 AGENT_BODY_BYTES = 512 * 1024

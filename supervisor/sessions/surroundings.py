@@ -111,6 +111,7 @@ class Surroundings:
         self.ca_bundle = ca_bundle
         self._opened: dict[str, _OpenSession] = {}
         self.left = LeftToAnswer(gate, queue, now, settings.keep_left_s)
+        self._undos: dict[str, Undo] = {}
         self._undo_turns: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
         # The default one too, where another is used: it may hold another supervisor's token and the
         # key of its authority.
@@ -149,7 +150,18 @@ class Surroundings:
                 else reopened(session.id, workspace, folder, self._gate, self._data_folders)
             )
             async with opened as undo:
-                yield undo
+                self._undos[session.id] = undo
+                try:
+                    yield undo
+                finally:
+                    del self._undos[session.id]
+
+    def progress(self, session_id: str) -> tuple[int, int] | None:
+        """Return how many effects are done, and of how many, while many are applied or taken
+        back."""
+        channel, undo = self.channel(session_id), self._undos.get(session_id)
+        history = undo.sides.history if undo else channel and channel.history
+        return history.progress if history else None
 
     def reconsider(self) -> None:
         """Ask again about changes that the rules denied, since the rules changed."""

@@ -41,6 +41,7 @@ from supervisor.workspace.copy import git_copy
 from supervisor.workspace.disk.watch import Watcher, at_rest_s
 from supervisor.workspace.incoming.conflicts import Conflicts
 from supervisor.workspace.incoming.incoming import HostChanges
+from supervisor.workspace.trees.history import History
 from supervisor.workspace.trees.ignores import IGNORE_FILES, Ignores
 from supervisor.workspace.trees.overlay_facts import read_facts
 from supervisor.workspace.trees.scripts import scripts_in
@@ -526,6 +527,11 @@ class WorkspaceChannel:
     def host_changes(self) -> HostChanges | None:
         """Return the person's changes, or None before the copy is open and after the end."""
         return self._opened.incoming if self._opened is not None else None
+
+    @property
+    def history(self) -> History | None:
+        """Return what was applied; None before the copy is open and after the end."""
+        return self._opened.undo.sides.history if self._opened is not None else None
 
     def refused(self) -> dict[str, str]:
         """Return the copy's paths that are never carried over, with reasons."""

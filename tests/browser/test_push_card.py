@@ -23,9 +23,14 @@ WORK = (
 async def test_a_push_is_shown_and_approved(browser: Browser, tmp_path: Path) -> None:
     remote = tmp_path / "remote.git"
     subprocess.run(["git", "init", "-q", "--bare", str(remote)], check=True)
+    hook = remote / "hooks" / "pre-receive"
+    hook.write_text(f"#!/bin/sh\necho checking\nuntil [ -e {tmp_path}/go ]; do sleep 0.05; done\n")
+    hook.chmod(0o755)
+    (tmp_path / "go").touch()
     workspace = make_repository(tmp_path / "project")
     git(workspace, "remote", "add", "origin", str(remote))
     git(workspace, "push", "-q", "origin", "HEAD:main")
+    (tmp_path / "go").unlink()
     (tmp_path / "data").mkdir()
     policy = "version: 1\nallow: [filesystem(README.md)]\n"
     async with supervised(settings_in(tmp_path / "data", policy)) as running:
@@ -46,8 +51,16 @@ async def test_a_push_is_shown_and_approved(browser: Browser, tmp_path: Path) ->
             await expect(shown.locator(".commits li")).to_contain_text("Fix <i>it</i>")
             await expect(shown.locator(".commits li")).to_contain_text("Bot <bot@example.org>")
             await expect(shown.get_by_text("<b>bold</b>")).to_be_visible()
+            # In colours: a key of YAML.
+            await expect(shown.locator("td.code .nt")).to_have_text("on")
             await steady(card)
             await approve_button(card).click()
+            # What the remote says is shown while it says it.
+            await expect(page.locator("#done")).to_contain_text("Approved: git push")
+            await page.goto(f"http://127.0.0.1:{running.supervisor.port}/requests/{push.id}")
+            await expect(card.locator("[data-role=printed]")).to_contain_text("remote: checking")
+            await expect(card.locator(".answer .state")).to_have_class("state doing")
+            (tmp_path / "go").touch()
             await running.until(lambda: running.parts.queue.get(push.id).settled_at)
         with running.answering(lambda one: "denied"):
             await running.ended(session)

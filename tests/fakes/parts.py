@@ -383,6 +383,9 @@ class FakeParts:
 
     running_workspace: Any = Parts.running_workspace
 
+    def progress(self, session_id: str) -> tuple[int, int] | None:
+        return None
+
     @contextlib.asynccontextmanager
     async def undoing(self, session_id: str) -> AsyncIterator[Undo]:
         """Nothing was ever applied in these sessions; tests of undo put in a real one."""

@@ -29,6 +29,8 @@ from supervisor.core.text.display import visible
 ROW_CHARS = 2000
 # Unchanged lines that are shown at once.
 GAP_ROWS = 1000
+# A difference further down a file has no colours where the whole text isn't at hand.
+MOST_COLOURED_LINES = 20_000
 # How far above a hunk its section is looked for, and how much of its head is shown.
 _SECTION_LINES = 500
 _SECTION_CHARS = 80
@@ -139,6 +141,23 @@ async def texts_of(painter: Painter, path: str, old: bytes, new: bytes) -> Texts
         return NO_TEXTS
     colours = await asyncio.gather(painter.colours(path, old_text), painter.colours(path, new_text))
     return Texts(split_lines(old_text), split_lines(new_text), *colours)
+
+
+async def colours_of(painter: Painter, path: str, found: TextDiff) -> Texts:
+    """Return the colours of a difference whose texts aren't at hand: of its lines, as far as they
+    can be told without what stands between. Nothing where its lines stand far down a file."""
+    lines = [line for hunk in found.hunks for line in hunk.lines if line.kind != "note"]
+    sides = []
+    for numbered in (
+        {line.old_number: line.text for line in lines if line.old_number is not None},
+        {line.new_number: line.text for line in lines if line.new_number is not None},
+    ):
+        last = max(numbered, default=0)
+        if last > MOST_COLOURED_LINES:
+            return NO_TEXTS
+        text = "\n".join(numbered.get(number, "") for number in range(1, last + 1))
+        sides.append(await painter.colours(path, text))
+    return Texts(old_colours=sides[0], new_colours=sides[1])
 
 
 def view_of(

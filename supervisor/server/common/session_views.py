@@ -161,12 +161,20 @@ def _end_words(session: Session) -> tuple[str, str]:
     if session.job_result is not None and session.job_result.refused:
         return "failed", job_words(session)
     if session.agent_exited_at is not None and session.exit_code == 0:
-        return "done", job_words(session) or "finished"
+        return "done", job_words(session) or _reported(session) or "finished"
     if session.agent_exited_at is not None:
         return "failed", f"exit status {session.exit_code}"
     if (session.ended_at or 0.0) >= session.deadline_at:
         return "expired", "time limit reached"
     return "failed" if session.started_at is None else "expired", session.end_reason
+
+
+def _reported(session: Session) -> str:
+    """Return what a review found, in words; empty for any other session."""
+    found = (session.review or {}).get("findings")
+    if not isinstance(found, list):
+        return ""
+    return f"reported {len(found)} finding{'' if len(found) == 1 else 's'}"
 
 
 def _copying(progress: dict[str, int] | None) -> str:

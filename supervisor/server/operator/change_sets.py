@@ -247,14 +247,17 @@ class ChangeSets:
         left: LeftOut = LEFT_NOTHING,
         reason: str = "",
         comments: Mapping[str, list[LineComment]] | None = None,
+        hunks: Mapping[str, Sequence[str]] | None = None,
     ) -> list[Request]:
         """Answer for a folder, or for all: exactly what was `seen`, in one transaction. Return the
         answered requests.
 
         An approval leaves out changes that need a separate look, unless they were ticked (id to
         fingerprint), and those that are `left` out; of these the ones with `comments` are denied
-        with them. A denial covers all, each with its comments. Raise `ChangedError` where anything
-        else waits than was seen. Changes asked after `seen.until` stay as they are.
+        with them. Of those with `hunks` only these are approved, each in a transaction of its own,
+        and the rest of them waits. A denial covers all, each with its comments. Raise
+        `ChangedError` where anything else waits than was seen. Changes asked after `seen.until`
+        stay as they are.
         """
         if seen is None:
             raise ChangedError.unsaid(
@@ -275,16 +278,38 @@ class ChangeSets:
         workspace = self._parts.workspace_of(session_id)
         if ids and given == "approved" and workspace is not None:
             await workspace.read_contents(lambda read: None)  # else nothing could be carried out
-        if not ids and not said:
+        in_part = [one for one in ids if given == "approved" and one in (hunks or {})]
+        ids = [one for one in ids if one not in in_part]
+        if not ids and not said and not in_part:
             raise UserError(
                 "nothing of this waits for this answer",
                 "tick what needs a look of its own, or reload",
             )
         # A change that was replaced meanwhile no longer waits under its old id: then nothing is
         # answered.
-        return await self._parts.gate.resolve_as_one(
+        taken = [
+            await self.take_part(
+                one, (hunks or {})[one], by=by, fingerprint=self._parts.queue.get(one).fingerprint
+            )
+            for one in in_part
+        ]
+        if not ids and not said:
+            return taken
+        answered = await self._parts.gate.resolve_as_one(
             ids, given, by=by, reason=reason, sent_back=said
         )
+        return [*answered, *taken]
+
+    async def take_part(
+        self, request_id: str, hunks: Sequence[str], *, by: str, fingerprint: str
+    ) -> Request:
+        """Approve these hunks of a change, which was shown with that fingerprint; the rest of it
+        waits. Return the request for them."""
+        session_id = self._parts.queue.get(request_id).session_id
+        done = await self._parts.running_workspace(session_id).answer_part(
+            request_id, hunks, "pending", by=by, fingerprint=fingerprint
+        )
+        return done.part
 
     def _said(
         self, session_id: str, reason: str, comments: Mapping[str, list[LineComment]]

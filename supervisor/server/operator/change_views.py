@@ -27,6 +27,7 @@ from supervisor.server.common.diff_views import (
     DiffView,
     Gap,
     Texts,
+    colours_of,
     gap_rows,
     gaps_of,
     rows_in,
@@ -43,6 +44,8 @@ from supervisor.server.operator.shown_changes import (
     texts_in,
 )
 
+# A card of many files waits so long for their colours.
+COLOURS_S = 3.0
 _PROSE_ENDS = (".md", ".markdown")
 
 
@@ -108,10 +111,10 @@ class GapView(msgspec.Struct, frozen=True, kw_only=True):
 
 
 async def change(
-    parts: Parts, request: Request, *, whole: bool = False, among: bool = False
+    parts: Parts, request: Request, *, whole: bool = False, may_choose: bool = True
 ) -> ChangeView | None:
-    """Return what a request would change in a file, or None where it isn't about a file. `among`
-    many it is answered as a whole."""
+    """Return what a request would change in a file, or None where it isn't about a file. Without
+    `may_choose` it is answered as a whole."""
     if not isinstance(request.action, FileChange):
         return None
     shown = await card_of(parts, request)
@@ -125,7 +128,7 @@ async def change(
         shown_change, parts, request.id, shown, most_rows=most_rows, texts=texts
     )
     is_all = not made.diff.hidden and (not shown.below or not is_folded(shown))
-    may_choose = shown.may_choose and not among
+    may_choose = shown.may_choose and may_choose
     alone = (
         ("ticked changes alone leave the mode as it is",)
         if may_choose and shown.old_mode != shown.new_mode
@@ -140,15 +143,16 @@ async def change(
         next=most_rows if is_whole else 0,
         is_beginning=not is_whole,
         seen=seen_word(request) if is_all else "",
-        swap=_swap(parts, request, shown),
+        swap=await _swap(parts, request, shown),
     )
 
 
-def _swap(parts: Parts, request: Request, shown: ChangeCard) -> SwapView | None:
+async def _swap(parts: Parts, request: Request, shown: ChangeCard) -> SwapView | None:
     """Return what is removed and added with a swapped path; None where it isn't swapped."""
     if shown.operation != "swap" or not isinstance(request.action, FileChange):
         return None
-    below = tuple(_below(parts, request.id, one) for one in shown.below)
+    views = await coloured_changes(parts, request.id, shown.below, most_rows=FIRST_ROWS)
+    below = tuple(_below(parts, view, one) for view, one in zip(views, shown.below, strict=True))
     # The steps whose contents are read are shown here; the rest is only named.
     rest = request.action.steps[len(below) :]
     gone = sum(one.is_gone for one in below) + sum(step.operation == "delete" for step in rest)
@@ -185,17 +189,37 @@ def _what(state: str, mode: int | None, target: str | None, size: int | None = N
     return ", ".join([*facts, *([f"mode {mode & 0o7777:o}"] if mode is not None else [])])
 
 
-def _below(parts: Parts, change_id: str, shown: ChangeCard) -> ChangeView:
+def _below(parts: Parts, view: ChangeView, shown: ChangeCard) -> ChangeView:
     """Return one path below a swapped one, as a line and what it opens."""
     is_gone = shown.operation == "delete"
     state = (shown.before if is_gone else shown.after) or ""
     size = shown.old_size if is_gone else shown.new_size
     text = _what(state, None if is_gone else shown.new_mode, shown.link_target, size)
     return msgspec.structs.replace(
-        shown_change(parts, change_id, shown, most_rows=FIRST_ROWS),
+        view,
         facts=parts.redactor.text(text),
         warnings=(*_hazards(shown.hazards), *_warnings(shown)),
     )
+
+
+async def coloured_changes(
+    parts: Parts, change_id: str, cards: Sequence[ChangeCard], *, most_rows: int
+) -> list[ChangeView]:
+    """Return `shown_change` of each, in colours where only the differences are at hand. A card
+    waits `COLOURS_S` for them: what comes later stays plain."""
+    loop = asyncio.get_running_loop()
+    until = loop.time() + COLOURS_S
+    found = []
+    for card in cards:
+        texts = NO_TEXTS
+        if loop.time() < until:
+            texts = await colours_of(parts.renderer, card.path, card.diff)
+        found.append(
+            await asyncio.to_thread(
+                shown_change, parts, change_id, card, most_rows=most_rows, texts=texts
+            )
+        )
+    return found
 
 
 def shown_change(
@@ -235,6 +259,8 @@ async def further(parts: Parts, request: Request, start: int) -> ChangeView | No
             end = min(part_from(diff, start - before), rows)
             left = sum(rows_in(one) for _, one in diffs_of(card)) - before - end
             redact = parts.redactor.text
+            if card.below:
+                texts = await colours_of(parts.renderer, path, diff)
             first = start - before
             return ChangeView(
                 id=request.id,

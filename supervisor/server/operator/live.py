@@ -12,6 +12,7 @@ others. Nothing is taken *from* a page here: incoming messages are discarded.
     changes     of a session that many changed files wait of, or came at once, how many wait
     session     a `session` is new, or one of its facts changed
     output      the agent of `session_id` printed something
+    printed     what the request `request_id` runs printed something
     rules       the rules in force changed
     network     a session sent something, or some of its traffic ended
     quiet       an agent asked something that gets no separate card
@@ -44,6 +45,8 @@ MOST_WAITING = 512
 # `hello` names this many requests, and has the ids of all.
 HELLO_REQUESTS = 100
 GOODBYE_S = 2.0
+# What a program prints is told so often at most.
+PRINTED_S = 0.25
 CLOSE_SERVICE_RESTART, CLOSE_TRY_AGAIN_LATER, CLOSE_SIGNED_OUT = 1012, 1013, 4401
 
 
@@ -71,7 +74,7 @@ class RequestNews(msgspec.Struct, frozen=True, kw_only=True):
 
 
 type LiveEvent = (
-    Literal["hello", "request", "changes", "session", "output"]
+    Literal["hello", "request", "changes", "session", "output", "printed"]
     | Literal["rules", "network", "quiet", "banner", "shutdown"]
 )
 type Gone = Literal["left", "too slow", "shutdown", "signed out"]
@@ -127,6 +130,8 @@ class Live:
         parts.spending.on_change(self._spend_changed)
         parts.network_log.on_change = self._network_changed
         parts.gate.repeats.on_change = self._quiet_changed
+        self._printing: set[str] = set()
+        parts.gate.printing.on_change = self._printed
 
     def status(self) -> Banners:
         """Return the present banners."""
@@ -293,6 +298,16 @@ class Live:
 
     def _output_grew(self, session_id: str, _data: bytes) -> None:
         self.publish("output", session_id=session_id, merge=f"output:{session_id}")
+
+    def _printed(self, request_id: str) -> None:
+        """A program may print thousands of times a second; nobody reads that fast."""
+        if self._clients and request_id not in self._printing:
+            self._printing.add(request_id)
+            asyncio.get_running_loop().call_later(PRINTED_S, self._tell_printed, request_id)
+
+    def _tell_printed(self, request_id: str) -> None:
+        self._printing.discard(request_id)
+        self.publish("printed", request_id=request_id, merge=f"printed:{request_id}")
 
     def _network_changed(self, session_id: str) -> None:
         self.publish("network", session_id=session_id, merge=f"network:{session_id}")

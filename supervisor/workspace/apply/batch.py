@@ -141,7 +141,7 @@ class Batch:
         try:
             self._history.begin_batch(batch)
             self._at("batch begun")
-            with self._applier.sharing_syncs():
+            with self._applier.sharing_syncs(), self._history.counting(len(changes)):
                 done = self._do_all(changes, begun)
             self._at("batch done")
             self._history.end_batch(batch, rolled_back=False)
@@ -217,6 +217,7 @@ class Batch:
         with self._applier.staging_together():
             for change in changes:
                 request_id, action, use, mtime_ns = change
+                self._history.count()
                 with _about(change.name):
                     if action.operation in ("delete", "rename"):
                         self._applier.keep(action, host[change.key])

@@ -262,6 +262,8 @@ class History:
         self.open_undo = replayed.open_undo
         self.open_batch = replayed.open_batch
         self.batches = replayed.batches
+        self.progress: tuple[int, int] | None = None
+        """How many of so many effects are prepared, while they are carried out together."""
         self._journal = journal
         self._snapshots = snapshots
         self._clock = clock or RealClock()
@@ -280,6 +282,19 @@ class History:
     def close(self) -> None:
         """Close the descriptors. May be called twice."""
         self.kept.close()
+
+    @contextlib.contextmanager
+    def counting(self, total: int) -> Iterator[None]:
+        """Let `count` say how far so many effects are."""
+        self.progress = (0, total)
+        try:
+            yield
+        finally:
+            self.progress = None
+
+    def count(self) -> None:
+        if self.progress is not None:
+            self.progress = (self.progress[0] + 1, self.progress[1])
 
     def now(self) -> float:
         """Return the time in the form used by journal lines."""

@@ -224,7 +224,7 @@ class Undo:
                 self._mark.touch()
                 history.begin_undo(undo)
             self._at("begun")
-            with self._restorer.together():
+            with self._restorer.together(), history.counting(len(undo.steps)):
                 error = self._forward(undo)
                 left = self._back(undo) if error is not None else []
             self._at("ending")
@@ -295,6 +295,7 @@ class Undo:
 
     def _step(self, undo: UndoBegun, step: Step, staged: StagedBack | None) -> None:
         name = decode_name(step.name)
+        self._sides.history.count()
         seen = self._planner.seen.pop(name, None)
         if staged is not None:
             applied = self._restorer.place(staged)

@@ -9,10 +9,12 @@ from hypothesis import strategies as st
 from markupsafe import Markup
 
 from supervisor.core.files.text_diff import diff
+from supervisor.server.common import diff_views
 from supervisor.server.common.diff_views import (
     GAP_ROWS,
     DiffView,
     Texts,
+    colours_of,
     gap_rows,
     gaps_of,
     painted,
@@ -54,6 +56,22 @@ async def test_rows_have_colours_marks_and_what_stands_at_them() -> None:
     ]
     assert [row.things for row in view.hunks[0].rows] == [(), ("said",), ()]
     assert [row.at for row in view.hunks[0].rows] == ["o1", "n1", "n2"]
+
+
+async def test_a_difference_without_its_texts_has_colours_too_but_far_down_a_file(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    lines = [f"{number}\n" for number in range(100)]
+    changed = [*lines[:90], "x\n", *lines[91:]]
+    found = diff("".join(lines).encode(), "".join(changed).encode())
+    view = view_of(found, redact, await colours_of(Painter(), "a.py", found), most_rows=9)
+    assert codes(view)[3:5] == [
+        '\N{MINUS SIGN}<span class="k">9</span>0',
+        '+<span class="k">x</span>',
+    ]
+    assert view.hunks[0].gap is view.tail is None  # what lies between isn't known
+    monkeypatch.setattr(diff_views, "MOST_COLOURED_LINES", 90)
+    assert await colours_of(Painter(), "a.py", found) == Texts()
 
 
 def test_a_template_puts_a_block_below_each_line_that_has_something() -> None:

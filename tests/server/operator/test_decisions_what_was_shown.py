@@ -183,6 +183,8 @@ async def test_every_route_that_answers_is_in_this_test(door: Door) -> None:
         "/requests/{request_id}/conflict/{how}",
         "/requests/{request_id}/act", "/requests/{request_id}/open-pull",
         "/sessions/{session_id}/undo", "/api/undo/preview",
+        # takes back, exactly or not at all, what was just applied: nothing that waits
+        "/undo",
         # takes back what stands on a forge: nothing that waits
         "/api/reviews/undo",
         # say nothing of what waits

@@ -1,14 +1,18 @@
 // The page of one session's changed files: all is ticked, but what a person took the tick from or commented on. What is shown goes back
 // with each answer; the server refuses an answer to anything else. Nothing is replaced under a person's hand.
 import { commentsOf, forgetComments, keepPlace, placesOf } from "./comments.js";
+import { boxes as hunksIn, keepTicks, ticked as tickedIn } from "./hunks.js";
+import { $ } from "./say.js";
 import { looksNew } from "./steady.js";
 
 const page = () => document.querySelector("article.changes.pane");
 
 // Where the ticks of a path differ from its folder's: of a file, or of a folder with all that is in it ("" is all). The boxes only show
 // this: it holds for what isn't loaded, for what left the page, and for what the agent changes again.
+// It stays when the page is loaded anew, in this tab.
 const choices = new Map();
 let session = "";
+const kept = () => `ticks:${session}`;
 
 // Paths are compared as the bytes that the server encoded, one character each.
 const decoded = (key) => atob(key.replaceAll("-", "+").replaceAll("_", "/"));
@@ -27,6 +31,13 @@ function isTaken(path) {
 function choose(path, wanted) {
   for (const one of [...choices.keys()]) if (one === path || isInside(one, path)) choices.delete(one);
   if (isTaken(path) !== wanted) choices.set(path, wanted);
+  sessionStorage.setItem(kept(), JSON.stringify([...choices]));
+}
+
+// The hunks of a file that are on the page, if one of them has no tick; null where it is approved as a whole.
+function partOf(id) {
+  const file = $(`file-${id}`);
+  return file && hunksIn(file).some((one) => !one.checked) ? tickedIn(file).map((one) => one.dataset.hunk) : null;
 }
 
 // How many files a choice is about. A folder that it is in is opened where that isn't loaded; null until it is.
@@ -57,8 +68,11 @@ const idOf = (box) => box.dataset.take ?? box.dataset.tick.split(":")[0];
 function show() {
   const card = page();
   if (!card || card.dataset.status === "done") return;
-  if (session !== card.dataset.changes) choices.clear();
-  session = card.dataset.changes;
+  if (session !== card.dataset.changes) {
+    choices.clear();
+    session = card.dataset.changes;
+    for (const [path, wanted] of JSON.parse(sessionStorage.getItem(kept()) ?? "[]")) choices.set(path, wanted);
+  }
   const all = [...document.querySelectorAll("input[data-path]")];
   const boxes = new Map(all.map((one) => [pathOf(one), one]).reverse()); // the first of those of one path
   takeFromCommented(boxes);
@@ -73,8 +87,9 @@ function show() {
     const files = Number(box.dataset.files ?? 1);
     const taken = "take" in box.dataset ? Number(isTaken(pathOf(box))) : takenIn(pathOf(box), files);
     box.checked = taken > 0;
-    box.indeterminate = taken > 0 && taken < files;
+    box.indeterminate = taken > 0 && (taken < files || ("take" in box.dataset && partOf(box.dataset.take) !== null));
   }
+  for (const file of card.querySelectorAll("article[data-file]")) file.querySelector("[data-approves]").textContent = partOf(file.dataset.file) ? "Approve ticked" : "Approve this";
   const plain = Number(card.dataset.plain);
   const taken = takenIn("", plain);
   const apart = card.querySelectorAll("[data-tick]:checked").length;
@@ -86,14 +101,28 @@ function show() {
   say("ticked", `${taken.toLocaleString("en")} of ${plain.toLocaleString("en")} ticked`);
   say("question", number ? `Apply ${files(number)}${back ? ", and send back what you commented on" : ""}?` : back ? "Send back what you commented on?" : "Nothing is ticked");
   const stay = waiting - number - back;
-  say("left-out", [back ? `${files(back)} ${back === 1 ? "goes" : "go"} back with your comments.` : "", stay > 0 ? `${files(stay)} ${stay === 1 ? "waits" : "wait"} on.` : "", "Can be undone."].filter(Boolean).join(" "));
+  const inPart = Object.keys(parts()).length;
+  say("left-out", [inPart ? `Of ${files(inPart)} only what is ticked; the rest waits.` : "", back ? `${files(back)} ${back === 1 ? "goes" : "go"} back with your comments.` : "", stay > 0 ? `${files(stay)} ${stay === 1 ? "waits" : "wait"} on.` : "", "Can be undone."].filter(Boolean).join(" "));
   say("approve", number || !back ? `Approve ${number.toLocaleString("en")} of ${waiting.toLocaleString("en")}` : `Send ${files(back)} back`);
   card.querySelector("[data-approve-ticked]").disabled = isLoading || (!number && !back);
 }
 
+// Of the files that are approved in part, what of each.
+function parts() {
+  const taken = [...document.querySelectorAll("article input[data-take]")].filter((box) => isTaken(pathOf(box)));
+  return Object.fromEntries(taken.map((box) => [box.dataset.take, partOf(box.dataset.take)]).filter(([, chosen]) => chosen?.length));
+}
+
 function changedTick({ target }) {
   if (!page()) return;
-  if (target.matches("[data-path]:not([data-tick])")) choose(pathOf(target), target.checked);
+  const file = target.closest("article[data-file]");
+  const box = file?.querySelector("input[data-take]");
+  if (target.matches("[data-hunk]")) { if (box) choose(pathOf(box), tickedIn(file).length > 0); }
+  else if (box === target && target.checked && partOf(box.dataset.take)) {
+    for (const one of hunksIn(file)) one.checked = true;
+    keepTicks(file);
+    choose(pathOf(target), true);
+  } else if (target.matches("[data-path]:not([data-tick])")) choose(pathOf(target), target.checked);
   else if (!target.matches("[data-tick]")) return;
   show();
 }
@@ -115,6 +144,7 @@ function configure({ detail }) {
     without_below: listed(false),
     with_below: listed(true),
     ticked: [...card.querySelectorAll("[data-tick]:checked")].map((one) => one.dataset.tick).join(","),
+    hunks: JSON.stringify(detail.parameters.one ? { [detail.parameters.one]: partOf(detail.parameters.one) ?? undefined } : parts()),
     comments: JSON.stringify(Object.fromEntries(said.map((id) => [id, commentsOf(id)]))),
   });
 }

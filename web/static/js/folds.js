@@ -57,13 +57,6 @@ function showNext(about, more) {
   return true;
 }
 
-// The text of an element as it is shown.
-export function shownText(element) {
-  const copy = element.cloneNode(true);
-  for (const whole of copy.querySelectorAll("[data-whole][hidden]")) whole.remove();
-  return copy.textContent;
-}
-
 export function watchFolds() {
   document.addEventListener("click", (event) => {
     const button = event.target.closest("[data-unfold]");

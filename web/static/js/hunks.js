@@ -2,8 +2,8 @@
 // ticked, typed and wrote on lines goes on to the card that takes the place of theirs, as far as the changes read the same there.
 import { commentsOf, moveComments } from "./comments.js";
 
-const boxes = (card) => [...card.querySelectorAll("input[data-hunk]")];
-const ticked = (card) => boxes(card).filter((box) => box.checked && !box.disabled);
+export const boxes = (card) => [...card.querySelectorAll("input[data-hunk]")];
+export const ticked = (card) => boxes(card).filter((box) => box.checked && !box.disabled);
 const hasChosen = (card) => boxes(card).some((box) => !box.checked);
 
 // A rule answers for a whole change, and says nothing to the agent.
@@ -52,6 +52,7 @@ export function takePlace(old, card) {
     if (was && is) is[name] = was[name];
   }
   const kept = tickAgain(card, chosen);
+  keepTicks(card);
   moveComments(old, card);
   const top = old.querySelector(".pane-scroll").scrollTop;
   old.replaceWith(card);
@@ -85,12 +86,36 @@ function tickAgain(card, chosen) {
   return chosen ? ticked(card).length : 0;
 }
 
+// What lost its tick stays so when the page is loaded anew, in this tab.
+const keyOf = (change) => `hunks:${change.dataset.say}`;
+const changesIn = (part) => [...part.querySelectorAll("[data-say]"), part.closest("[data-say]")].filter(Boolean);
+
+export function keepTicks(part) {
+  for (const change of changesIn(part)) {
+    const off = boxes(change).filter((box) => !box.checked).map((box) => box.dataset.hunk);
+    if (off.length) sessionStorage.setItem(keyOf(change), JSON.stringify(off));
+    else sessionStorage.removeItem(keyOf(change));
+  }
+}
+
+export function restoreTicks(part) {
+  for (const change of changesIn(part)) {
+    const off = JSON.parse(sessionStorage.getItem(keyOf(change)) ?? "[]");
+    for (const box of boxes(change)) if (off.includes(box.dataset.hunk)) box.checked = false;
+  }
+  const card = part.closest(".card");
+  if (card) showTicks(card);
+}
+
 export function watchHunks() {
   document.addEventListener("change", (event) => {
     const box = event.target.closest && event.target.closest("input[data-hunk]");
     const card = box && box.closest(".card");
-    if (card) showTicks(card);
+    if (!card) return;
+    keepTicks(box);
+    showTicks(card);
   });
+  document.addEventListener("htmx:load", ({ target }) => restoreTicks(target));
   document.addEventListener("htmx:configRequest", (event) => {
     const button = event.detail.elt;
     if (!("part" in button.dataset)) return;
@@ -101,7 +126,8 @@ export function watchHunks() {
   // "Show the other lines" puts the whole diff in the place of its beginning: what was ticked stays, and what a person hadn't seen yet
   // is ticked as at first.
   document.addEventListener("htmx:beforeSwap", (event) => {
-    const card = event.detail.target.closest && event.detail.target.closest(".card");
+    // Among many files each keeps its own (`restoreTicks`): changes of two files may read the same.
+    const card = event.detail.target.closest && event.detail.target.closest(".card:not(.changes)");
     if (!card || !event.detail.shouldSwap || toTick.has(card)) return;
     toTick.set(card, { off: boxes(card).filter((box) => !box.checked).map((box) => box.dataset.hunk) });
   });
@@ -118,5 +144,5 @@ export function watchHunks() {
   });
   document.addEventListener("gatehouse:comments", () => { for (const card of document.querySelectorAll(".card[data-request]")) shutAlways(card); });
   // A page that was reloaded keeps its ticks in some browsers.
-  for (const card of document.querySelectorAll(".card")) showTicks(card);
+  for (const card of document.querySelectorAll(".card")) restoreTicks(card);
 }

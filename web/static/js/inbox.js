@@ -1,8 +1,7 @@
 // The inbox: a list that follows what happens, and one card beside it. Nothing moves under a pointer: while a person is in the list,
 // rows change in place, and new ones wait behind "3 new". The card changes only when they choose another, answer it, or it settles.
-import { shownText } from "./folds.js";
 import { get } from "./get.js";
-import { takePlace } from "./hunks.js";
+import { restoreTicks, takePlace } from "./hunks.js";
 import { soon } from "./live.js";
 import { likeFocused } from "./parts.js";
 import { whenReleased } from "./press_guard.js";
@@ -11,8 +10,16 @@ import { cameByItself, looksNew } from "./steady.js";
 import { tick } from "./time.js";
 
 const FIND_MS = 200;
+const SLOW_MS = 400;
 const OVER_PAUSE_MS = 1000;
-const filters = { show: "all", find: "" };
+const FILTERS = { show: "all", find: "", session: "" };
+const asked = new URLSearchParams(location.search);
+// What of the inbox is listed; its address says so.
+const filters = Object.fromEntries(Object.entries(FILTERS).map(([name, usual]) => [name, asked.get(name) ?? usual]));
+const listAddress = () => {
+  const chosen = Object.entries(filters).filter(([name, value]) => value !== FILTERS[name]);
+  return chosen.length ? `/?${new URLSearchParams(chosen)}` : "/";
+};
 const ticked = new Set();
 let lastTicked = "";
 // The request that the card was of last.
@@ -60,10 +67,10 @@ const refresh = oneAtATime(async () => {
   else show(fresh, query);
 });
 
-// Whether a person points at a row, is at one with the keyboard, or has selected some.
+// Whether a person points at a row, is at one with the keyboard or at the list of sessions, or has selected some.
 function isInHand() {
   const list = $("inbox-list");
-  return ticked.size > 0 || (list.contains(document.activeElement) && document.activeElement.closest("[data-row]")) || list.querySelector(".row:hover") !== null;
+  return ticked.size > 0 || (list.contains(document.activeElement) && document.activeElement.closest("[data-row], select")) || list.querySelector(".row:hover") !== null;
 }
 
 // Whether the card is one that a person chose, and has not answered since: then it stays.
@@ -106,7 +113,7 @@ function merge(fresh) {
     by.delete(row.dataset.row);
   }
   for (const row of by.values()) isNew += isWaiting(row);
-  $("sums").replaceWith(fresh.querySelector("#sums").cloneNode(true));
+  if (!$("sums").querySelector("select:focus")) $("sums").replaceWith(fresh.querySelector("#sums").cloneNode(true));
   if (focused && !$("inbox-list").contains(document.activeElement)) $("inbox-list").querySelector(focused)?.focus({ preventScroll: true });
   news = fresh;
   $("news").hidden = !isNew;
@@ -146,7 +153,8 @@ async function open(id, { how = "chosen", then = null } = {}) {
   let pane = $("pane");
   const wasInHand = how !== "followed" || pane.contains(document.activeElement);
   if (selected() !== id) {
-    const { ok, text } = await get(partOf(id));
+    const slow = setTimeout(() => pane.toggleAttribute("data-opening", true), SLOW_MS);
+    const { ok, text } = await get(partOf(id)).finally(() => { clearTimeout(slow); pane.removeAttribute("data-opening"); });
     await new Promise(whenReleased);
     pane = ok && mine === choice && parse(text).querySelector("#pane");
     if (!pane || (how === "followed" && pane.dataset.status !== "pending")) return false;
@@ -154,7 +162,7 @@ async function open(id, { how = "chosen", then = null } = {}) {
   }
   isChosen = how !== "followed";
   if (how === "chosen") $("main").classList.add("on-card");
-  if (how !== "back") history[how === "chosen" ? "pushState" : "replaceState"]({ id }, "", $("main").classList.contains("on-card") ? addressOf(id) : "/");
+  if (how !== "back") history[how === "chosen" ? "pushState" : "replaceState"]({ id }, "", $("main").classList.contains("on-card") ? addressOf(id) : listAddress());
   if (how === "followed") cameByItself(pane);
   if (wasInHand && document.activeElement !== $("find")) pane.focus({ preventScroll: true });
   rowOf(id)?.scrollIntoView({ block: "nearest" });
@@ -167,6 +175,7 @@ function place(pane) {
   looksNew(pane);
   $("pane").replaceWith(pane);
   htmx.process(pane);
+  restoreTicks(pane);
   watchFlags(pane);
   mark();
   if (hadFocus) pane.focus({ preventScroll: true });
@@ -257,11 +266,10 @@ function isShut(button) {
   return Boolean(pane) && unseen.get(pane)?.size > 0;
 }
 
-// After an answer: on to what waits next, and what came of the answer in a line at the foot of the list. `before` waited before it, `ids`
+// After an answer: on to what waits next. `before` waited before it, `ids`
 // were answered; a rule may have answered more.
 async function answered(pane, before, ids) {
   isChosen = false;
-  tell(pane);
   const news = refresh();
   const at = before.findIndex((id) => ids.includes(id));
   const next = [...before.slice(at + 1), ...before.slice(0, Math.max(at, 0))].find((id) => !ids.includes(id));
@@ -272,25 +280,10 @@ async function answered(pane, before, ids) {
   if (!first || !await open(first.dataset.row, { how: "followed" })) sayCame(said(pane));
 }
 
-// Of an approval it says no more than that: what comes of it stands in its row.
-const toldAs = (pane, state) => (state.matches(".denied, .failed, .expired, .superseded") ? state.textContent : "Approved");
-
-let toastTimer = 0;
-function tell(pane) {
-  const box = $("done");
-  clearTimeout(toastTimer);
-  const words = document.createElement("span");
-  words.className = "cut";
-  const [state, action] = [".state", '[data-role="action"]'].map((one) => pane.querySelector(one));
-  words.textContent = state && action ? `${toldAs(pane, state)}: ${shownText(action).replace(/^The exact action: /, "")}` : pane.querySelector("#card-title").textContent;
-  const look = document.createElement("a");
-  look.className = "button compact end";
-  look.textContent = "Look";
-  if (pane.dataset.request) { look.href = addressOf(pane.dataset.request); look.dataset.open = pane.dataset.request; }
-  box.replaceChildren(words, ...(pane.dataset.request ? [look] : []));
-  box.hidden = false;
-  toastTimer = setTimeout(() => { box.hidden = true; }, 8000);
-  say(words.textContent);
+function filter(wanted) {
+  Object.assign(filters, wanted);
+  if (location.pathname === "/") history.replaceState(history.state, "", listAddress());
+  fresh();
 }
 
 function fresh() {
@@ -379,7 +372,7 @@ export function watchInbox() {
   $("to-answer").addEventListener("click", async () => {
     if (!("batch" in $("pane").dataset)) await showBatch();
     $("main").classList.add("on-card");
-    history.pushState({ id: "" }, "", "/");
+    history.pushState({ id: "" }, "", listAddress());
     $("pane").focus({ preventScroll: true });
   });
   $("select").addEventListener("click", () => { $("inbox").classList.toggle("selecting"); });
@@ -395,18 +388,18 @@ export function watchInbox() {
     if (box && event.shiftKey) for (const id of between(lastTicked || box.value, box.value)) toggle(id, box.checked); // and "change" follows
     const step = event.target.closest("[data-go]");
     if (step) go(Number(step.dataset.go));
-    if (event.target.closest("[data-show-all-rows]")) { filters.show = "all"; filters.find = $("find").value = ""; fresh(); }
+    if (event.target.closest("[data-show-all-rows]")) { $("find").value = ""; filter(FILTERS); }
     const copy = event.target.closest("[data-copy]");
     if (copy) navigator.clipboard.writeText(copy.parentElement.querySelector("[data-role=action]").textContent.replace(/^The exact action: /, "")).then(() => say("Copied"));
   });
   $("inbox").addEventListener("change", ({ target }) => {
-    if (target.name === "show") { filters.show = target.value; fresh(); }
+    if (target.name in FILTERS && target !== $("find")) filter({ [target.name]: target.value });
     if (target.name === "row") { toggle(target.value, target.checked); showBatch(); }
   });
   let timer = 0;
   $("find").addEventListener("input", () => {
     clearTimeout(timer);
-    timer = setTimeout(() => { filters.find = $("find").value; fresh(); }, FIND_MS);
+    timer = setTimeout(() => filter({ find: $("find").value }), FIND_MS);
   });
   // An answer of the person's: which rows waited before it, so that the next of them follows; none where the card waited no more.
   let before = [], ids = [];

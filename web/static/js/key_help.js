@@ -4,7 +4,7 @@ import { $ } from "./say.js";
 
 // [what is pressed, what it does], by where.
 export const KEYS = [
-  ["Everywhere", [["?", "show these keys"], ["Esc", "close a dialog, leave a field"], ["Tab", "go on to the next control"]]],
+  ["Everywhere", [["?", "show these keys"], ["Esc", "close a dialog, leave a field"], ["z", "undo what the message in the corner says"], ["Tab", "go on to the next control"]]],
   ["Inbox", [
     ["j", "next request"], ["k", "the one before"], ["/", "search"], ["x", "tick it, to answer several together"],
     ["X", "tick all that are alike"], ["Esc", "tick none"], ["⏎", "look at a set of changes"],

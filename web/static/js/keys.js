@@ -20,7 +20,8 @@ export function watchKeys() {
       if (event.key === "Enter" && event.target.dataset.key === "r") press(event, card, "d");
       return;
     }
-    if (pressed(event.key)) event.preventDefault();
+    if (event.key === "z") $("done")?.querySelector("[data-undo-now]")?.click();
+    else if (pressed(event.key)) event.preventDefault();
     else if (card && /^[1-9]$/.test(event.key)) tick(event, card);
     else if (card && /^[adrAmg]$/.test(event.key)) press(event, card, event.key);
   });
@@ -35,5 +36,5 @@ function press(event, card, key) {
 }
 
 function tick(event, card) {
-  if (card.querySelector("input[data-hunk]") && mayAnswer(card, event) && tickNumber(card, event.key)) event.preventDefault();
+  if (!card.matches(".changes") && card.querySelector("input[data-hunk]") && mayAnswer(card, event) && tickNumber(card, event.key)) event.preventDefault();
 }

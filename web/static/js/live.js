@@ -67,7 +67,7 @@ const handlers = {
     const shown = $("pane")?.dataset.request;
     if (shown) cardChanged(shown);
     // What was missed since the page was made is in its parts; also before its first hello, when nothing told it of news yet.
-    for (const name of ["inbox", "session", "requests", "rules", "network", "spend", "changes", "quiet", "screen", "banner"]) fire(name);
+    for (const name of ["inbox", "session", "requests", "rules", "network", "spend", "changes", "quiet", "screen", "printing", "banner"]) fire(name);
     if (greeted) fire("history");
     greeted = true;
     readOutput();
@@ -80,6 +80,7 @@ const handlers = {
     if (isNew) say(`A ${request.category} request waits`);
     for (const id of [request.id, `changes:${request.session_id}`]) cardChanged(id);
     soon("inbox");
+    if ($("done").dataset.session === request.session_id) soon("told");
     if (request.origin === "workspace") soon("changes");
     if (isShown(request.session_id)) soon("requests");
     soon("history");
@@ -92,6 +93,7 @@ const handlers = {
     else waitingChanges.delete(event.session_id);
     count();
     cardChanged(`changes:${event.session_id}`);
+    if ($("done").dataset.session === event.session_id) soon("told");
     soon("inbox");
     soon("changes");
     soon("history");
@@ -118,6 +120,7 @@ const handlers = {
     soon("screen", screenPauseMs);
     soon("printed", PRINTED_PAUSE_MS);
   },
+  printed(event) { if ($("pane")?.dataset.request === event.request_id) soon("printing"); },
   shutdown(event) { farewell = event.why || "Gatehouse is shutting down"; say(farewell); },
 };
 

@@ -81,6 +81,7 @@ export function likeFocused(element) {
   if (!element.contains(one) || one.id) return "";
   if (one.matches("details[data-keep] > summary")) return `details[data-keep="${CSS.escape(one.parentElement.dataset.keep)}"] > summary`;
   if (one.matches("[type=radio], [type=checkbox]")) return `[name="${CSS.escape(one.name)}"][value="${CSS.escape(one.value)}"]`;
+  if (one.matches("select")) return `select[name="${CSS.escape(one.name)}"]`;
   const does = DOES.find((name) => one.hasAttribute(name));
   return does ? `${one.localName}[${does}="${CSS.escape(one.getAttribute(does))}"]` : "";
 }

@@ -1,4 +1,6 @@
 // What the page tells a person: aloud for screen readers, and as a message in the corner when something failed.
+import { get } from "./get.js";
+
 export const $ = (id) => document.getElementById(id);
 
 export function say(text) {
@@ -19,6 +21,58 @@ export function quietly(text) {
   clearTimeout(quietTimer);
   box.textContent = text;
   quietTimer = setTimeout(() => { box.textContent = ""; }, QUIET_MS);
+}
+
+// What was just done, with its undo: it comes beside an answer, stays for a while, and longer while a person is at it.
+const DONE_MS = 10000;
+let doneTimer = 0;
+function forgetDone() {
+  const box = $("done");
+  if (box.matches(":hover, :focus-within")) doneTimer = setTimeout(forgetDone, 1000);
+  else {
+    const empty = Object.assign(document.createElement("div"), { id: "done", className: "toast", role: "status" });
+    box.replaceWith(empty); // with what it would fetch
+  }
+}
+
+// What a person pressed and takes longer says so, with how far it is.
+const SLOW_MS = 400;
+export function watchSlow() {
+  document.addEventListener("htmx:beforeSend", ({ detail: { xhr, elt, requestConfig: { verb } } }) => {
+    if (verb === "get") return;
+    const button = elt.matches("form") ? elt.querySelector("[type=submit], button") : elt;
+    const label = shownLabel(button);
+    const session = (elt.closest("[data-changes]")?.dataset.changes ?? $("session-head")?.dataset.session) || "";
+    const began = performance.now();
+    let timer = setTimeout(tell, SLOW_MS);
+    xhr.addEventListener("loadend", () => { clearTimeout(timer); timer = 0; $("slow").replaceChildren(); });
+
+    async function tell() {
+      const { ok, text } = session ? await get(`/parts/progress/${encodeURIComponent(session)}`).catch(() => ({})) : {};
+      if (!timer) return;
+      const how = document.createElement("span");
+      how.textContent = `${Math.round((performance.now() - began) / 1000)} s`;
+      if (ok && text.trim()) how.replaceChildren(...new DOMParser().parseFromString(text, "text/html").body.childNodes);
+      $("slow").replaceChildren(`${label}: `, how);
+      timer = setTimeout(tell, SLOW_MS);
+    }
+  });
+}
+
+function shownLabel(button) {
+  const copy = button.cloneNode(true);
+  for (const key of copy.querySelectorAll("kbd")) key.remove();
+  return copy.textContent.trim() || button.getAttribute("aria-label") || "Doing it";
+}
+
+export function watchDone() {
+  document.addEventListener("htmx:oobAfterSwap", ({ detail: { target } }) => {
+    if (target.id !== "done") return;
+    clearTimeout(doneTimer);
+    doneTimer = setTimeout(forgetDone, DONE_MS);
+    const words = $("done").querySelector("span")?.textContent;
+    if (words && $("said").textContent !== words) say(words);
+  });
 }
 
 export function watchErrors() {

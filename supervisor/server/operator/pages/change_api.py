@@ -7,6 +7,7 @@ A conflict has two answers besides yes and no, git's merge and the host's versio
 agent's copy, too.
 """
 
+import asyncio
 from typing import Annotated, Any, Literal
 
 import msgspec
@@ -19,7 +20,7 @@ from supervisor.core.files.conflict_card import ConflictCard
 from supervisor.core.files.text_diff import TextDiff
 from supervisor.errors import GatehouseError, NotFoundError, UserError
 from supervisor.parts import Parts
-from supervisor.server.common.diff_views import DiffView, view_of
+from supervisor.server.common.diff_views import DiffView, colours_of, view_of
 from supervisor.server.common.request_views import RequestView, request_view
 from supervisor.server.common.views import shown_data
 from supervisor.server.operator import change_views
@@ -129,10 +130,12 @@ async def image(
 async def change_part(
     request: AnyRequest, request_id: FromPath[str], among: FromQuery[str] = ""
 ) -> Response[str]:
-    """Return a change, up to the end of its first part; `among` many, only its beginning."""
+    """Return a change, up to the end of its first part; `among` many, only its beginning. What is
+    `apart` there is answered as a whole."""
     parts = parts_of(request)
     asked = parts.queue.get(request_id)
-    found = await change_views.change(parts, asked, whole=not among, among=bool(among))
+    may_choose = among != "apart"
+    found = await change_views.change(parts, asked, whole=not among, may_choose=may_choose)
     return page_frame.html("parts/change.html", change=found, is_in_set=bool(among))
 
 
@@ -143,7 +146,8 @@ async def change_rows_part(
     start: Annotated[int, QueryParameter(ge=0)],
     among: FromQuery[str] = "",
 ) -> Response[str]:
-    """Return the part of a long change that begins at this row; `among` many, without ticks."""
+    """Return the part of a long change that begins at this row. What is `apart` among many is
+    answered as a whole."""
     parts = parts_of(request)
     found = await change_views.further(parts, parts.queue.get(request_id), start)
     if found is None:
@@ -257,7 +261,7 @@ async def conflict_part(request: AnyRequest, request_id: FromPath[str]) -> Respo
         agent_did=_WORDS[shown.agent_did],
         next=MOST_ROWS,
         sides=[
-            (title, side, _diff(parts, diff, MOST_ROWS))
+            (title, side, await _diff(parts, request_id, diff, MOST_ROWS))
             for side, (title, diff) in enumerate(zip(_TITLES, _diffs(shown), strict=True))
         ],
     )
@@ -283,7 +287,7 @@ async def conflict_rows_part(
         id=request_id,
         side=side,
         conflict=conflict,
-        diff=_diff(parts, found, end, start),
+        diff=await _diff(parts, request_id, found, end, start),
         next=end,
     )
 
@@ -327,9 +331,14 @@ def _diffs(conflict: ConflictCard) -> tuple[TextDiff | None, ...]:
     return conflict.host_diff, conflict.agent_diff, conflict.merged_diff
 
 
-def _diff(parts: Parts, found: TextDiff | None, most_rows: int, start: int = 0) -> DiffView | None:
+async def _diff(
+    parts: Parts, request_id: str, found: TextDiff | None, most_rows: int, start: int = 0
+) -> DiffView | None:
     """Return a difference for the page, its rows from `start` on, or None where there is nothing to
     show."""
     if found is None or not found.hunks:
         return None
-    return view_of(found, parts.redactor.text, most_rows=most_rows, start=start)
+    path = getattr(parts.queue.get(request_id).action, "path", "")
+    texts = await colours_of(parts.renderer, path, found)
+    redact = parts.redactor.text
+    return await asyncio.to_thread(view_of, found, redact, texts, most_rows=most_rows, start=start)

@@ -27,17 +27,23 @@ from supervisor.server.operator.operator_api import AnyRequest, CallBody, Text, 
 from supervisor.server.operator.pages import page_frame
 from supervisor.server.operator.pages.page_frame import Form
 from supervisor.server.operator.pages.request_cards import job_in_short, session_end
+from supervisor.server.operator.pages.told_page import told
 
 # With more files than this, folders of the tree are fetched when they are opened.
 MOST_AT_ONCE = 500
 MOST_REASON_CHARS = 500
+# Files of which a part is approved, in one answer.
+MOST_IN_PART = 200
+type _Hunks = Annotated[dict[str, list[str]], msgspec.Meta(max_length=MOST_IN_PART)]
+_HUNKS = msgspec.json.Decoder(_Hunks)
 
 
 class SetAnswerBody(CallBody, frozen=True, kw_only=True):
     """`shown` is that of the folder `below`, as it was shown. `ticked` maps ids to fingerprints of
     changes that need a separate look and are approved all the same. An approval leaves out the ids
     `without`, and all in the folders `without_below` that isn't in one `with_below` further in.
-    `comments` on lines, by id, are denied with them."""
+    `comments` on lines, by id, are denied with them. Of an id in `hunks` only these are approved,
+    the rest of it waits."""
 
     answer: Answer
     shown: Shown | None = None
@@ -47,6 +53,7 @@ class SetAnswerBody(CallBody, frozen=True, kw_only=True):
     without_below: list[str] = []
     with_below: list[str] = []
     comments: dict[str, LineComments] = {}
+    hunks: _Hunks = {}
     reason: Text = ""
 
 
@@ -107,6 +114,7 @@ async def answer_set(
         ),
         reason=data.reason,
         comments=data.comments,
+        hunks=data.hunks,
     )
     return SetAnswered(answered=len(answered), changes=await sets.view(session_id))
 
@@ -181,10 +189,17 @@ async def answer_part(
     it."""
     await sets_of(request).learn(session_id)
     reason = data.get("reason", "").strip()[:MOST_REASON_CHARS] if answer == "denied" else ""
-    by = caller(request).name
+    by, hunks = caller(request).name, _hunks(data.get("hunks", "{}"))
+    answered: list[str]
     try:
-        if "one" in data:
-            mark = data.get("fingerprint", "")
+        if "one" in data and answer == "approved" and data["one"] in hunks:
+            mark, chosen = data.get("fingerprint", ""), hunks[data["one"]]
+            part = await sets_of(request).take_part(
+                data["one"], chosen, by=by, fingerprint=decisions.shown_by(mark)
+            )
+            answered = [part.id]
+        elif "one" in data:
+            mark, answered = data.get("fingerprint", ""), [data["one"]]
             action = parts_of(request).queue.get(data["one"]).action
             if answer == "denied" and isinstance(action, FileChange):
                 said = read_set_comments(data.get("comments", "")).get(data["one"], [])
@@ -203,7 +218,7 @@ async def answer_part(
             # since is refused by what was shown.
             comments = read_set_comments(data.get("comments", ""))
             waiting = {one.id for one in (await sets_of(request).read(session_id)).waiting}
-            await sets_of(request).answer(
+            done = await sets_of(request).answer(
                 session_id,
                 answer,
                 by=by,
@@ -217,12 +232,16 @@ async def answer_part(
                 ),
                 reason=reason,
                 comments={one: said for one, said in comments.items() if one in waiting},
+                hunks=hunks,
             )
+            # What was denied with comments beside an approval isn't of it.
+            answered = [one.id for one in done if one.answer == answer]
     except NotFoundError:
         raise
     except GatehouseError as error:
         return await _answered(request, session_id, error)
-    return await _answered(request, session_id)
+    page = await _answered(request, session_id)
+    return told(page, parts_of(request), answered[:1], together=len(answered))
 
 
 # -- inside ---------------------------------------------------------------------------------------
@@ -307,6 +326,15 @@ def _listed(text: str) -> list[str]:
 def _decoded(text: str) -> list[str]:
     """Parse encoded paths, comma-separated; `/` is the whole workspace."""
     return [_decode(one).strip("/") for one in _listed(text)]
+
+
+def _hunks(text: str) -> dict[str, list[str]]:
+    """Parse the ticked hunks of files that are approved in part, by id."""
+    try:
+        found: dict[str, list[str]] = _HUNKS.decode(text)
+    except (msgspec.DecodeError, UnicodeEncodeError) as error:
+        raise UserError("these ticks can't be read", "reload the page") from error
+    return found
 
 
 def _ticked(text: str) -> dict[str, str]:

@@ -85,7 +85,8 @@ def _values(parts: Parts, before: int | None) -> dict[str, Any]:
     """Return the values of `parts/history.html`: a page of records before that number, or the
     newest."""
     path = parts.settings.data_dir / "audit.log"
-    found = audit_chain.newest_first(path, HISTORY_ROWS, before)
+    newest = audit_chain.newest_first(path, HISTORY_ROWS, before)
+    found = [_without_own_folder(parts, record) for record in newest]
     ids = {
         str(record["request"])
         for record in found
@@ -98,6 +99,14 @@ def _values(parts: Parts, before: int | None) -> dict[str, Any]:
         "next_before": found[-1].get("seq") if len(found) == HISTORY_ROWS else None,
         "is_older": before is not None,
     }
+
+
+def _without_own_folder(parts: Parts, record: dict[str, Any]) -> dict[str, Any]:
+    """Return a record without the path of a clone of our own, of which a person knows nothing."""
+    own = (f"{parts.settings.clones_dir}/", f"{parts.settings.sessions_dir}/")
+    if not str(record.get("workspace", "")).startswith(own):
+        return record
+    return {name: value for name, value in record.items() if name != "workspace"}
 
 
 def record_data(

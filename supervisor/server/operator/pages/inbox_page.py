@@ -8,7 +8,7 @@ as the first are answered, and the filters and the search look through all.
 import asyncio
 from collections.abc import Iterable, Sequence
 from itertools import pairwise
-from typing import Any, get_args
+from typing import Any, NamedTuple, get_args
 
 import msgspec
 from litestar import Response, get, post
@@ -37,6 +37,7 @@ from supervisor.server.operator.pages import (
 )
 from supervisor.server.operator.pages.page_frame import Form
 from supervisor.server.operator.pages.request_cards import MOST_REASON_CHARS
+from supervisor.server.operator.pages.told_page import told
 
 # Rows that a list holds, and requests that a search or a filter looks through.
 MOST_ROWS = 200
@@ -90,10 +91,35 @@ class InboxGroup(msgspec.Struct, frozen=True, kw_only=True):
     rows: tuple[InboxRow, ...]
 
 
+class ListedPart(NamedTuple):
+    """What of the inbox is listed: `show` is a category, `flagged` or `all`, `session` an id or
+    empty, `find` are words."""
+
+    show: str = "all"
+    find: str = ""
+    session: str = ""
+
+    def has(self, row: InboxRow, name: str) -> bool:
+        """Return whether a row of the session of that name is listed."""
+        kept = self.show not in CATEGORIES or row.category == self.show
+        if self.show == "flagged":
+            kept = bool(row.flags)
+        words = f"{row.line}\n{row.more}\n{name}".lower()
+        return kept and all(word in words for word in self.find.lower().split())
+
+
+_ALL = ListedPart()
+
+
 @get("/", include_in_schema=False)
-async def inbox(request: AnyRequest) -> Response[str]:
-    """Return the inbox, with what comes first in it as the card."""
-    listed = await _listed(request)
+async def inbox(
+    request: AnyRequest,
+    show: FromQuery[str] = "all",
+    find: FromQuery[str] = "",
+    session: FromQuery[str] = "",
+) -> Response[str]:
+    """Return the inbox, or a part of it, with what comes first in it as the card."""
+    listed = await _listed(request, ListedPart(show, find.strip()[:200], session))
     first = next((one.id for group in listed["groups"] for one in group.rows), "")
     return await _page(request, listed, await _pane(request, first) if first else {})
 
@@ -107,10 +133,13 @@ async def request_page(request: AnyRequest, request_id: FromPath[str]) -> Respon
 
 @get("/parts/inbox", include_in_schema=False)
 async def list_part(
-    request: AnyRequest, show: FromQuery[str] = "all", find: FromQuery[str] = ""
+    request: AnyRequest,
+    show: FromQuery[str] = "all",
+    find: FromQuery[str] = "",
+    session: FromQuery[str] = "",
 ) -> Response[str]:
-    """Return the list as it is now: `show` is a category, `flagged` or `all`."""
-    listed = await _listed(request, show, find)
+    """Return the list as it is now, or a part of it."""
+    listed = await _listed(request, ListedPart(show, find.strip()[:200], session))
     return await asyncio.to_thread(page_frame.html, "parts/inbox_list.html", **listed)
 
 
@@ -144,7 +173,8 @@ async def answer_batch(request: AnyRequest, answer: FromPath[Answer], data: Form
         )
     except UserError as error:
         return await _batch(request, list(shown), error)
-    return await _batch(request, list(shown), answered=len(done.answered))
+    answered = await _batch(request, list(shown), answered=len(done.answered))
+    return told(answered, parts, [one.id for one in done.answered])
 
 
 async def _batch(
@@ -221,13 +251,13 @@ async def _pane(request: AnyRequest, row_id: str) -> dict[str, Any]:
     }
 
 
-async def _listed(request: AnyRequest, show: str = "all", find: str = "") -> dict[str, Any]:
+async def _listed(request: AnyRequest, wanted: ListedPart = _ALL) -> dict[str, Any]:
     parts = parts_of(request)
     sets: ChangeSets = request.app.state["change_sets"]
-    return await asyncio.to_thread(_read, parts, sets.large(), show, find.strip()[:200])
+    return await asyncio.to_thread(_read, parts, sets.large(), wanted)
 
 
-def _read(parts: Parts, large: dict[str, int], show: str, find: str) -> dict[str, Any]:
+def _read(parts: Parts, large: dict[str, int], wanted: ListedPart) -> dict[str, Any]:
     """Return the values of `parts/inbox_list.html`."""
     now = parts.clock.now()
     waiting = parts.queue.pending_but(list(large), limit=MOST_LOOKED_THROUGH, now=now)
@@ -238,11 +268,12 @@ def _read(parts: Parts, large: dict[str, int], show: str, find: str) -> dict[str
         rows.setdefault(session_id, []).extend(_rows(session_id, requests, now))
     sessions = {one: parts.sessions.get(one) for one in rows}
     names = {one: identity_of(parts, session) for one, session in sessions.items()}
-    every = [row for found in rows.values() for row in found]
+    held = sum(row.state == "held" for found in rows.values() for row in found)
+    of_session = {one: found for one, found in rows.items() if wanted.session in ("", one)}
     groups = [
         _group(parts, sessions[session_id], names[session_id], kept, now)
-        for session_id, found in rows.items()
-        if (kept := [row for row in found if _is_shown(row, names[session_id].name, show, find)])
+        for session_id, found in of_session.items()
+        if (kept := [row for row in found if wanted.has(row, names[session_id].name)])
     ]
     groups.sort(key=lambda group: group.rows[0].urgency)
     shown, more = _first(parts, groups)
@@ -250,10 +281,12 @@ def _read(parts: Parts, large: dict[str, int], show: str, find: str) -> dict[str
         "groups": shown,
         "more": more,
         "waiting": parts.queue.count_waiting(),
-        "held": sum(row.state == "held" for row in every),
-        "chips": _chips(every, show),
-        "show": show if show in (*CATEGORIES, "flagged") else "all",
-        "find": find,
+        "held": held,
+        "chips": _chips([row for found in of_session.values() for row in found], wanted.show),
+        "show": wanted.show if wanted.show in (*CATEGORIES, "flagged") else "all",
+        "find": wanted.find,
+        "session": wanted.session,
+        "sessions": sorted((one.name, key) for key, one in names.items()),
         "answered": _answered(parts),
     }
 
@@ -368,16 +401,6 @@ def _first(parts: Parts, groups: list[InboxGroup]) -> tuple[list[InboxGroup], in
             shown.append(msgspec.structs.replace(one, rows=rows))
         room -= len(one.rows)
     return shown, max(0, -room)
-
-
-def _is_shown(row: InboxRow, name: str, show: str, find: str) -> bool:
-    kept = show not in CATEGORIES or row.category == show
-    if show == "flagged":
-        kept = bool(row.flags)
-    if not (kept and find):
-        return kept
-    words = f"{row.line}\n{row.more}\n{name}".lower()
-    return all(word in words for word in find.lower().split())
 
 
 def _chips(rows: Sequence[InboxRow], show: str) -> list[tuple[str, str, str, int]]:

@@ -18,7 +18,7 @@ from supervisor.core.text.display import visible
 from supervisor.errors import GatehouseError
 from supervisor.parts import Parts
 from supervisor.server.common.views import shown_data
-from supervisor.server.operator.change_views import shown_change
+from supervisor.server.operator.change_views import ChangeView, coloured_changes
 from supervisor.server.operator.operator_api import AnyRequest, parts_of
 from supervisor.server.operator.pages import page_frame
 from supervisor.server.operator.shown_changes import FIRST_ROWS
@@ -49,7 +49,13 @@ async def push_part(request: AnyRequest, request_id: FromPath[str]) -> Response[
         card = await parts.pushes.card(parts.queue.get(request_id))
     except GatehouseError as error:
         return page_frame.html("parts/push.html", id=request_id, error=str(error))
-    return await asyncio.to_thread(_part, parts, request_id, card)
+    files = [
+        await coloured_changes(
+            parts, request_id, (*move.files, *move.passing), most_rows=FIRST_ROWS
+        )
+        for move in card.moves
+    ]
+    return await asyncio.to_thread(_part, parts, request_id, card, files)
 
 
 def _told(parts: Parts, card: PushCard) -> dict[str, Any]:
@@ -65,23 +71,21 @@ def _told(parts: Parts, card: PushCard) -> dict[str, Any]:
     return told
 
 
-def _part(parts: Parts, request_id: str, card: PushCard) -> Response[str]:
+def _part(
+    parts: Parts, request_id: str, card: PushCard, files: list[list[ChangeView]]
+) -> Response[str]:
     told = _told(parts, card)
     moves = [
-        data | _files(parts, request_id, move)
-        for data, move in zip(told["moves"], card.moves, strict=True)
+        data | _files(parts, move, views)
+        for data, move, views in zip(told["moves"], card.moves, files, strict=True)
     ]
     return page_frame.html(
         "parts/push.html", id=request_id, words=_WORDS, **told | {"moves": moves}
     )
 
 
-def _files(parts: Parts, request_id: str, move: RefMove) -> dict[str, Any]:
+def _files(parts: Parts, move: RefMove, shown_files: list[ChangeView]) -> dict[str, Any]:
     """Return the files of a move, with their differences in rows."""
-    shown_files = [
-        shown_change(parts, f"{request_id}-{at}", one, most_rows=FIRST_ROWS)
-        for at, one in enumerate((*move.files, *move.passing))
-    ]
     files = shown_files[: len(move.files)]
     return {
         "files": files,

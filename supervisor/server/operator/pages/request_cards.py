@@ -41,8 +41,10 @@ from supervisor.server.operator.operator_api import (
 )
 from supervisor.server.operator.pages import page_frame
 from supervisor.server.operator.pages.page_frame import Form
+from supervisor.server.operator.pages.told_page import told, undo_of
 from supervisor.server.operator.rules_view import RulePreview, preview_of_proposal
 from supervisor.server.operator.shown_changes import Seen, card_of, is_folded, seen_word
+from supervisor.sessions.session_output import as_text, complete_part
 
 type YesOrNo = Literal["allow", "deny"]
 MOST_REASON_CHARS = 500
@@ -305,7 +307,16 @@ async def save_always(
         return await _always(parts, request_id, effect, error=str(error), filled=data)
     live_of(request).policy_changed()
     # The page learns of the other answered requests by itself: there can be thousands.
-    return await card_part(parts, done.request.id)
+    answered = await card_part(parts, done.request.id)
+    return told(answered, parts, [done.request.id], rule_id=done.rule_id or "")
+
+
+@get("/parts/printed/{request_id:str}", include_in_schema=False, sync_to_thread=True)
+def printed_part(request: AnyRequest, request_id: FromPath[str]) -> Response[str]:
+    """Return what a request that is carried out printed last."""
+    parts = parts_of(request)
+    lines = _last_lines(parts, parts.queue.get(request_id))
+    return page_frame.html("parts/printed.html", lines=lines)
 
 
 async def card_after(parts: Parts, request_id: str, doing: Awaitable[object]) -> Response[str]:
@@ -317,7 +328,8 @@ async def card_after(parts: Parts, request_id: str, doing: Awaitable[object]) ->
         raise
     except GatehouseError as error:
         return await card_part(parts, request_id, error)
-    return await card_part(parts, done.id if isinstance(done, Request) else request_id)
+    about = done.id if isinstance(done, Request) else request_id
+    return told(await card_part(parts, about), parts, [about])
 
 
 async def card_part(
@@ -381,7 +393,8 @@ async def card(parts: Parts, request: Request, problem: str = "") -> dict[str, A
     return {
         "card": view,
         "problem": problem,
-        "last_lines": shown(last_printed(request.outcome), parts.redactor),
+        "undo": None if is_waiting else undo_of(parts, [request]),
+        "last_lines": await asyncio.to_thread(_last_lines, parts, request),
         "asked_text": clock_text(request.asked_at),
         "held_left": format_duration((request.hold_until or 0) - parts.clock.now()),
         "held_share": _held_share(request, parts),
@@ -395,6 +408,17 @@ async def card(parts: Parts, request: Request, problem: str = "") -> dict[str, A
         "proposed": _proposed(parts, request) if is_waiting and view.width else [],
         **parts.card_extras(request),
     }
+
+
+def _last_lines(parts: Parts, request: Request) -> str:
+    """Return what it printed last: so far, while it runs."""
+    if request.settled_at is not None:
+        return shown(last_printed(request.outcome), parts.redactor)
+    out, err = (
+        as_text(complete_part(one, is_final=False), parts.redactor)
+        for one in parts.gate.printing.printed(request.id)
+    )
+    return last_printed({"stdout": out, "stderr": err})
 
 
 def _held_share(request: Request, parts: Parts) -> int:

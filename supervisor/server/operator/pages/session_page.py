@@ -20,7 +20,7 @@ from supervisor.parts import Parts
 from supervisor.server.common.session_views import SessionView, session_view
 from supervisor.server.common.views import shown, shown_view
 from supervisor.server.operator import decisions, session_changes, session_timeline_view
-from supervisor.server.operator.change_views import shown_change
+from supervisor.server.operator.change_views import coloured_changes
 from supervisor.server.operator.operator_api import AnyRequest, CallBody, Id, Text, caller, parts_of
 from supervisor.server.operator.pages import network_page, page_frame, spend_page
 from supervisor.server.operator.pages.page_frame import Form
@@ -187,9 +187,7 @@ async def change_part(request: AnyRequest, session_id: Id, request_id: Id) -> Re
         card = await session_changes.whole_change(parts, parts.queue.get(request_id))
     except GatehouseError as error:
         return page_frame.html("parts/error.html", error=str(error))
-    view = await asyncio.to_thread(
-        lambda: shown_change(parts, f"of-{request_id}", card, most_rows=MOST_ROWS)
-    )
+    (view,) = await coloured_changes(parts, f"of-{request_id}", [card], most_rows=MOST_ROWS)
     return page_frame.html("parts/session_change.html", change=view)
 
 

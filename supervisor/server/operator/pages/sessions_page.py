@@ -3,6 +3,7 @@
 A session is shown by its one view (`server/common/session_views.py`).
 """
 
+import asyncio
 import os
 import shlex
 from collections.abc import Callable, Sequence
@@ -42,6 +43,8 @@ from supervisor.workspace.trees.trees import COPY
 
 ENDED_ROWS = 20
 MOST_RECENT = 4
+# A second press of "Start the demo" this soon means the same one.
+PRESSED_TWICE_S = 10.0
 # Folders that a completion offers, and entries that it looks at for them.
 MOST_FOLDERS = 20
 MOST_ENTRIES = 5000
@@ -135,13 +138,21 @@ async def start_from_page(request: AnyRequest, data: Form) -> Response[str]:
 async def start_demo(request: AnyRequest) -> Response[str]:
     """Have a recorded agent ask for one action of each kind, in a throw-away project."""
     parts = parts_of(request)
-    used = [one.workspace for one in parts.sessions.live()]
-    try:
-        made = await demo_project.make_project(parts.settings.demos_dir.resolve(), used)
-    except GatehouseError as error:
-        return _refused(error)
-    demo = StartSession(workspace=made, kind="review", review_model=RECORDED, name="shop · Demo")
-    return await started(request, lambda: demo)
+    async with request.app.state.setdefault("demo_turn", asyncio.Lock()):
+        live = parts.sessions.live()
+        since = parts.clock.now() - PRESSED_TWICE_S
+        for one in live:
+            if demo_project.is_demo(one.workspace) and one.created_at > since:
+                return _go_to(one)
+        try:
+            used = [one.workspace for one in live]
+            made = await demo_project.make_project(parts.settings.demos_dir.resolve(), used)
+        except GatehouseError as error:
+            return _refused(error)
+        demo = StartSession(
+            workspace=made, kind="review", review_model=RECORDED, name="shop · Demo"
+        )
+        return await started(request, lambda: demo)
 
 
 def first_run(parts: Parts) -> dict[str, Any]:
@@ -158,7 +169,12 @@ async def started(request: AnyRequest, wanted: Callable[[], StartSession]) -> Re
         begun = await parts_of(request).sessions.start(wanted())
     except GatehouseError as error:
         return _refused(error)
-    return Response("", headers={"HX-Redirect": f"/sessions/{begun.id}"}, media_type=MediaType.HTML)
+    return _go_to(begun)
+
+
+def _go_to(session: Session) -> Response[str]:
+    headers = {"HX-Redirect": f"/sessions/{session.id}"}
+    return Response("", headers=headers, media_type=MediaType.HTML)
 
 
 def _refused(error: GatehouseError) -> Response[str]:
@@ -173,7 +189,6 @@ async def _running(parts: Parts) -> dict[str, Any]:
     return {
         "running": await session_views(parts, found),
         "last": {one.id: _last_asked(parts, one) for one in found},
-        "waits": {one.id: _first_waiting(parts, one.id) for one in found},
         "copies": parts.kept_copies,
     }
 
@@ -183,7 +198,6 @@ async def _ended(parts: Parts, skip: int) -> dict[str, Any]:
     views = await session_views(parts, found)
     return {
         "ended": views,
-        "waits": {one.id: _first_waiting(parts, one.id) for one in views if one.tally.waiting},
         "may_resume": {one.id for one in found if may_resume(parts, one)},
         "count_ended": count,
         "skip": skip,
@@ -200,12 +214,6 @@ def _last_asked(parts: Parts, session: Session) -> str:
         denied = "denied: " if status(newest) == "denied" else ""
         return shown(f"{denied}{last}", parts.redactor)
     return ""
-
-
-def _first_waiting(parts: Parts, session_id: str) -> str:
-    """Return the address of what waits first; empty where nothing does."""
-    found = parts.queue.pending_but([], session_id, limit=1, now=parts.clock.now())
-    return f"/requests/{found[0].id}" if found else ""
 
 
 def may_resume(parts: Parts, session: Session) -> bool:

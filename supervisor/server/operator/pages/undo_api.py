@@ -20,7 +20,7 @@ from supervisor.core.text.numbers import whole_number
 from supervisor.errors import ChangedError, GatehouseError, NotFoundError, UserError
 from supervisor.parts import Parts
 from supervisor.server.common.views import shown, shown_data, view_of
-from supervisor.server.operator.change_views import ChangeView, shown_change
+from supervisor.server.operator.change_views import ChangeView, coloured_changes, shown_change
 from supervisor.server.operator.operator_api import AnyRequest, CallBody, caller, parts_of
 from supervisor.server.operator.pages import page_frame
 from supervisor.server.operator.pages.page_frame import Form
@@ -236,14 +236,10 @@ async def for_page(
     """Return the plan, and its first files each with its change for `parts/change.html`."""
     async with parts.undoing(session_id) as undo:
         plan = await undo.plan(selection, merge=merge)
-        files = _in_order(plan)
-        return plan, [
-            (
-                file,
-                shown_change(parts, f"undo-{number}", card, most_rows=MOST_LINES) if card else None,
-            )
-            for number, (file, card) in enumerate(_with_cards(files[:MOST_FILES], undo))
-        ]
+        files = list(_with_cards(_in_order(plan)[:MOST_FILES], undo))
+    cards = [card for _, card in files if card]
+    views = iter(await coloured_changes(parts, "undo", cards, most_rows=MOST_LINES))
+    return plan, [(file, next(views) if card else None) for file, card in files]
 
 
 async def timeline(

@@ -1,5 +1,6 @@
 """What the form of the Sessions page offers, and what older sessions' pages show."""
 
+import asyncio
 from pathlib import Path
 
 import httpx
@@ -7,7 +8,7 @@ import pytest
 
 from supervisor.core.actions import Exec
 from supervisor.server.operator.pages import sessions_page
-from supervisor.server.operator.pages.sessions_page import ENDED_ROWS, folders_like
+from supervisor.server.operator.pages.sessions_page import ENDED_ROWS, PRESSED_TWICE_S, folders_like
 from tests.fakes.parts import FakeParts
 
 
@@ -70,7 +71,7 @@ async def test_a_card_says_what_its_session_does_and_waits_for(
     page = (await browser.get("/parts/running")).text
     assert "$ make &lt;b&gt;all&lt;/b&gt;" in page
     assert "waits for you" in page
-    assert f'href="/requests/{asked.id}"' in page
+    assert f'href="/?session={asked.session_id}"' in page
     assert "nothing asked yet" in page  # the other one
 
 
@@ -96,7 +97,10 @@ async def test_a_new_demo_removes_the_projects_of_ended_ones(
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     begun = []
     for _ in range(3):
-        answer = await browser.post("/demo")
+        # A double press is one.
+        answer, again = await asyncio.gather(browser.post("/demo"), browser.post("/demo"))
+        assert again.headers["HX-Redirect"] == answer.headers["HX-Redirect"]
+        parts.clock.advance(PRESSED_TWICE_S)
         begun.append(answer.headers["HX-Redirect"].removeprefix("/sessions/"))
         if len(begun) == 1:
             parts.sessions.change(begun[0], ended_at=parts.clock.now())
