@@ -14,7 +14,7 @@ _Glob = Annotated[str, msgspec.Meta(min_length=1, max_length=500)]
 _Count = Annotated[int, msgspec.Meta(ge=1)]
 OURS = "Gatehouse <gatehouse@localhost>"
 UPDATES_PROMPT, DEFAULT_MIN_AGE = "Update dependencies", "3d"
-MOST_NAMED = 20
+MOST_NAMED, MOST_GLOBS = 20, 50
 MOST_SHOWN_CHARS = 300
 MOST_TITLE_CHARS = 72
 # Of the paths that a proof names; the rest is counted.
@@ -60,7 +60,7 @@ class Job(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
 
     prompt: _Text
     name: Annotated[str, msgspec.Meta(max_length=64)] = ""
-    scope: Annotated[tuple[_Glob, ...], msgspec.Meta(max_length=50)] = ()
+    scope: Annotated[tuple[_Glob, ...], msgspec.Meta(max_length=MOST_GLOBS)] = ()
     tools: Annotated[tuple[_Glob, ...], msgspec.Meta(max_length=50)] = ()
     tests: Annotated[str, msgspec.Meta(max_length=4096)] = ""
     branch: bool = False

@@ -19,10 +19,26 @@ from supervisor.base.clock import Clock
 from supervisor.core import forge_acts
 from supervisor.core.files.write_scope import judge
 from supervisor.core.forge_acts import Act
-from supervisor.core.jobs import Job, JobResult, refusal
+from supervisor.core.jobs import (
+    DEFAULT_MIN_AGE,
+    MOST_GLOBS,
+    Changed,
+    Job,
+    JobResult,
+    Updated,
+    refusal,
+)
 from supervisor.core.money import dollars
+from supervisor.core.packages.updates import (
+    lock_of,
+    parse_updates,
+    update_lines,
+    updated,
+    updating,
+)
 from supervisor.core.secrets.token_shapes import without_tokens
 from supervisor.core.sessions import Session
+from supervisor.core.text.duration import parse_duration
 from supervisor.core.text.globs import Glob
 from supervisor.errors import GatehouseError
 from supervisor.reviews.budgets import WAIT, Budgets, payer_of_job
@@ -56,8 +72,6 @@ from supervisor.reviews.store import allowances, holds, jobs, queries
 RETRY_S, NO_MONEY_S, WAIT_S = 120.0, 60.0, 1.0
 # A job that fails so often in a row is paused.
 MOST_FAILURES = 3
-# More globs than a session's job may have.
-MOST_GLOBS = 50
 NOTHING = "there was nothing to change"
 MOST_PACK_BYTES = 16 << 20
 
@@ -352,6 +366,9 @@ class JobRuns:
         if len(made.pack) > MOST_PACK_BYTES:
             return JobRunEnd("refused", f"its commit has more than {MOST_PACK_BYTES >> 20} MB")
         result = msgspec.structs.replace(result, commit=made.commit, proof=proof)
+        if task.updates is not None:
+            found = await self._updated(work, checkout, made.commit, changes, result)
+            result = msgspec.structs.replace(result, updated=found)
         facts = {"head_sha": made.commit, "pack": made.pack}
         self._change(work, **facts, result=msgspec.to_builtins(result))
         files = await self._clones.known_diff(base.name, checkout.base, made.commit)
@@ -364,6 +381,35 @@ class JobRuns:
             has_conflict=checkout.has_conflict,
         )
         return JobRunEnd("proposed", act=act)
+
+    async def _updated(
+        self,
+        work: _Work,
+        checkout: Checkout,
+        commit: str,
+        changes: list[Changed],
+        result: JobResult,
+    ) -> tuple[Updated, ...]:
+        """Return the versions that the whole pull request changes. What the index says of them, the
+        run says that brought them."""
+        locks = [one.path for one in changes if lock_of(one.path)]
+        texts = {
+            path: (
+                await self._clones.text_at(checkout, checkout.base, path) or "",
+                await self._clones.text_at(checkout, commit, path) or "",
+            )
+            for path in locks
+        }
+        with self._engine.connect() as connection:
+            earlier = [one.result for one in jobs.runs_of(connection, work.job.id) if one.result]
+        said = [msgspec.convert(one, JobResult) for one in reversed(earlier)]
+        known = {(one.name, one.after): one for of in (*said, result) for one in of.updated}
+        return tuple(
+            msgspec.structs.replace(one, published_at=there.published_at, link=there.link)
+            if (there := known.get((one.name, one.after)))
+            else one
+            for one in updated(texts, ())
+        )
 
     async def _report(
         self, work: _Work, plan: JobPlan, task: Job, review: dict[str, Any], session_id: str
@@ -419,6 +465,8 @@ class JobRuns:
             task,
             result,
             stands,
+            updated=update_lines(result.updated, self._clock.now()),
+            found=review.get("findings", ()) if task.updates is not None else (),
             title=output.title,
             base=_base_of(plan, work.repository),
             said=(output.body or "", str(review.get("summary", ""))),
@@ -454,7 +502,8 @@ def _task(plan: JobPlan, branch: str, settings: JobSettings) -> Job:
     words = (*(scope.include or ()), *(f"!{one}" for one in scope.exclude or ()))
     if len(words) > MOST_GLOBS:
         raise GatehouseError(f"its writeScope has more than {MOST_GLOBS} globs", "use wider ones")
-    return Job(
+    age = parse_duration(plan.min_age or DEFAULT_MIN_AGE, "minAge")
+    task = Job(
         prompt=plan.prompt,
         name=plan.id,
         scope=words,
@@ -466,7 +515,9 @@ def _task(plan: JobPlan, branch: str, settings: JobSettings) -> Job:
         max_diff_lines=plan.limits.max_diff_lines,
         author=settings.author,
         signed_off=settings.signed_off,
+        updates=parse_updates(plan.updates, age) if plan.updates else None,
     )
+    return updating(task)
 
 
 def _base_of(plan: JobPlan, repository: queries.Repository) -> str:

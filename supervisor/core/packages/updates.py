@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping
 from msgspec.structs import replace
 
 from supervisor.core.actions import Packages, PlannedPackage
-from supervisor.core.jobs import Job, Updated, Updates
+from supervisor.core.jobs import MOST_GLOBS, Job, Updated, Updates
 from supervisor.core.packages.install_plan import planned
 from supervisor.core.packages.lock_files import LOCKS, PINS, locks_in
 from supervisor.core.text.display import visible
@@ -45,11 +45,15 @@ def parse_updates(text: str, min_age_s: float) -> Updates:
 
 
 def updating(job: Job) -> Job:
-    """Return a job of updates with the files in its scope that these change."""
+    """Return a job of updates with the files in its scope that these change. `UserError` if those
+    are too many globs."""
     if job.updates is None:
         return job
     own = [f"**/{file}" for one in job.updates.managers or FILES for file in FILES[one]]
-    return replace(job, scope=tuple(dict.fromkeys((*own, *job.scope))))
+    scope = tuple(dict.fromkeys((*own, *job.scope)))
+    if len(scope) > MOST_GLOBS:
+        raise UserError(f"its scope has more than {MOST_GLOBS} globs", "use wider ones")
+    return replace(job, scope=scope)
 
 
 def lock_of(path: str) -> str:

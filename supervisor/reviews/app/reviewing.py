@@ -31,6 +31,7 @@ from supervisor.reviews.service import ReviewService, ReviewSettings
 from supervisor.reviews.webhooks import WebhookApp
 from supervisor.server.common.listening import listen
 from supervisor.server.common.serve import Serving
+from supervisor.sessions.session_plans import UPDATES_POLICY
 from supervisor.sessions.standing import open_standing, standing
 from supervisor.sessions.start_session import StartSession
 from supervisor.settings import DEFAULT_POLICY, ROOT, Settings
@@ -202,7 +203,7 @@ class ReaderSessions:
                 kind="maintenance",
                 job=job,
                 copy="auto",
-                policy=READER_POLICY,
+                policy=READER_POLICY if job.updates is None else UPDATES_POLICY,
                 budget=budget,
                 review_model=model or None,
             )

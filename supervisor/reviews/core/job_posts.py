@@ -19,6 +19,7 @@ from supervisor.reviews.core.posts import has_address, marked_text, own_mark
 
 PREFIX = "gatehouse/"
 REST_S = 30 * 86_400.0
+_MOST_FOUND = 20
 _SUMMARY_CHARS, _ASKED_CHARS, _OUTPUT_CHARS = 4_000, 2_000, 6_000
 _MARK = re.compile(r"<!-- gatehouse:job:([a-z0-9-]+):([0-9a-f]+):([0-9a-f]+) -->")
 
@@ -97,6 +98,8 @@ def pull_act(
     result: JobResult,
     standing_: Standing,
     *,
+    updated: Sequence[str] = (),
+    found: Sequence[Mapping[str, Any]] = (),
     title: str,
     base: str,
     said: Sequence[str],
@@ -105,8 +108,13 @@ def pull_act(
     secrets: bool,
 ) -> Act:
     """Return the act that pushes a job's commit and has a pull request say what it is. `said`: the
-    configured words, and those of the model; `notes`: our own, at the end."""
+    configured words, and those of the model; `notes`: our own, at the end. `updated`: the versions
+    that it changes; `found`: what was held back or mended, in the agent's words."""
     lines = [part for text in said if text for part in (fitted(text, _SUMMARY_CHARS), "")]
+    lines += ["**Updated**", "", fenced("\n".join(updated)), ""] if updated else []
+    for one in found[:_MOST_FOUND]:
+        body = fenced(visible(str(one["body"])[-_ASKED_CHARS:]))
+        lines += [f"**{safe_line(one['title'])}**", "", body, ""]
     lines += ["**Asked**", "", fenced(task.prompt.strip()[:_ASKED_CHARS]), ""]
     lines += [f"**Scope**: {plain(scope_words(task, result.proof), one_line=True)}.", ""]
     lines += _tests(task, result)

@@ -53,6 +53,9 @@ def test_the_scope_is_the_files_of_its_managers_and_what_is_given() -> None:
     job = Job(prompt="x", scope=("src/**",), updates=Updates(managers=("npm",)))
     assert updating(job).scope == ("**/package.json", "**/package-lock.json", "src/**")
     assert updating(updating(job)) == updating(job)
+    many = tuple(f"src/{at}/**" for at in range(49))
+    with pytest.raises(UserError):
+        updating(Job(prompt="x", scope=many, updates=Updates(managers=("npm",))))
     every = updating(Job(prompt="x", updates=Updates()))
     assert len(every.scope) == sum(map(len, FILES.values()))
 

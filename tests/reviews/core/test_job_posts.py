@@ -96,6 +96,22 @@ def test_the_pull_request_says_what_was_done_and_how_it_was_checked(number: int)
     assert "<sub>Made by a job.</sub>" in act.body
 
 
+def test_updates_are_said_and_nothing_of_them_is_markup() -> None:
+    found = [{"title": "a <b> @ada", "body": "```\n<b> @ada"}] * 30
+    facts = {"title": "T", "base": "main", "said": (), "notes": (), "run_id": "1"}
+    act = pull_act(
+        *("github", "acme/shop", TASK, JobResult(commit=OURS), Standing()),  # type: ignore[arg-type]
+        **facts,  # type: ignore[arg-type]
+        updated=["pad: 1.0.0 -> 1.1.0, https://x.test/pad"],
+        found=found,
+        secrets=False,
+    )
+    assert "**Updated**\n\n```\npad: 1.0.0 -> 1.1.0, https://x.test/pad\n```" in act.body
+    assert act.body.count("````\n```\n<b> @ada\n````") == 20
+    assert "**a <b>" not in act.body
+    assert not act.links
+
+
 def test_without_tests_that_is_said() -> None:
     facts = {"title": "T", "base": "main", "said": (), "notes": (), "run_id": "1"}
     act = pull_act(

@@ -60,8 +60,9 @@ class MovedClock(RealClock):
 class Nights:
     """A supervisor, its forge, and a clock that goes from night to night."""
 
-    def __init__(self, on: Reviewed, clock: MovedClock) -> None:
+    def __init__(self, on: Reviewed, clock: MovedClock, name: str = JOB) -> None:
         self.on = on
+        self.name = name
         self.clock = clock
         self.forge = on.forge
 
@@ -80,7 +81,7 @@ class Nights:
         """The job's runs, newest first."""
         repository = self.on.service.repository_named(NAME)
         with self.on.service.engine.connect() as connection:
-            job = jobs.jobs_of(connection, repository.id).get(JOB)
+            job = jobs.jobs_of(connection, repository.id).get(self.name)
             return jobs.runs_of(connection, job.id) if job else []
 
     def acts(self) -> list[Request]:
@@ -105,23 +106,28 @@ class Nights:
 
 @contextlib.asynccontextmanager
 async def nights(
-    folder: Path, config: str = CONFIG, stage: Stage | None = None, **changes: Any
+    folder: Path,
+    config: str = CONFIG,
+    stage: Stage | None = None,
+    name: str = JOB,
+    files: dict[str, str] | None = None,
+    **changes: Any,
 ) -> AsyncIterator[Nights]:
     clock = MovedClock()
     with contextlib.ExitStack() as opened:
         stage = stage or opened.enter_context(forge_with_people(folder / "stage"))
         stage.forge.permissions["contents"] = "write"
-        stage.forge.commit(NAME, "main", {".reviewerc": config}, "Jobs")
+        stage.forge.commit(NAME, "main", {".reviewerc": config} | (files or {}), "Jobs")
         more: dict[str, Any] = {"anthropic_api_key": "", "clock": clock}
         async with reviewing_at(stage, folder, **more | changes) as on:
-            found = Nights(on, clock)
+            found = Nights(on, clock, name)
 
             def is_scheduled() -> bool | None:
                 known = on.service.reconcile.repository(NAME)
                 if known is None:
                     return None
                 with on.service.engine.connect() as connection:
-                    return JOB in jobs.jobs_of(connection, known.id) or None
+                    return name in jobs.jobs_of(connection, known.id) or None
 
             await on.running.until_soon(is_scheduled, "the job's schedule")
             yield found

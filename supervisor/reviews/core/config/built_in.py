@@ -14,8 +14,11 @@ their page. Where you can't tell what is meant, leave it. Where nothing is wrong
 
 Report what you corrected and by which place of the code you know it, one line each.
 """  # noqa: E501
+# The package managers do this one, and a model what it breaks.
+UPDATES = "dependency-updates"
 COMMANDS = {
     "docs-drift": CommandSpec(id="docs-drift", title="Docs drift", prompt=_DOCS_DRIFT),
+    UPDATES: CommandSpec(id=UPDATES, title="Dependency updates", prompt="Update dependencies"),
 }
 SCOPES = {
     "docs-drift": GlobSet(include=("docs/**", "**/*.md", "**/*.rst", "**/*.adoc")),

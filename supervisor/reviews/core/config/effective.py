@@ -90,7 +90,8 @@ class PromptPlan(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class JobPlan(msgspec.Struct, frozen=True, kw_only=True):
-    """A job with all values that its command, the defaults and the ceiling give."""
+    """A job with all values that its command, the defaults and the ceiling give. `updates`: which
+    dependencies it updates, "" for another task."""
 
     id: str
     prompt: str
@@ -101,6 +102,8 @@ class JobPlan(msgspec.Struct, frozen=True, kw_only=True):
     conditions: shapes.JobConditions = shapes.JobConditions()
     write_scope: shapes.GlobSet | None = None
     tests: str = ""
+    updates: str = ""
+    min_age: str = ""
     asked: ModelChoice = ModelChoice()
 
 
@@ -320,6 +323,7 @@ class _Plans:
         command = _command(entry, file)
         is_built_in = command is built_in.COMMANDS.get(entry.command_ref or "")
         scope = built_in.SCOPES.get(command.id) if is_built_in else None
+        every = "all" if is_built_in and command.id == built_in.UPDATES else ""
         return JobPlan(
             id=entry.id,
             prompt=entry.prompt or command.prompt,
@@ -330,6 +334,8 @@ class _Plans:
             conditions=entry.conditions or shapes.JobConditions(),
             write_scope=entry.write_scope or scope,
             tests=entry.tests or "",
+            updates=entry.updates or every,
+            min_age=entry.min_age or "",
             asked=self._asked,
         )
 

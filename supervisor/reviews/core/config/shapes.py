@@ -59,6 +59,8 @@ Reasoning = Literal["off", "minimal", "low", "medium", "high", "xhigh"]
 Strictness = Literal["lenient", "balanced", "strict"]
 JobMode = Literal["pr_create", "issue"]
 
+# As `core.packages.updates.parse_updates` reads it.
+UPDATES = r"^(all|(npm|pip|uv|cargo)(,(npm|pip|uv|cargo))*|(npm|pip|uv|cargo):[A-Za-z0-9@._/,-]+)$"
 _Id = Annotated[str, Meta(pattern=r"^[a-z0-9][a-z0-9-]{0,63}$")]
 _Name = Annotated[str, Meta(min_length=1, max_length=200)]
 _Text = Annotated[str, Meta(min_length=1, max_length=MOST_PROMPT_CHARS)]
@@ -201,7 +203,8 @@ class JobOutput(_Shape, frozen=True, kw_only=True):
 
 
 class JobSpec(_Shape, frozen=True, kw_only=True):
-    """A scheduled job: a command's, or its own. `tests`: a command that is run on the result."""
+    """A scheduled job: a command's, or its own. `tests`: a command that is run on the result.
+    `updates`: which dependencies it updates, with `minAge` for how long releases wait."""
 
     id: _Id
     output: JobOutput
@@ -213,6 +216,8 @@ class JobSpec(_Shape, frozen=True, kw_only=True):
     conditions: JobConditions | None = None
     write_scope: GlobSet | None = None
     tests: Annotated[str, Meta(min_length=1, max_length=4096)] | None = None
+    updates: Annotated[str, Meta(pattern=UPDATES, max_length=4096)] | None = None
+    min_age: Annotated[str, Meta(pattern=r"^\d{1,3}d$|^\d{1,4}h$")] | None = None
 
 
 class ModelDefaults(_Shape, frozen=True, kw_only=True):

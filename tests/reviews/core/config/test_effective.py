@@ -1,16 +1,19 @@
 """What holds where several say something: precedence, ceilings, sources."""
 
+import re
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from supervisor.core.packages.updates import FILES, parse_updates
 from supervisor.reviews.core.config import shapes
 from supervisor.reviews.core.config.effective import (
     DEFAULT_TOOLS,
     ConfigLayer,
     EffectiveConfig,
+    JobPlan,
     Sourced,
     canonical,
     combine,
@@ -19,7 +22,12 @@ from supervisor.reviews.core.config.effective import (
     review_model,
 )
 from supervisor.reviews.core.config.reader import read_reviewerc
-from supervisor.reviews.core.config.shapes import CATEGORIES, OTHER_CATEGORIES, Reviewerc
+from supervisor.reviews.core.config.shapes import (
+    CATEGORIES,
+    OTHER_CATEGORIES,
+    UPDATES,
+    Reviewerc,
+)
 from tests.tables import each_row
 
 # Strongest first, as the service gives them.
@@ -119,6 +127,33 @@ schedule: {jobs: [{id: j, commandRef: docs-drift, output: {mode: pr_create, pr: 
     assert (other.prompt, other.write_scope) == ("mine", None)
     prompt = "review: {prompts: [{id: p, commandRef: docs-drift}]}"
     assert read_reviewerc(f"version: 1\n{prompt}".encode(), {"UTC"}).config is None
+
+
+def test_updates_of_dependencies_are_a_built_in_job() -> None:
+    def job(more: str, before: str = "") -> JobPlan:
+        output = "output: {mode: pr_create, pr: {title: T}}"
+        (found,) = of(f"{before}\nschedule: {{jobs: [{{id: j, {output}, {more}}}]}}").jobs
+        return found.value
+
+    plan = job("commandRef: dependency-updates")
+    assert (plan.updates, plan.min_age, plan.title) == ("all", "", "Dependency updates")
+    plan = job('commandRef: dependency-updates, updates: "npm:a,b", minAge: 7d')
+    assert (plan.updates, plan.min_age) == ("npm:a,b", "7d")
+    own = "commands: [{id: dependency-updates, prompt: mine}]"
+    assert job("commandRef: dependency-updates", own).updates == ""
+
+
+@pytest.mark.parametrize(
+    ("text", "is_read"),
+    [
+        *((one, True) for one in ("all", *FILES, ",".join(FILES), "npm:@a/b,c-d.e")),
+        *((one, False) for one in ("", "gem", "npm,", "all,npm", "npm:", "npm,pip:six", "npm:a b")),
+    ],
+)
+def test_a_file_s_updates_are_those_that_the_managers_know(text: str, is_read: bool) -> None:
+    assert bool(re.search(UPDATES, text)) is is_read
+    if is_read:
+        parse_updates(text, 1.0)
 
 
 def test_ceilings_only_narrow() -> None:

@@ -100,6 +100,8 @@ FIRST: dict[str, Any] = {
                 },
                 "writeScope": {"include": ["c/**"], "exclude": ["d/**"]},
                 "tests": "make test",
+                "updates": "npm",
+                "minAge": "7d",
                 "output": {"mode": "pr_create", "pr": {"base": "x", "title": "T", "body": "B"}},
             },
             {
