@@ -57,12 +57,11 @@ def test_sigterm_waits_for_a_review_under_way_and_ctrl_c_does_not(
     number: signal.Signals,
     is_waited_for: bool,
 ) -> None:
-    begun, go = threading.Event(), threading.Event()
+    go = threading.Event()
     answer = rest.answer
 
     def slow(*facts: Any) -> Any:
-        begun.set()
-        go.wait(30)
+        go.wait(60)
         return answer(*facts)
 
     monkeypatch.setattr(rest, "answer", slow)
@@ -72,7 +71,7 @@ def test_sigterm_waits_for_a_review_under_way_and_ctrl_c_does_not(
         hook = f"http://127.0.0.1:{free_tcp_port}/github"
         stage.forge.hook = (hook, stage.secret_file.read_bytes())
         pull = opened(stage)
-        assert begun.wait(60)
+        product.until_told(lambda: "running" in product.ok("reviews", "list") or None, "its run")
         process.send_signal(number)
         if is_waited_for:
             time.sleep(2.0)
