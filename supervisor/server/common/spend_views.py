@@ -91,7 +91,7 @@ def model_spend(
 ) -> ModelSpend:
     """Return what the calls of one model cost."""
     return ModelSpend(
-        model=model_name(model, redactor),
+        model=visible(redactor.text(model), one_line=True) or "no model named",
         calls=calls,
         cost=dollars(cost),
         cost_microusd=microusd(cost),
@@ -101,11 +101,6 @@ def model_spend(
         cache_read_tokens=tokens.cache_read,
         cache_write_tokens=tokens.written,
     )
-
-
-def model_name(model: str, redactor: Redactor) -> str:
-    """Return a model's name as people may see it."""
-    return visible(redactor.text(model), one_line=True) or "no model named"
 
 
 def notice(found: BudgetStanding | Summary, scope: Scope, kind: Kind) -> str:

@@ -22,7 +22,6 @@ from supervisor.core.models.spend_chart import (
     Chart,
     Column,
     ColumnPart,
-    Series,
     draw,
     shares,
     width_for,
@@ -31,7 +30,7 @@ from supervisor.core.money import dollars, microusd
 from supervisor.core.sessions import Session
 from supervisor.ledger.spending import BudgetStanding
 from supervisor.parts import Parts
-from supervisor.server.common.spend_views import ModelSpend, model_name, model_spend, notice
+from supervisor.server.common.spend_views import ModelSpend, model_spend, notice
 from supervisor.server.operator.operator_api import AnyRequest, parts_of
 from supervisor.server.operator.pages import page_frame
 from supervisor.store.spending import OfTime
@@ -95,11 +94,11 @@ class _Window(NamedTuple):
 
 @get("/parts/spend", include_in_schema=False, sync_to_thread=False)
 def spend_part(
-    request: AnyRequest, session: FromQuery[str] = "", span: FromQuery[Span] = "session"
+    request: AnyRequest, session: FromQuery[str], span: FromQuery[Span] = "session"
 ) -> Response[str]:
     parts = parts_of(request)
-    chosen = parts.sessions.get(session) if session else None
-    return page_frame.html("parts/spend.html", spend=values(parts, chosen, span))
+    shown = values(parts, parts.sessions.get(session), span)
+    return page_frame.html("parts/spend.html", spend=shown)
 
 
 @get("/api/spend", sync_to_thread=False)
@@ -122,35 +121,37 @@ def spend_over_time(
             )
             for one in chart.columns
         ],
-        models=[
-            model_spend(one.model, one.calls, one.cost, one.tokens, parts.redactor)
-            for one in chart.series
-        ],
+        models=_models(parts, chart),
     )
 
 
-def values(parts: Parts, session: Session | None, span: Span) -> dict[str, Any]:
-    """Return the values of `parts/spend.html`, of one session or, without one, of all."""
-    span = "all" if session is None and span == "session" else span
+def _models(parts: Parts, chart: Chart) -> list[ModelSpend]:
+    return [
+        model_spend(one.model, one.calls, one.cost, one.tokens, parts.redactor)
+        for one in chart.series
+    ]
+
+
+def values(parts: Parts, session: Session, span: Span) -> dict[str, Any]:
+    """Return the values of `parts/spend.html`."""
     chart, window = _chart(parts, session, span)
-    names = [model_name(one.model, parts.redactor) for one in chart.series]
+    models = _models(parts, chart)
     percents = shares([one.cost for one in chart.series])
+    looks = (
+        (share or ("<1" if one.cost else 0), "others" if one.is_others else one.mark)
+        for one, share in zip(chart.series, percents, strict=True)
+    )
     return {
-        "session": session.id if session is not None else "",
+        "session": session.id,
         "span": span,
-        "spans": [
-            (key, word) for key, word in SPANS.items() if key != "session" or session is not None
-        ],
-        "sums": _sums(
-            parts.spending.standing(*(() if session is None else (session.id, session.budget))),
-            session,
-        ),
+        "spans": SPANS.items(),
+        "sums": _sums(parts.spending.standing(session.id, session.budget)),
         "width": WIDTH,
         "height": HEIGHT,
         "left": LEFT,
         "ticks": chart.ticks,
-        "columns": [_column(window, one, names) for one in chart.columns],
-        "models": [_of_model(*found) for found in zip(chart.series, percents, names, strict=True)],
+        "columns": [_column(window, one, models) for one in chart.columns],
+        "models": [(one, *look) for one, look in zip(models, looks, strict=True)],
         "calls": chart.calls,
         "cost": dollars(chart.cost),
         "title": _title(window, chart, span),
@@ -198,7 +199,7 @@ def _window(parts: Parts, session: Session | None, span: Span) -> _Window:
     return _Window(since, width_s, int((ended - since) // width_s) + 1)
 
 
-def _sums(found: BudgetStanding, session: Session | None) -> list[dict[str, Any]]:
+def _sums(found: BudgetStanding) -> list[dict[str, Any]]:
     """Return the three sums, each with its limits."""
     return [
         {
@@ -212,7 +213,6 @@ def _sums(found: BudgetStanding, session: Session | None) -> list[dict[str, Any]
             ],
         }
         for scope in SCOPES
-        if scope != "session" or session is not None
     ]
 
 
@@ -232,9 +232,9 @@ def _limit(found: BudgetStanding, scope: Scope, kind: Kind) -> dict[str, Any]:
     }
 
 
-def _column(window: _Window, column: Column, names: list[str]) -> dict[str, Any]:
+def _column(window: _Window, column: Column, models: list[ModelSpend]) -> dict[str, Any]:
     words = _time_words(window, column.number)
-    by_model = ", ".join(f"{names[bar.rank]} {dollars(bar.cost)}" for bar in column.bars)
+    by_model = ", ".join(f"{models[bar.rank].model} {dollars(bar.cost)}" for bar in column.bars)
     every = -(-window.columns // _MOST_LABELS)
     return {
         "view": column,
@@ -244,16 +244,6 @@ def _column(window: _Window, column: Column, names: list[str]) -> dict[str, Any]
         "label": _label(window, column.number) if column.number % every == 0 else "",
         "says": f"{words}: {dollars(column.cost)} in {_calls(column.calls)}"
         + (f" ({by_model})" if by_model else ""),
-    }
-
-
-def _of_model(one: Series, share: int, name: str) -> dict[str, Any]:
-    return {
-        "view": one,
-        "name": name,
-        "cost": dollars(one.cost),
-        "share": share or ("<1" if one.cost else 0),
-        "mark": "others" if one.is_others else one.mark,
     }
 
 
