@@ -10,8 +10,8 @@ can be read.
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable
-from itertools import islice
+from collections.abc import Awaitable, Callable, Iterator
+from itertools import count, islice
 from typing import Any, NamedTuple
 
 import msgspec
@@ -46,6 +46,7 @@ from supervisor.server.common.request_guard import CallBudget
 from supervisor.server.common.views import (
     AgentRequest,
     agent_request,
+    listed,
     shown_view,
     with_fields_of,
 )
@@ -257,19 +258,16 @@ class AgentCalls:
     def requests(self, limit: int) -> list[AgentRequest]:
         """Return this session's requests, newest first. Only as many are returned as have short
         texts together (law 14)."""
-        found: list[AgentRequest] = []
-        chars = 0
-        while len(found) < limit and chars < MOST_LISTED_CHARS:
-            part = min(LISTED_AT_ONCE, limit - len(found))
-            read = self.parts.queue.of_session(self.session_id, part, len(found))
-            for one in read:
-                found.append(self.view(one))
-                chars += len(msgspec.json.encode(found[-1]))
-                if chars >= MOST_LISTED_CHARS:
-                    break
-            if len(read) < part:
-                break
-        return found
+        found = listed(islice(self._newest(), limit), MOST_LISTED_CHARS)
+        return [self.view(one) for one in found]
+
+    def _newest(self) -> Iterator[approvals.Request]:
+        """Yield this session's requests, newest first, read a few at a time."""
+        for start in count(0, LISTED_AT_ONCE):
+            read = self.parts.queue.of_session(self.session_id, LISTED_AT_ONCE, start)
+            yield from read
+            if len(read) < LISTED_AT_ONCE:
+                return
 
     async def news(self, request_id: str, wait_s: float) -> approvals.Request:
         """Return the request as soon as it is settled or its status changes; at the latest after

@@ -57,23 +57,21 @@ class AgentRequest(msgspec.Struct, frozen=True, kw_only=True):
 def agent_request(request: Request, redactor: Redactor) -> AgentRequest:
     """For the agent's door."""
     current = status(request)
-    return AgentRequest(
-        id=request.id,
+    found = view_of(
+        AgentRequest,
+        request,
+        redactor,
         status=current,
         decided=current != "pending",
         allowed=current in ("allowed", "approved", "used"),
         settled=is_settled(request),
         category=category_of(request.action),
-        title=shown(title(request.action), redactor),
-        why=shown(explanation(request), redactor),
-        rule=request.rule and shown(request.rule, redactor),
-        remedy=shown(request.remedy, redactor),
-        reason=shown(request.reason, redactor),
-        asked_at=request.asked_at,
-        answered_at=request.answered_at,
-        outcome=request.outcome,
-        superseded_by=request.superseded_by,
+        title=title(request.action),
+        why=explanation(request),
+        outcome=None,
     )
+    # What its command printed, it gets as it is.
+    return msgspec.structs.replace(found, outcome=request.outcome)
 
 
 def view_of[View: msgspec.Struct](
@@ -90,7 +88,7 @@ def with_fields_of[View: msgspec.Struct](record: object, kind: type[View], /, **
     return kind(**made, **{name: getattr(record, name) for name in own})
 
 
-def listed(requests: Iterable[Request]) -> list[Request]:
+def listed(requests: Iterable[Request], most_chars: int = MOST_LISTED_CHARS) -> list[Request]:
     """Return the first of these, as many as together stay short: an agent's texts may be long, and
     the answer is made in the event loop (law 14).
     """
@@ -99,7 +97,7 @@ def listed(requests: Iterable[Request]) -> list[Request]:
     for one in requests:
         found.append(one)
         chars += len(msgspec.json.encode(one))
-        if chars >= MOST_LISTED_CHARS:
+        if chars >= most_chars:
             break
     return found
 

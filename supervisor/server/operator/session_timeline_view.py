@@ -48,7 +48,8 @@ AROUND_BYTES = 4096
 
 
 class TimelineEntry(msgspec.Struct, frozen=True, kw_only=True):
-    """One thing that happened, at `at`, in seconds since the epoch. `kind` and `icon` are its look;
+    """One thing that happened, at `at`, in seconds since the epoch. `kind` is its look, with the
+    `icon` of that name or another;
     `state` and `words` where it stands. `titles` are its first actions, `more` counts the others.
     `notes` are said below it, `printed` is what came out. `answer`: the request to answer; `undo`:
     the id to undo; `until`: when a held one is no longer held."""
@@ -56,7 +57,7 @@ class TimelineEntry(msgspec.Struct, frozen=True, kw_only=True):
     key: str
     at: float
     kind: str
-    icon: str
+    icon: str = ""
     titles: list[str] = []
     more: int = 0
     state: str = ""
@@ -192,7 +193,6 @@ def _entry(
         key=group.ids[-1],
         at=group.newest_at,
         kind=icon,
-        icon=icon,
         titles=[_brief(title(one.action), redactor) for one in named],
         more=len(group.ids) - len(named),
         state=state,
@@ -234,7 +234,6 @@ def _exchanges(parts: Parts, found: list[Exchange]) -> TimelineEntry:
         key=f"network-{newest.number}",
         at=newest.at,
         kind="network",
-        icon="network",
         titles=[_brief(title(newest.action), parts.redactor)],
         more=len(found) - 1,
         state="done" if is_allowed else "denied",
