@@ -295,6 +295,7 @@ def test_the_steps_of_the_action_are_run_as_they_are_written(
     steps = action["runs"]["steps"]
     assert action["runs"]["using"] == "composite"
     assert {one["working-directory"] for one in steps} == {"${{ runner.temp }}"}
+    assert not [one for one in steps if "${{" in one["run"]], "an input is never a shell's words"
     assert ["sudo" in one["run"] for one in steps] == [True, True, False, False]
     pull = runner.open_pull()
     given = runner.variables("pull_request", runner.event())
