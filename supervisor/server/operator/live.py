@@ -124,6 +124,9 @@ class Live:
         self._farewell: str | None = None
         self._changed_files: dict[str, dict[str, Request]] = {}
         self._last_status = self.status()
+        # The supervisor has more to do on a change of rules, and then tells the pages, too.
+        parts.policies.on_change = lambda is_saved: self.policy_changed()
+        parts.gate.rulings.policy_sets.on_change = lambda one, is_saved: self.policy_changed()
         parts.queue.on_change(self._request_changed)
         parts.sessions.on_change(self._session_changed)
         parts.sessions.on_output(self._output_grew)

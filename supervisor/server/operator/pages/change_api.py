@@ -25,9 +25,9 @@ from supervisor.server.common.request_views import RequestView, request_view
 from supervisor.server.common.views import shown_data
 from supervisor.server.operator import change_views
 from supervisor.server.operator.decisions import shown_by
-from supervisor.server.operator.operator_api import AnyRequest, CallBody, caller, parts_of
+from supervisor.server.operator.operator_api import AnyRequest, CallBody, Id, caller, parts_of
 from supervisor.server.operator.pages import page_frame
-from supervisor.server.operator.pages.page_frame import Form
+from supervisor.server.operator.pages.page_frame import Form, ids_in
 from supervisor.server.operator.pages.request_cards import card_after
 from supervisor.server.operator.shown_changes import Seen, must_be_seen, part_from
 from supervisor.workspace.apply.partial import Rest
@@ -89,9 +89,7 @@ class MergeBody(GiveHostBody, frozen=True, kw_only=True):
 
 
 @post("/api/requests/{request_id:str}/approve-part", status_code=200)
-async def approve_part(
-    request: AnyRequest, request_id: FromPath[str], data: JSONBody[PartBody]
-) -> PartView:
+async def approve_part(request: AnyRequest, request_id: Id, data: JSONBody[PartBody]) -> PartView:
     """Approve some hunks of a file's change and apply them. The rest keeps waiting, or is
     denied."""
     parts = parts_of(request)
@@ -113,7 +111,7 @@ async def approve_part(
 
 @get("/api/requests/{request_id:str}/image/{side:str}")
 async def image(
-    request: AnyRequest, request_id: FromPath[str], side: FromPath[Literal["old", "new"]]
+    request: AnyRequest, request_id: Id, side: FromPath[Literal["old", "new"]]
 ) -> Response[bytes]:
     """Return an image as it is, or as it would become. Only a PNG, JPEG, GIF or WebP image of
     bounded size is served."""
@@ -128,7 +126,7 @@ async def image(
 
 @get("/parts/change/{request_id:str}", include_in_schema=False)
 async def change_part(
-    request: AnyRequest, request_id: FromPath[str], among: FromQuery[str] = ""
+    request: AnyRequest, request_id: Id, among: FromQuery[str] = ""
 ) -> Response[str]:
     """Return a change, up to the end of its first part; `among` many, only its beginning. What is
     `apart` there is answered as a whole."""
@@ -142,7 +140,7 @@ async def change_part(
 @get("/parts/change/{request_id:str}/rows", include_in_schema=False)
 async def change_rows_part(
     request: AnyRequest,
-    request_id: FromPath[str],
+    request_id: Id,
     start: Annotated[int, QueryParameter(ge=0)],
     among: FromQuery[str] = "",
 ) -> Response[str]:
@@ -158,7 +156,7 @@ async def change_rows_part(
 @get("/parts/change/{request_id:str}/gap/{number:int}", include_in_schema=False)
 async def change_gap_part(
     request: AnyRequest,
-    request_id: FromPath[str],
+    request_id: Id,
     number: FromPath[int],
     start: Annotated[int, QueryParameter(ge=0)] = 0,
 ) -> Response[str]:
@@ -169,7 +167,7 @@ async def change_gap_part(
 
 
 @get("/parts/change/{request_id:str}/rendered", include_in_schema=False)
-async def change_rendered_part(request: AnyRequest, request_id: FromPath[str]) -> Response[str]:
+async def change_rendered_part(request: AnyRequest, request_id: Id) -> Response[str]:
     """Return a Markdown file before and after, rendered."""
     parts = parts_of(request)
     found = await change_views.rendered(parts, parts.queue.get(request_id))
@@ -179,12 +177,12 @@ async def change_rendered_part(request: AnyRequest, request_id: FromPath[str]) -
 
 
 @post("/requests/{request_id:str}/hunks", include_in_schema=False, status_code=200)
-async def answer_hunks(request: AnyRequest, request_id: FromPath[str], data: Form) -> Response[str]:
+async def answer_hunks(request: AnyRequest, request_id: Id, data: Form) -> Response[str]:
     """Approve the ticked hunks. Return the new request's card in place of the answered one; if the
     answer didn't count, the old card with its ticks."""
     parts = parts_of(request)
     asked = parts.queue.get(request_id)
-    chosen = [one for one in data.get("hunks", "").split(",")[:MOST_HUNKS] if one]
+    chosen = ids_in(data.get("hunks", ""))[:MOST_HUNKS]
     rest: Rest = "drop" if data.get("rest") == "drop" else "pending"
 
     async def answered() -> Request:
@@ -207,7 +205,7 @@ def _workspace(parts: Parts, asked: Request) -> WorkspaceChannel:
 
 
 @get("/api/requests/{request_id:str}/conflict")
-async def get_conflict(request: AnyRequest, request_id: FromPath[str]) -> dict[str, Any]:
+async def get_conflict(request: AnyRequest, request_id: Id) -> dict[str, Any]:
     """Return each side's changes since they last agreed, and the merge of both where git can make
     one."""
     parts = parts_of(request)
@@ -217,9 +215,7 @@ async def get_conflict(request: AnyRequest, request_id: FromPath[str]) -> dict[s
 
 
 @post("/api/requests/{request_id:str}/merge", status_code=200)
-async def merge(
-    request: AnyRequest, request_id: FromPath[str], data: JSONBody[MergeBody]
-) -> RequestView:
+async def merge(request: AnyRequest, request_id: Id, data: JSONBody[MergeBody]) -> RequestView:
     """Apply the merge that was shown, on the host and in the agent's copy. Return its request."""
     parts = parts_of(request)
     workspace = _workspace_in_conflict(parts, parts.queue.get(request_id))
@@ -232,7 +228,7 @@ async def merge(
 
 @post("/api/requests/{request_id:str}/give-host", status_code=200)
 async def give_host(
-    request: AnyRequest, request_id: FromPath[str], data: JSONBody[GiveHostBody]
+    request: AnyRequest, request_id: Id, data: JSONBody[GiveHostBody]
 ) -> RequestView:
     """Deny the request, and give the host's version to the agent's copy."""
     parts = parts_of(request)
@@ -244,7 +240,7 @@ async def give_host(
 
 
 @get("/parts/conflict/{request_id:str}", include_in_schema=False)
-async def conflict_part(request: AnyRequest, request_id: FromPath[str]) -> Response[str]:
+async def conflict_part(request: AnyRequest, request_id: Id) -> Response[str]:
     """Return both sides' changes and the merge, with their buttons."""
     parts = parts_of(request)
     try:
@@ -270,7 +266,7 @@ async def conflict_part(request: AnyRequest, request_id: FromPath[str]) -> Respo
 @get("/parts/conflict/{request_id:str}/rows", include_in_schema=False)
 async def conflict_rows_part(
     request: AnyRequest,
-    request_id: FromPath[str],
+    request_id: Id,
     side: Annotated[int, QueryParameter(ge=0, le=2)],
     start: Annotated[int, QueryParameter(ge=0)],
 ) -> Response[str]:
@@ -294,7 +290,7 @@ async def conflict_rows_part(
 
 @post("/requests/{request_id:str}/conflict/{how:str}", include_in_schema=False, status_code=200)
 async def answer_conflict(
-    request: AnyRequest, request_id: FromPath[str], how: FromPath[How], data: Form
+    request: AnyRequest, request_id: Id, how: FromPath[How], data: Form
 ) -> Response[str]:
     """Merge, or give the agent the host's version. Return the cards as they are afterwards."""
     parts = parts_of(request)

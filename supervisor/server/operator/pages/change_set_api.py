@@ -23,9 +23,9 @@ from supervisor.errors import ChangedError, GatehouseError, NotFoundError, UserE
 from supervisor.server.common.views import identity_of, shown
 from supervisor.server.operator import decisions
 from supervisor.server.operator.change_sets import ChangeSets, LeftOut, SetView
-from supervisor.server.operator.operator_api import AnyRequest, CallBody, Text, caller, parts_of
+from supervisor.server.operator.operator_api import AnyRequest, CallBody, Id, Text, caller, parts_of
 from supervisor.server.operator.pages import page_frame
-from supervisor.server.operator.pages.page_frame import Form
+from supervisor.server.operator.pages.page_frame import Form, ids_in, marks_in
 from supervisor.server.operator.pages.request_cards import job_in_short, session_end
 from supervisor.server.operator.pages.told_page import told
 
@@ -84,9 +84,7 @@ async def list_sets(request: AnyRequest) -> list[SetView]:
 
 
 @get("/api/sessions/{session_id:str}/changes")
-async def get_set(
-    request: AnyRequest, session_id: FromPath[str], below: FromQuery[str] = ""
-) -> SetView:
+async def get_set(request: AnyRequest, session_id: Id, below: FromQuery[str] = "") -> SetView:
     """Return a session's waiting changed files: one folder of them, and those that need a separate
     look."""
     await sets_of(request).learn(session_id)
@@ -95,7 +93,7 @@ async def get_set(
 
 @post("/api/sessions/{session_id:str}/changes", status_code=200)
 async def answer_set(
-    request: AnyRequest, session_id: FromPath[str], data: JSONBody[SetAnswerBody]
+    request: AnyRequest, session_id: Id, data: JSONBody[SetAnswerBody]
 ) -> SetAnswered:
     """Answer for a folder of them, or all: exactly what was shown, or nothing."""
     sets = sets_of(request)
@@ -123,7 +121,7 @@ async def answer_set(
 
 
 @get("/changes/{session_id:str}", include_in_schema=False)
-async def set_page(request: AnyRequest, session_id: FromPath[str]) -> Response[str]:
+async def set_page(request: AnyRequest, session_id: Id) -> Response[str]:
     """Return the page of a session's waiting changes: a tree of files, and what changes in them."""
     await sets_of(request).learn(session_id)
     values = await _values(request, session_id)
@@ -131,7 +129,7 @@ async def set_page(request: AnyRequest, session_id: FromPath[str]) -> Response[s
 
 
 @get("/parts/change_set/{session_id:str}", include_in_schema=False)
-async def set_part(request: AnyRequest, session_id: FromPath[str]) -> Response[str]:
+async def set_part(request: AnyRequest, session_id: Id) -> Response[str]:
     """Return what that page shows, as it is now."""
     await sets_of(request).learn(session_id)
     return page_frame.html("parts/change_set.html", **await _values(request, session_id))
@@ -140,7 +138,7 @@ async def set_part(request: AnyRequest, session_id: FromPath[str]) -> Response[s
 @get("/parts/changes/{session_id:str}/files", include_in_schema=False)
 async def files_part(
     request: AnyRequest,
-    session_id: FromPath[str],
+    session_id: Id,
     start: Annotated[int, QueryParameter(ge=0)],
 ) -> Response[str]:
     """Return further files of the page."""
@@ -151,9 +149,7 @@ async def files_part(
 
 
 @get("/parts/changes/{session_id:str}/folder", include_in_schema=False)
-async def folder_part(
-    request: AnyRequest, session_id: FromPath[str], below: FromQuery[str]
-) -> Response[str]:
+async def folder_part(request: AnyRequest, session_id: Id, below: FromQuery[str]) -> Response[str]:
     """Return the content of one folder."""
     await sets_of(request).learn(session_id)
     found, folder = await sets_of(request).read(session_id), _decode(below)
@@ -166,7 +162,7 @@ async def folder_part(
 @get("/parts/changes/{session_id:str}/news", include_in_schema=False)
 async def news_part(
     request: AnyRequest,
-    session_id: FromPath[str],
+    session_id: Id,
     until: FromQuery[float],
     plain: FromQuery[str],
     careful: FromQuery[str],
@@ -183,7 +179,7 @@ async def news_part(
 
 @post("/changes/{session_id:str}/{answer:str}", include_in_schema=False, status_code=200)
 async def answer_part(
-    request: AnyRequest, session_id: FromPath[str], answer: FromPath[Answer], data: Form
+    request: AnyRequest, session_id: Id, answer: FromPath[Answer], data: Form
 ) -> Response[str]:
     """Approve or deny on the card. Return the card as it is afterwards; a refusal is shown on
     it."""
@@ -224,9 +220,9 @@ async def answer_part(
                 by=by,
                 below=_decode(data.get("below", "")),
                 seen=_shown(data),
-                ticked=_ticked(data.get("ticked", "")),
+                ticked=marks_in(data.get("ticked", "")),
                 left=LeftOut(
-                    _listed(data.get("without", "")),
+                    ids_in(data.get("without", "")),
                     _decoded(data.get("without_below", "")),
                     _decoded(data.get("with_below", "")),
                 ),
@@ -318,14 +314,9 @@ def _shown(data: dict[str, str]) -> Shown:
         raise ChangedError.unsaid("reload the page") from None
 
 
-def _listed(text: str) -> list[str]:
-    """Parse ids, comma-separated."""
-    return [one for one in text.split(",") if one]
-
-
 def _decoded(text: str) -> list[str]:
     """Parse encoded paths, comma-separated; `/` is the whole workspace."""
-    return [_decode(one).strip("/") for one in _listed(text)]
+    return [_decode(one).strip("/") for one in ids_in(text)]
 
 
 def _hunks(text: str) -> dict[str, list[str]]:
@@ -335,8 +326,3 @@ def _hunks(text: str) -> dict[str, list[str]]:
     except (msgspec.DecodeError, UnicodeEncodeError) as error:
         raise UserError("these ticks can't be read", "reload the page") from error
     return found
-
-
-def _ticked(text: str) -> dict[str, str]:
-    """Parse `id:fingerprint` pairs, comma-separated."""
-    return dict(one.split(":", 1) for one in text.split(",") if ":" in one)

@@ -27,7 +27,7 @@ from supervisor.server.common.request_views import alone_why, flags_of, request_
 from supervisor.server.common.views import identity_of
 from supervisor.server.operator import decisions, rules_view
 from supervisor.server.operator.change_sets import ChangeSets
-from supervisor.server.operator.operator_api import AnyRequest, caller, parts_of
+from supervisor.server.operator.operator_api import AnyRequest, Id, caller, parts_of
 from supervisor.server.operator.pages import (
     left_page,
     page_frame,
@@ -35,7 +35,7 @@ from supervisor.server.operator.pages import (
     request_cards,
     sessions_page,
 )
-from supervisor.server.operator.pages.page_frame import Form
+from supervisor.server.operator.pages.page_frame import Form, ids_in, marks_in
 from supervisor.server.operator.pages.request_cards import MOST_REASON_CHARS
 from supervisor.server.operator.pages.told_page import told
 
@@ -125,7 +125,7 @@ async def inbox(
 
 
 @get("/requests/{request_id:str}", include_in_schema=False)
-async def request_page(request: AnyRequest, request_id: FromPath[str]) -> Response[str]:
+async def request_page(request: AnyRequest, request_id: Id) -> Response[str]:
     """Return the inbox with this request as the card, whether it still waits or not."""
     card = await _pane(request, request_id)
     return await _page(request, await _listed(request), card, is_on_card=True)
@@ -144,7 +144,7 @@ async def list_part(
 
 
 @get("/parts/card/{request_id:str}", include_in_schema=False)
-async def card_part(request: AnyRequest, request_id: FromPath[str]) -> Response[str]:
+async def card_part(request: AnyRequest, request_id: Id) -> Response[str]:
     """Return a request's card as it is now."""
     pane = await _pane(request, request_id)
     return page_frame.html("parts/set_card.html" if "set" in pane else "parts/card.html", **pane)
@@ -153,15 +153,14 @@ async def card_part(request: AnyRequest, request_id: FromPath[str]) -> Response[
 @post("/parts/batch", include_in_schema=False, status_code=200)
 async def batch_part(request: AnyRequest, data: Form) -> Response[str]:
     """Return the card of several selected requests, `ids` comma-separated."""
-    ids = data.get("ids", "").split(",")[:MOST_ROWS]
-    return await _batch(request, [one for one in ids if one])
+    return await _batch(request, ids_in(data.get("ids", ""))[:MOST_ROWS])
 
 
 @post("/batch/{answer:str}", include_in_schema=False, status_code=200)
 async def answer_batch(request: AnyRequest, answer: FromPath[Answer], data: Form) -> Response[str]:
     """Answer the requests that the card showed, `id:fingerprint` each: all of them or none."""
     parts = parts_of(request)
-    shown = dict(one.split(":", 1) for one in data.get("shown", "").split(",") if ":" in one)
+    shown = marks_in(data.get("shown", ""))
     try:
         done = await decisions.answer_shown(
             parts,

@@ -56,9 +56,19 @@ def html(template: str, refused: GatehouseError | None = None, /, **values: Any)
     return Response(render(template, **values), media_type=MediaType.HTML, status_code=status)
 
 
-def news(name: str) -> dict[str, str]:
+def news(*names: str) -> dict[str, str]:
     """Return the header by which a page reads anew what shows this; programs don't mind it."""
-    return {"HX-Trigger": f"gatehouse:{name}"}
+    return {"HX-Trigger": ", ".join(f"gatehouse:{name}" for name in names)}
+
+
+def ids_in(text: str) -> list[str]:
+    """Parse ids of a form, comma-separated."""
+    return [one for one in text.split(",") if one]
+
+
+def marks_in(text: str) -> dict[str, str]:
+    """Parse `id:fingerprint` pairs of a form, comma-separated."""
+    return dict(one.split(":", 1) for one in text.split(",") if ":" in one)
 
 
 def error_page(code: int, body: ErrorBody) -> str:

@@ -11,7 +11,6 @@ from typing import Any
 
 import msgspec
 from litestar import Response, get
-from litestar.params import FromPath
 
 from supervisor.core.git.push_card import NamedFile, PushCard, RefMove
 from supervisor.core.text.display import visible
@@ -19,7 +18,7 @@ from supervisor.errors import GatehouseError
 from supervisor.parts import Parts
 from supervisor.server.common.views import shown_data
 from supervisor.server.operator.change_views import ChangeView, coloured_changes
-from supervisor.server.operator.operator_api import AnyRequest, parts_of
+from supervisor.server.operator.operator_api import AnyRequest, Id, parts_of
 from supervisor.server.operator.pages import page_frame
 from supervisor.server.operator.shown_changes import FIRST_ROWS
 
@@ -33,7 +32,7 @@ _WORDS = {"new": "new", "moved": "moves on", "rewritten": "is rewritten", "delet
 
 
 @get("/api/requests/{request_id:str}/push")
-async def get_push(request: AnyRequest, request_id: FromPath[str]) -> dict[str, Any]:
+async def get_push(request: AnyRequest, request_id: Id) -> dict[str, Any]:
     """Return the refs that a push moves, with commits and changed files, and what must not be
     overlooked."""
     parts = parts_of(request)
@@ -42,7 +41,7 @@ async def get_push(request: AnyRequest, request_id: FromPath[str]) -> dict[str, 
 
 
 @get("/parts/push/{request_id:str}", include_in_schema=False)
-async def push_part(request: AnyRequest, request_id: FromPath[str]) -> Response[str]:
+async def push_part(request: AnyRequest, request_id: Id) -> Response[str]:
     """Return the same as a part of the card."""
     parts = parts_of(request)
     try:

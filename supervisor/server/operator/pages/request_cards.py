@@ -33,10 +33,10 @@ from supervisor.server.operator.change_views import card_without_secrets, change
 from supervisor.server.operator.operator_api import (
     AnyRequest,
     CallBody,
+    Id,
     Limit,
     Text,
     caller,
-    live_of,
     parts_of,
 )
 from supervisor.server.operator.pages import page_frame
@@ -150,7 +150,7 @@ def list_requests(
 
 
 @get("/api/requests/{request_id:str}")
-async def get_request(request: AnyRequest, request_id: FromPath[str]) -> RequestDetail:
+async def get_request(request: AnyRequest, request_id: Id) -> RequestDetail:
     """Return one request, with what the workspace shows of it while it waits."""
     parts = parts_of(request)
     found = parts.queue.get(request_id)
@@ -169,18 +169,14 @@ def _as_shown(card: ChangeCard, parts: Parts) -> Any:
 
 
 @post("/api/requests/{request_id:str}/approve", status_code=200)
-async def approve(
-    request: AnyRequest, request_id: FromPath[str], data: JSONBody[AnswerBody]
-) -> AnsweredView:
+async def approve(request: AnyRequest, request_id: Id, data: JSONBody[AnswerBody]) -> AnsweredView:
     """Approve a request. With `always`, save an allow rule, which also answers other matching
     requests."""
     return await _answer(request, request_id, "approved", data)
 
 
 @post("/api/requests/{request_id:str}/deny", status_code=200)
-async def deny(
-    request: AnyRequest, request_id: FromPath[str], data: JSONBody[AnswerBody]
-) -> AnsweredView:
+async def deny(request: AnyRequest, request_id: Id, data: JSONBody[AnswerBody]) -> AnsweredView:
     """Deny a request. With `always`, save a deny rule, which also answers other matching
     requests."""
     return await _answer(request, request_id, "denied", data)
@@ -192,8 +188,6 @@ async def _answer(
     parts = parts_of(request)
     said = msgspec.structs.asdict(data)
     done = await decisions.answer(parts, request_id, given, by=caller(request).name, **said)
-    if done.rule_id is not None:
-        live_of(request).policy_changed()
     return AnsweredView(
         request=request_view(done.request, parts),
         rule_id=done.rule_id,
@@ -210,7 +204,7 @@ async def views_of(parts: Parts, requests: Sequence[Request]) -> list[RequestVie
 
 @get("/api/requests/{request_id:str}/suggestions", sync_to_thread=False)
 def suggestions(
-    request: AnyRequest, request_id: FromPath[str], effect: FromQuery[Literal["allow", "deny"]]
+    request: AnyRequest, request_id: Id, effect: FromQuery[Literal["allow", "deny"]]
 ) -> list[Candidate]:
     """Return the rules that "always" offers, the default first; empty where it may not be
     offered."""
@@ -239,7 +233,7 @@ async def bulk(request: AnyRequest, data: JSONBody[BulkBody]) -> list[RequestVie
 
 @post("/requests/{request_id:str}/{answer:str}", include_in_schema=False, status_code=200)
 async def answer(
-    request: AnyRequest, request_id: FromPath[str], answer: FromPath[Answer], data: Form
+    request: AnyRequest, request_id: Id, answer: FromPath[Answer], data: Form
 ) -> Response[str]:
     """Approve or deny. Return the card as it is afterwards, also if somebody else was faster."""
     parts = parts_of(request)
@@ -267,7 +261,7 @@ def _reason(request: Request, data: dict[str, str]) -> str:
 @get("/requests/{request_id:str}/always/{effect:str}", include_in_schema=False)
 async def always(
     request: AnyRequest,
-    request_id: FromPath[str],
+    request_id: Id,
     effect: FromPath[YesOrNo],
     lasts: FromQuery[str] = "always",
 ) -> Response[str]:
@@ -277,7 +271,7 @@ async def always(
 
 @post("/requests/{request_id:str}/always/{effect:str}", include_in_schema=False, status_code=200)
 async def save_always(
-    request: AnyRequest, request_id: FromPath[str], effect: FromPath[YesOrNo], data: Form
+    request: AnyRequest, request_id: Id, effect: FromPath[YesOrNo], data: Form
 ) -> Response[str]:
     """Save the chosen rule and answer. On an error, the form shows it, and nothing was answered."""
     parts = parts_of(request)
@@ -305,14 +299,13 @@ async def save_always(
         if isinstance(error, ChangedError) or status(parts.queue.get(request_id)) != "pending":
             return await card_part(parts, request_id, error)
         return await _always(parts, request_id, effect, error=str(error), filled=data)
-    live_of(request).policy_changed()
     # The page learns of the other answered requests by itself: there can be thousands.
     answered = await card_part(parts, done.request.id)
     return told(answered, parts, [done.request.id], rule_id=done.rule_id or "")
 
 
 @get("/parts/printed/{request_id:str}", include_in_schema=False, sync_to_thread=True)
-def printed_part(request: AnyRequest, request_id: FromPath[str]) -> Response[str]:
+def printed_part(request: AnyRequest, request_id: Id) -> Response[str]:
     """Return what a request that is carried out printed last."""
     parts = parts_of(request)
     lines = _last_lines(parts, parts.queue.get(request_id))

@@ -24,7 +24,6 @@ from supervisor.server.operator.operator_api import (
     Ok,
     Text,
     caller,
-    live_of,
     parts_of,
 )
 from supervisor.server.operator.pages import page_frame
@@ -74,7 +73,6 @@ async def add_rule(request: AnyRequest, data: JSONBody[RuleBody]) -> RuleSaved:
     rule_id, also = await decisions.add_rule(
         parts, data.effect, data.rule, why=data.why, by=caller(request).name, holds=holds
     )
-    live_of(request).policy_changed()
     return RuleSaved(id=rule_id, also=await views_of(parts, also[:MOST_ALSO]), also_count=len(also))
 
 
@@ -93,7 +91,6 @@ def preview_rule(
 async def remove_rule(request: AnyRequest, rule_id: Id) -> Ok:
     """Remove a saved rule."""
     await decisions.remove_rule(parts_of(request), rule_id, by=caller(request).name)
-    live_of(request).policy_changed()
     return Ok()
 
 
@@ -122,7 +119,6 @@ async def add_rule_from_page(request: AnyRequest, data: Form) -> Response[str]:
         _, also = await decisions.add_rule(parts, effect, rule, why=why, by=caller(request).name)
     except GatehouseError as error:
         return page_frame.html("parts/rules.html", **_values(parts, error=str(error)))
-    live_of(request).policy_changed()
     answered = f" It answered {len(also)} that waited." if also else ""
     return page_frame.html(
         "parts/rules.html", **_values(parts, done=f"Saved {effect}: {rule}.{answered}")
@@ -157,7 +153,6 @@ async def remove_rule_from_page(request: AnyRequest, rule_id: Id) -> Response[st
         text = await decisions.remove_rule(parts, rule_id, by=caller(request).name)
     except GatehouseError as error:
         return page_frame.html("parts/rules.html", **_values(parts, error=str(error)))
-    live_of(request).policy_changed()
     return page_frame.html("parts/rules.html", **_values(parts, done=f"Removed {text}."))
 
 

@@ -10,7 +10,7 @@ from typing import Any
 
 from litestar import Response, get, post
 from litestar.enums import MediaType
-from litestar.params import FromPath, FromQuery
+from litestar.params import FromQuery
 
 from supervisor.core.actions import FileChange, title
 from supervisor.core.approvals import Request, status
@@ -20,15 +20,14 @@ from supervisor.parts import Parts
 from supervisor.server.common.request_views import state_of
 from supervisor.server.common.views import shown
 from supervisor.server.operator import decisions
-from supervisor.server.operator.operator_api import AnyRequest, caller, live_of, parts_of
+from supervisor.server.operator.operator_api import AnyRequest, Id, caller, parts_of
 from supervisor.server.operator.pages import page_frame
-from supervisor.server.operator.pages.page_frame import Form
+from supervisor.server.operator.pages.page_frame import Form, ids_in
 from supervisor.workspace.trees.trees import COPY
 
 # Of more at once the toast offers no undo, since their ids are sent with it.
 MOST_TOLD = 200
-# The page listens for these.
-_CHANGED = {"HX-Trigger": "gatehouse:requests, gatehouse:inbox, gatehouse:quiet"}
+_CHANGED = page_frame.news("requests", "inbox", "quiet")
 _SAID = ("denied", "failed", "expired", "superseded", "undone")
 
 
@@ -39,19 +38,20 @@ async def told_part(
     """Return the toast about these requests as it is now."""
     parts = parts_of(request)
     number = int(together) if together.isdecimal() and len(together) < 9 else 0
-    return page_frame.html("parts/told.html", **_values(parts, _ids(of), together=number))
+    return page_frame.html(
+        "parts/told.html", **_values(parts, ids_in(of)[:MOST_TOLD], together=number)
+    )
 
 
 @post("/undo", include_in_schema=False, status_code=200)
 async def undo_told(request: AnyRequest, data: Form) -> Response[str]:
     """Undo what a toast or a settled card is about. Return the toast that says so, or why not."""
     parts, by = parts_of(request), caller(request).name
-    ids = _ids(data.get("of", ""))
+    ids = ids_in(data.get("of", ""))[:MOST_TOLD]
     problem = ""
     try:
         if rule_id := data.get("rule", ""):
             words = f"Removed again: {await decisions.remove_rule(parts, rule_id, by=by)}"
-            live_of(request).policy_changed()
         elif not ids:
             raise UserError("nothing is named to undo", "reload the page")
         elif isinstance(parts.queue.get(ids[0]).action, FileChange):
@@ -67,7 +67,7 @@ async def undo_told(request: AnyRequest, data: Form) -> Response[str]:
 
 
 @get("/parts/progress/{session_id:str}", include_in_schema=False, sync_to_thread=False)
-def progress_part(request: AnyRequest, session_id: FromPath[str]) -> Response[str]:
+def progress_part(request: AnyRequest, session_id: Id) -> Response[str]:
     """Return how far effects are that are carried out together in a session."""
     found = parts_of(request).progress(session_id)
     return page_frame.html("parts/progress.html", progress=found)
@@ -152,7 +152,3 @@ async def _take_back(parts: Parts, request_id: str, by: str, *, is_batch: bool) 
         plan = await undo.plan(selection)
         done = await undo.carry_out(selection, token=plan.token, by=by)
     return f"Undone: {done.what}"
-
-
-def _ids(text: str) -> list[str]:
-    return [one for one in text.split(",") if one][:MOST_TOLD]

@@ -10,7 +10,7 @@ from typing import Annotated
 import msgspec
 from litestar import Response, get, post
 from litestar.enums import MediaType
-from litestar.params import FromPath, FromQuery, JSONBody, QueryParameter
+from litestar.params import FromQuery, JSONBody, QueryParameter
 
 from supervisor.core.files.change_card import ChangeCard
 from supervisor.core.files.changes import name_fields
@@ -21,7 +21,7 @@ from supervisor.errors import ChangedError, GatehouseError, NotFoundError, UserE
 from supervisor.parts import Parts
 from supervisor.server.common.views import shown, shown_data, view_of
 from supervisor.server.operator.change_views import ChangeView, coloured_changes, shown_change
-from supervisor.server.operator.operator_api import AnyRequest, CallBody, caller, parts_of
+from supervisor.server.operator.operator_api import AnyRequest, CallBody, Id, caller, parts_of
 from supervisor.server.operator.pages import page_frame
 from supervisor.server.operator.pages.page_frame import Form
 from supervisor.workspace.undo.timeline import Row
@@ -105,7 +105,7 @@ class TimelineView(msgspec.Struct, frozen=True, kw_only=True):
 @get("/api/sessions/{session_id:str}/timeline")
 async def get_timeline(
     request: AnyRequest,
-    session_id: FromPath[str],
+    session_id: Id,
     limit: Annotated[int, QueryParameter(ge=1, le=1000)] = TIMELINE_ROWS,
     skip: _Skip = 0,
     of: FromQuery[str] = "",
@@ -133,7 +133,7 @@ async def undo(request: AnyRequest, data: JSONBody[UndoNowBody]) -> UndoView:
 
 @get("/parts/timeline/{session_id:str}", include_in_schema=False)
 async def timeline_part(
-    request: AnyRequest, session_id: FromPath[str], skip: _Skip = 0, of: FromQuery[str] = ""
+    request: AnyRequest, session_id: Id, skip: _Skip = 0, of: FromQuery[str] = ""
 ) -> Response[str]:
     """Return what was applied, newest first: a page of it, or of requests that were answered
     together."""
@@ -149,7 +149,7 @@ async def timeline_part(
 
 @get("/parts/undo/{session_id:str}", include_in_schema=False)
 async def undo_part(
-    request: AnyRequest, session_id: FromPath[str], of: FromQuery[str] = "",
+    request: AnyRequest, session_id: Id, of: FromQuery[str] = "",
     after: FromQuery[str] = "",
     merge: FromQuery[str] = "",
 ) -> Response[str]:  # fmt: skip
@@ -158,7 +158,7 @@ async def undo_part(
 
 
 @post("/sessions/{session_id:str}/undo", include_in_schema=False, status_code=200)
-async def undo_now(request: AnyRequest, session_id: FromPath[str], data: Form) -> Response[str]:
+async def undo_now(request: AnyRequest, session_id: Id, data: Form) -> Response[str]:
     """Undo what was shown. An error is shown above what would be done now."""
     of, after, merge = data.get("of", ""), data.get("after", ""), data.get("merge", "")
     selection = _selection(of, after)
