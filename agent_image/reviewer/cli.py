@@ -194,7 +194,8 @@ def _model(
         return RecordedModel(known_mend(workspace), MENDING)
     if settings.recorded and settings.task:
         facts, script = maintenance(settings.scope, workspace)
-        return RecordedModel(facts, script, offered=_offered(settings))
+        done = ("edit_file",) if facts.get("old") == "" else ()
+        return RecordedModel(facts, script, offered=_offered(settings).keys() - done)
     if settings.recorded:
         script = PULL_REQUEST if settings.is_pull else FIRST_LOOK
         if settings.order.prompt is not None:

@@ -26,6 +26,7 @@ MAINTENANCE = FIRST_LOOK.with_name("maintenance.json")
 MENDING = FIRST_LOOK.with_name("mending.json")
 PROMPT = FIRST_LOOK.with_name("prompt.json")
 PULL_REQUEST = FIRST_LOOK.with_name("pull_request.json")
+RIGHT = "{path} says what {code} does: there is nothing to change."
 NOTE = "RECORDED_MAINTENANCE.md"
 NOTE_TEXT = "Written by Gatehouse's recorded model, to show what comes of a job. Delete it.\n"
 _NAME = re.compile(r"\{\{(\w+)\}\}")
@@ -131,15 +132,19 @@ def prompt_facts(name: str, change: Change, repository: Repository, workspace: W
 
 def maintenance(scope: Sequence[str], workspace: Workspace) -> tuple[Facts, Path]:
     """Return the facts and the script of a maintenance job: of a drift that is known, or else of a
-    note within the scope."""
+    note within the scope. `old` is "" if the drift is corrected already."""
     facts = note_within(scope, workspace)
     known: list[dict[str, str]] = json.loads(DOCS_DRIFT.read_text("utf-8"))["known"]
     for one in known:
         with contextlib.suppress(PathError):
             data, _ = workspace.read(one["path"], 1_000_000)
             folder = str(facts["note"]).rpartition("/")[0]
-            if one["old"].encode() in data and one["path"].startswith(folder):
+            if not one["path"].startswith(folder):
+                continue
+            if one["old"].encode() in data:
                 return {**one}, DOCS_DRIFT
+            if one["new"].encode() in data:
+                return {**one, "old": "", "said": RIGHT.format(**one)}, DOCS_DRIFT
     return facts, MAINTENANCE
 
 

@@ -25,7 +25,7 @@ from supervisor.parts import Parts
 from supervisor.records import data_folder
 from supervisor.records.audit import watch_audit
 from supervisor.records.policy_files import PolicyFiles
-from supervisor.reviews.pages import metrics, reviews_page
+from supervisor.reviews.pages import jobs_page, metrics, reviews_page
 from supervisor.sandbox.base import Sandbox
 from supervisor.server.app import build_agent_app, build_operator_app
 from supervisor.server.common.auth import OperatorAuth
@@ -110,7 +110,7 @@ class Supervisor:
             self._app = build_operator_app(
                 parts,
                 self.auth,
-                (reviews_page, metrics),
+                (reviews_page, jobs_page, metrics),
             )
             self._door = serve_operator(self._app, listener)
             self._tasks.create_task(self._door.run(), name="operator-door")

@@ -178,7 +178,7 @@ class ReviewService:
             settings=settings.jobs,
             ask=self._ask,
             issue_of=self.job_pulls.issue_of,
-            is_asked=self._is_asked,
+            is_asked=lambda *run: self.job_request(*run) is not None,
             may_start=self.slots.may_start,
         )
         self.take_back = TakeBack(self.engine, gate, forge)
@@ -341,6 +341,14 @@ class ReviewService:
         is_same = found is not None and urlsplit(found.clone_url).hostname == parts.hostname
         return found if is_same and parts.scheme in ("https", "http") else None
 
+    def job_request(self, session_id: str, run_id: str) -> Request | None:
+        """Return the request for the act of a job's run; None if it was never made."""
+        for one in self._gate.queue.of_session(session_id, MOST_ACTS):
+            said = job_mark(one.action.body) if isinstance(one.action, Act) else None
+            if said is not None and said.run_id == run_id:
+                return one
+        return None
+
     def code_of(self, act: Act) -> dict[str, list[tuple[int, str, bool]]]:
         """Return the code beside each finding of a review, by finding: line number, text, and
         whether the finding is about that line."""
@@ -383,12 +391,6 @@ class ReviewService:
     async def _handle(self, run_id: str) -> None:
         if not await self.job_runs.handle(run_id):
             await self.runs.handle(run_id)
-
-    def _is_asked(self, session_id: str, run_id: str) -> bool:
-        """Return whether the act of a job's run was requested."""
-        found = self._gate.queue.of_session(session_id, MOST_ACTS)
-        marks = (job_mark(one.action.body) for one in found if isinstance(one.action, Act))
-        return any(said is not None and said.run_id == run_id for said in marks)
 
     def _ask(self, act: Act, session_id: str, reason: str) -> None:
         self._gate.ask(act, session_id=session_id, reason=reason, origin="reviews")

@@ -5,10 +5,10 @@ import os
 from pathlib import Path
 
 import pytest
-from playwright.async_api import Browser, expect
+from playwright.async_api import Browser, Page, expect
 
 from supervisor.reviews.demo.stage import JOB
-from tests.browser.test_reviews import act_card, signed_in
+from tests.browser.test_reviews import act_card, home, signed_in
 from tests.fakes.reviewed import NAME, forge_with_people, reviewing_at
 
 PICTURES = os.environ.get("JOB_PICTURES", "")
@@ -36,12 +36,7 @@ async def test_the_card_shows_what_is_pushed_and_its_approval_opens_the_pull_req
             await expect(
                 card.locator(".prose", has_text="Made by the job docs-drift")
             ).to_be_visible()
-            if PICTURES:
-                for width, scheme in ((1300, "light"), (1300, "dark"), (390, "light")):
-                    await page.set_viewport_size({"width": width, "height": 1400})
-                    await page.emulate_media(color_scheme=scheme)  # type: ignore[arg-type]
-                    await page.screenshot(path=f"{PICTURES}/card-{width}-{scheme}.png")
-                await page.set_viewport_size({"width": 1300, "height": 900})
+            await pictured(page, "card")
             assert not stage.forge.repositories[NAME].pulls
             await card.get_by_role("button", name="Open pull request").click()
             await on.running.done(request)  # type: ignore[arg-type]
@@ -50,3 +45,23 @@ async def test_the_card_shows_what_is_pushed_and_its_approval_opens_the_pull_req
             assert "all_orders(database)" in pull.body
             shown = page.get_by_role("link", name="Open on GitHub")
             assert await shown.get_attribute("href") == f"{stage.forge.url}/{NAME}/pull/1"
+            await page.goto(f"{home(on)}/repos/1")
+            jobs = page.locator("#jobs")
+            await jobs.get_by_role("button", name="Pause the job docs-drift").click()
+            await expect(jobs.get_by_text("paused", exact=True)).to_be_visible()
+            await pictured(page, "repository")
+            await jobs.get_by_role("button", name="Resume the job docs-drift").click()
+            await expect(jobs.get_by_text("paused", exact=True)).to_have_count(0)
+            await jobs.get_by_role("link", name="proposed").click()
+            await expect(page.get_by_role("heading", name="What was asked")).to_be_visible()
+            await expect(page.locator(".file tr.add")).to_contain_text("all_orders(database)")
+            await pictured(page, "run")
+
+
+async def pictured(page: Page, name: str) -> None:
+    """Take pictures of the page, where they are wanted."""
+    for width, scheme in ((1300, "light"), (1300, "dark"), (390, "light")) if PICTURES else ():
+        await page.set_viewport_size({"width": width, "height": 1400})
+        await page.emulate_media(color_scheme=scheme)  # type: ignore[arg-type]
+        await page.screenshot(path=f"{PICTURES}/{name}-{width}-{scheme}.png")
+    await page.set_viewport_size({"width": 1300, "height": 900})

@@ -47,6 +47,19 @@ def add_words(
         verb(name, one, reviews).add_argument("id", metavar="ID", help="a review's id")
     undo = verb("undo", reviews_undo, reviews)
     undo.add_argument("of", metavar="RUN_OR_PULL", help="a review's id, or a pull request's URL")
+    jobs = group("jobs", "The scheduled jobs of repositories.", "list|run|log|pause|resume")
+    verb("list", jobs_list, jobs)
+    for name, one in (
+        ("run", jobs_run),
+        ("log", jobs_log),
+        ("pause", jobs_pause),
+        ("resume", jobs_resume),
+    ):
+        parser = verb(name, one, jobs)
+        parser.add_argument("repository", metavar="OWNER/REPO")
+        parser.add_argument("job", metavar="JOB")
+        if name == "pause":
+            parser.add_argument("--why", metavar="TEXT", default="", help="what the page says")
     files = group("reviewerc", "The configuration of a repository's reviews.", "check")
     verb("check", reviewerc_check, files).add_argument(
         "file", metavar="FILE", nargs="?", default=".reviewerc", help="default: .reviewerc; - reads"
@@ -88,6 +101,70 @@ def repos_enable(options: argparse.Namespace) -> int:
 def repos_disable(options: argparse.Namespace) -> int:
     """Review a repository's pull requests no more."""
     return _switch(options, is_enabled=False)
+
+
+def jobs_list(options: argparse.Namespace) -> int:
+    """List the scheduled jobs, when each is due, and its last run."""
+    for one in client_of(options).get("/api/jobs"):
+        due = f"next {_moment(one['next_due_at'])}" if one["next_due_at"] else "not scheduled"
+        if one["paused_by"]:
+            why = f": {_plain(one['paused_why'])}" if one["paused_why"] else ""
+            due = f"paused by {_plain(one['paused_by'])}{why}"
+        last = f"; last {_run_words(one['last'])}" if one["last"] else ""
+        print(f"{one['repository']} {one['name']}  {due}{last}")
+    return 0
+
+
+def jobs_run(options: argparse.Namespace) -> int:
+    """Have a scheduled job run now."""
+    client = client_of(options)
+    print(f"{client.post(f'/api/jobs/{_job_id(options)}/run')['id']}  waiting")
+    return 0
+
+
+def jobs_log(options: argparse.Namespace) -> int:
+    """List the newest runs of a scheduled job, newest first."""
+    for one in client_of(options).get(f"/api/jobs/{_job_id(options)}/runs"):
+        print(f"{one['id']}  {_run_words(one)}")
+    return 0
+
+
+def jobs_pause(options: argparse.Namespace) -> int:
+    """Have a scheduled job run no more, until it is resumed."""
+    client_of(options).post(f"/api/jobs/{_job_id(options)}/pause", why=options.why)
+    print(f"{options.job} is paused")
+    return 0
+
+
+def jobs_resume(options: argparse.Namespace) -> int:
+    """Let a paused job run again, from its next time on."""
+    client_of(options).post(f"/api/jobs/{_job_id(options)}/resume")
+    print(f"{options.job} runs again")
+    return 0
+
+
+def _job_id(options: argparse.Namespace) -> int:
+    from supervisor.errors import UserError
+
+    for one in client_of(options).get("/api/jobs"):
+        wanted = (options.repository.lower(), options.job)
+        if (one["repository"].lower(), one["name"]) == wanted:
+            return int(one["id"])
+    raise UserError(
+        f"`{options.repository}` has no job `{options.job}`", "`gatehouse jobs list` lists them"
+    )
+
+
+def _run_words(one: dict[str, Any]) -> str:
+    why = f": {_plain(one['reason'])}" if one["reason"] else ""
+    answer = f", {one['answer']}" if one["answer"] else ""
+    return f"{_moment(one['wanted_at'])} {one['outcome']}{answer}{why}"
+
+
+def _moment(at: float) -> str:
+    from datetime import datetime
+
+    return f"{datetime.fromtimestamp(at):%Y-%m-%d %H:%M}"
 
 
 def reviewerc_check(options: argparse.Namespace) -> int:

@@ -19,7 +19,7 @@ from supervisor.reviews.configurations import SETTINGS, owner_of
 from supervisor.reviews.core import posts
 from supervisor.reviews.core.forge_pages import own_page
 from supervisor.reviews.holds import HoldScope, pull_named
-from supervisor.reviews.pages import post_views, review_views
+from supervisor.reviews.pages import job_views, post_views, review_views
 from supervisor.reviews.pages.review_views import (
     ConfigurationView,
     DeliveryView,
@@ -325,8 +325,9 @@ async def repository(request: AnyRequest, repository_id: Id) -> Response[str]:
     service = service_of(request)
     known = review_views.repository(service, repository_id)
     view = await review_views.configuration(service, known)
+    found = await asyncio.to_thread(job_views.all_jobs, service, known.id)
     return page_frame.page(
-        request, "repository.html", "reviews", repository=known, view=view, error=""
+        request, "repository.html", "reviews", repository=known, view=view, jobs=found, error=""
     )
 
 

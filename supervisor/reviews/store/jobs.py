@@ -57,9 +57,15 @@ def jobs_of(connection: Connection, repository_id: int) -> dict[str, RepositoryJ
     return {row.name: RepositoryJob(**row._mapping) for row in connection.execute(query)}
 
 
+def find_job(connection: Connection, job_id: int) -> RepositoryJob | None:
+    row = connection.execute(select(jobs).where(jobs.c.id == job_id)).one_or_none()
+    return None if row is None else RepositoryJob(**row._mapping)
+
+
 def job(connection: Connection, job_id: int) -> RepositoryJob:
-    row = connection.execute(select(jobs).where(jobs.c.id == job_id)).one()
-    return RepositoryJob(**row._mapping)
+    found = find_job(connection, job_id)
+    assert found is not None
+    return found
 
 
 def put_job(connection: Connection, repository_id: int, name: str, **facts: object) -> None:
