@@ -15,7 +15,7 @@ import pytest
 from litestar import Litestar
 
 from supervisor.records.audit import EVENTS
-from supervisor.reviews.pages import metrics, reviews_page
+from supervisor.reviews.pages import jobs_page, metrics, reviews_page
 from supervisor.server.agent import mcp_tools
 from supervisor.server.app import build_agent_app, build_operator_app
 from supervisor.settings import SETTINGS
@@ -245,7 +245,7 @@ def understood(app: Litestar) -> dict[str, set[str]]:
 
 
 def test_every_route_of_the_operator_is_told_and_no_other(parts: FakeParts) -> None:
-    app = build_operator_app(parts, parts.new_auth(), (reviews_page, metrics))
+    app = build_operator_app(parts, parts.new_auth(), (reviews_page, jobs_page, metrics))
     told = told_routes("The operator's API")
     assert set(told) == served_routes(app)
     for route, fields in understood(app).items():

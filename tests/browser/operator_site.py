@@ -31,7 +31,7 @@ from supervisor.core.files.change_card import ChangeCard, ReadContent, Side, mak
 from supervisor.core.sessions import Session
 from supervisor.core.text.content_types import Image, image_of
 from supervisor.gate.gate import Refused
-from supervisor.reviews.pages import metrics, reviews_page
+from supervisor.reviews.pages import jobs_page, metrics, reviews_page
 from supervisor.server.app import build_agent_app, build_operator_app
 from supervisor.server.common.auth import OperatorAuth
 from supervisor.server.common.listening import listen
@@ -122,7 +122,7 @@ class Site:
         sock = listen(self.port)
         if is_signed_out or not hasattr(self, "auth"):
             self.auth = self.parts.new_auth(self.port)
-        more = (reviews_page, metrics)
+        more = (reviews_page, jobs_page, metrics)
         self.app = build_operator_app(self.parts, self.auth, more)
         self._door = serve_operator(self.app, sock)
         self._running = self.tasks.create_task(self._door.run())

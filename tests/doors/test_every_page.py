@@ -31,6 +31,7 @@ _ELSEWHERE = {
     "/health": "tests/scenarios/test_command_line.py",
     "/reviews/{run_id:str}": "tests/doors/test_demo.py",
     "/repos/{repository_id:str}": "tests/doors/test_demo.py",
+    "/job-runs/{run_id:str}": "tests/doors/test_jobs.py",
     "/parts/act/{request_id:str}": "tests/doors/test_demo.py",
     "/parts/sessions/{session_id:str}/screen": "tests/doors/test_session_page.py",
 }

@@ -12,7 +12,7 @@ import httpx
 import pytest
 from litestar import Litestar
 
-from supervisor.reviews.pages import metrics, reviews_page
+from supervisor.reviews.pages import jobs_page, metrics, reviews_page
 from supervisor.server.app import build_agent_app, build_operator_app
 from supervisor.server.common.auth import OperatorAuth
 from supervisor.server.common.listening import listen
@@ -50,7 +50,7 @@ def auth(parts: FakeParts) -> OperatorAuth:
 @pytest.fixture
 def app(parts: FakeParts, auth: OperatorAuth) -> Litestar:
     """The whole app, with the pages: so that their routes are walked too."""
-    return build_operator_app(parts, auth, (reviews_page, metrics))
+    return build_operator_app(parts, auth, (reviews_page, jobs_page, metrics))
 
 
 def client_of(app: Litestar, port: int = PORT, **headers: str) -> httpx.AsyncClient:

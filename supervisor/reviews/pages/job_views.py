@@ -12,8 +12,8 @@ from supervisor.reviews.store import jobs, queries
 
 class JobRunView(msgspec.Struct, frozen=True, kw_only=True):
     """One run of a job. `outcome` is `waiting` or `running` until it ends, and `reason` says why it
-    is so; `request_id` is the request for its act, whose `answer` is its status; both "" without
-    one. Times are in seconds since the epoch, the cost is in pico-dollars."""
+    is so; `request_id` is the request for its act, whose `answer` is its status, `done` once it was
+    carried out; both "" without one. Times are in seconds since the epoch, the cost is in pico-dollars."""
 
     id: str
     job_id: int
@@ -32,7 +32,7 @@ class JobRunView(msgspec.Struct, frozen=True, kw_only=True):
     tests: str
     tests_output: str
     request_id: str
-    answer: Status | str
+    answer: str
 
 
 class RepositoryJobView(msgspec.Struct, frozen=True, kw_only=True):
@@ -137,5 +137,9 @@ def _run_view(
         tests="" if result is None else result.tests,
         tests_output="" if result is None else result.tests_output,
         request_id="" if asked is None else asked.id,
-        answer="" if asked is None else status(asked),
+        answer="" if asked is None else _answer(status(asked)),
     )
+
+
+def _answer(one: Status) -> str:
+    return "done" if one == "used" else one
