@@ -12,8 +12,9 @@ from supervisor.reviews.store import jobs, queries
 
 class JobRunView(msgspec.Struct, frozen=True, kw_only=True):
     """One run of a job. `outcome` is `waiting` or `running` until it ends, and `reason` says why it
-    is so; `request_id` is the request for its act, whose `answer` is its status, `done` once it was
-    carried out; both "" without one. Times are in seconds since the epoch, the cost is in pico-dollars."""
+    is so; `request_id` is the request for its act, and `answer` its status, `done` once it was
+    carried out; both "" without one. Times are in seconds since the epoch, the cost is in
+    pico-dollars."""
 
     id: str
     job_id: int
