@@ -208,7 +208,7 @@ def served_routes(app: Litestar) -> set[str]:
     for route in app.routes:
         methods = set(getattr(route, "methods", ())) - {"OPTIONS", "HEAD"}
         path = re.sub(
-            r"/(requests|sessions|rules|repos|reviews|deliveries)/\{\w+\}",
+            r"/(requests|sessions|rules|repos|reviews|jobs|deliveries)/\{\w+\}",
             r"/\1/{id}",
             route.path_format,
         )
@@ -238,7 +238,9 @@ def understood(app: Litestar) -> dict[str, set[str]]:
             ):
                 fields |= set(schemas[name]["properties"])
             path = re.sub(
-                r"/(requests|sessions|rules|repos|reviews|deliveries)/\{\w+\}", r"/\1/{id}", path
+                r"/(requests|sessions|rules|repos|reviews|jobs|deliveries)/\{\w+\}",
+                r"/\1/{id}",
+                path,
             )
             found[f"{method.upper()} {path}"] = fields
     return found
