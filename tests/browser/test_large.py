@@ -1,5 +1,5 @@
 """Inbox and History with 5,000 things on them: the browser complains of nothing, axe-core neither.
-Run with `-s` it prints how long the first card and the server take."""
+Run with `-s` it prints how long the first card takes, and the server in processor time."""
 
 import time
 
@@ -9,6 +9,7 @@ from axe_playwright_python.async_playwright import Axe
 from playwright.async_api import BrowserContext, Page, expect
 
 from supervisor.core.actions import Exec
+from supervisor.records.approval_queue import MOST_PENDING_PER_SESSION
 from tests.browser.conftest import opened
 from tests.browser.operator_site import Site
 
@@ -31,16 +32,19 @@ async def _server_ms(site: Site, path: str) -> float:
     async with httpx.AsyncClient(base_url=site.url, cookies=cookie, timeout=60) as client:
         took = []
         for _ in range(5):
-            began = time.perf_counter()
+            began = time.process_time()
             assert (await client.get(path)).status_code == 200
-            took.append(time.perf_counter() - began)
+            took.append(time.process_time() - began)
     return 1000 * sorted(took)[len(took) // 2]
 
 
 @pytest.mark.many
 async def test_an_inbox_and_a_history_of_5000(site: Site, context: BrowserContext) -> None:
-    actions = [Exec(command=f"make part-{number}") for number in range(MANY)]
-    site.parts.gate.ask_all(actions, session_id="one", origin="agent_api")
+    for number in range(0, MANY, MOST_PENDING_PER_SESSION):
+        session = site.parts.sessions.add(f"session-{number}")
+        ids = range(number, number + MOST_PENDING_PER_SESSION)
+        actions = [Exec(command=f"make part-{one}") for one in ids]
+        site.parts.gate.ask_all(actions, session_id=session.id, origin="agent_api")
     page = await context.new_page()
     await page.goto(f"{site.url}/", wait_until="commit")
     first_card_ms = await page.evaluate(SHOWN_AT)
@@ -49,16 +53,17 @@ async def test_an_inbox_and_a_history_of_5000(site: Site, context: BrowserContex
     await expect(page.locator("[data-settling]")).to_have_count(0)
     await _is_clean(page)
     page = await opened(context, site, "/history")
-    while await page.locator("#history tr:not(.more)").count() < MANY:
-        before = await page.locator("#history tr").count()
-        await page.locator("[hx-get^='/parts/history']").click()
-        await expect(page.locator("#history tr").nth(before + 10)).to_be_attached()
+    for number in range(2, 5):
+        await page.get_by_role("button", name="Older records").click()
+        await expect(page.locator("#history details.record")).to_have_count(100 * number)
     await _is_clean(page)
     figures = {
         "first card in the browser, ms": first_card_ms,
         "inbox on the server, ms": await _server_ms(site, "/"),
         "history on the server, ms": await _server_ms(site, "/history"),
-        "a further part of history, ms": await _server_ms(site, "/parts/history?before=2000"),
+        "the oldest of history on the server, ms": await _server_ms(
+            site, "/parts/history?before=200"
+        ),
     }
     for name, value in figures.items():
         print(f"{name}: {value:.0f}")

@@ -1,11 +1,12 @@
 """What a person just did stands in the corner, and is undone there, by button and by key: in a
 whole supervisor, with real files."""
 
+import re
 from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest_asyncio
-from playwright.async_api import Browser, Locator, Page, expect
+from playwright.async_api import Browser, Locator, Page, Route, expect
 
 from supervisor.core.actions import Exec
 from supervisor.core.approvals import Request, status
@@ -107,8 +108,17 @@ async def test_a_denial_is_lifted_and_a_saved_rule_removed(site: Site, page: Pag
     request = site.ask(Exec(command="make deploy-docs"))
     await deny(page, request)
     await expect(toast(page)).to_contain_text("Denied by you: make deploy-docs")
+
+    async def slow(route: Route) -> None:
+        """What takes long says so."""
+        await expect(page.locator("#slow")).to_have_text(re.compile(r"^Let it ask again: \d s$"))
+        await route.continue_()
+
+    await page.route("**/undo", slow)
     await page.keyboard.press("z")
     await expect(toast(page)).to_contain_text("The agent may ask again")
+    await expect(page.locator("#slow")).to_be_empty()
+    await page.unroute("**/undo")
     assert site.ask(Exec(command="make deploy-docs")).id != request.id
 
     other = site.ask(Exec(command="make docs"))

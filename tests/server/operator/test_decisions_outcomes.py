@@ -250,6 +250,17 @@ async def test_an_agent_that_failed_reads_as_failed_in_history(
     assert text.count("</svg>failed</span>") == 1
 
 
+async def test_history_shows_no_path_of_a_clone_of_our_own(
+    running: FakeParts, browser: httpx.AsyncClient
+) -> None:
+    clone = running.settings.clones_dir / "acme" / "trees" / "1"
+    running.audit.record("session_started", session="one", workspace=str(clone))
+    running.audit.record("session_started", session="two", workspace="/home/me/shop")
+    text = (await browser.get("/history")).text
+    assert str(running.settings.clones_dir) not in text
+    assert "/home/me/shop" in text
+
+
 # -- what rules deny for good ---------------------------------------------------------------------
 
 

@@ -121,6 +121,13 @@ def failing_at(wanted: str, nth: int) -> Callable[[str], None]:
 
 async def test_together_all_of_it_happens(desk: Desk) -> None:
     prepare(desk.host)
+    told = []
+
+    def at(step: str) -> None:
+        if step in ("batch checked", "batch staged") and desk.channel.history is not None:
+            told.append(desk.channel.history.progress)
+
+    desk.new_channel(at)
     async with desk.running():
         work(desk.copy)
         await all_asked(desk, ASKED)
@@ -134,6 +141,10 @@ async def test_together_all_of_it_happens(desk: Desk) -> None:
         await desk.compared()
         assert desk.pending() == {}
         assert not list(desk.host.rglob(".gatehouse-*"))
+        # Meanwhile it says how far it is, afterwards nothing.
+        assert told == [(0, ASKED), (ASKED, ASKED)]
+        assert desk.channel.history is not None
+        assert desk.channel.history.progress is None
 
 
 @pytest.mark.parametrize("nth", [1, 2, 3, 6])
