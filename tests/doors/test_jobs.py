@@ -31,7 +31,12 @@ def test_the_demos_nightly_job_is_let_out_run_again_paused_and_resumed(
 
     page = house.page.get(f"/job-runs/{run['id']}")
     assert page.status_code == 200
-    for words in ("What was asked", "all_orders(database)", "1 file, all within docs/**"):
+    for words in (
+        "What was asked",
+        "all_orders(database)",
+        "1 file, all within docs/**",
+        "turn 1:",
+    ):
         assert words in page.text
     repository = house.http("GET", "/api/repos")[1][0]
     shown = house.page.get(f"/repos/{repository['id']}").text

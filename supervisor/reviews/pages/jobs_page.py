@@ -8,7 +8,7 @@ from litestar import Response, get, post
 from litestar.params import FromPath, JSONBody
 
 from supervisor.core.forge_acts import Act
-from supervisor.reviews.pages import job_views, post_views
+from supervisor.reviews.pages import job_views, post_views, review_views
 from supervisor.reviews.pages.job_views import JobRunView, RepositoryJobView
 from supervisor.reviews.pages.review_views import service_of
 from supervisor.server.operator.operator_api import AnyRequest, CallBody, caller, parts_of
@@ -81,13 +81,14 @@ async def change_job(
 
 @get("/job-runs/{run_id:str}", include_in_schema=False)
 async def job_run(request: AnyRequest, run_id: FromPath[str]) -> Response[str]:
-    """Show one run of a job: what was asked, what came of it, its tests and its cost."""
+    """Show one run of a job: what was asked, what came of it, its tests, its cost and turns."""
     parts, service = parts_of(request), service_of(request)
     view = await asyncio.to_thread(job_views.run, service, run_id)
     post = None
     if view.request_id and isinstance(parts.queue.get(view.request_id).action, Act):
         post = await post_views.post_view(parts, parts.queue.get(view.request_id))
     others = await asyncio.to_thread(job_views.runs, service, str(view.job_id))
+    turns = await asyncio.to_thread(review_views.trace, parts, view.session_id)
     return page_frame.page(
-        request, "job_run.html", "reviews", run=view, post=post, runs=others[:20]
+        request, "job_run.html", "reviews", run=view, post=post, runs=others[:20], turns=turns
     )

@@ -349,11 +349,12 @@ def receipts(service: ReviewService, run: queries.ReviewRun) -> list[ReceiptView
     ]
 
 
-def trace(parts: Parts, run: queries.ReviewRun) -> list[dict[str, Any]]:
-    """Return the turns of a run, as its reader reported them; empty if it reported none."""
-    path = parts.settings.sessions_dir / run.session_id / "review.json"
+def trace(parts: Parts, session_id: str) -> list[dict[str, Any]]:
+    """Return the turns of a run's session, as its agent reported them; empty if it reported
+    none."""
+    path = parts.settings.sessions_dir / session_id / "review.json"
     try:
-        report = msgspec.json.decode(path.read_bytes()) if run.session_id else {}
+        report = msgspec.json.decode(path.read_bytes()) if session_id else {}
     except (OSError, msgspec.DecodeError):
         return []
     return [

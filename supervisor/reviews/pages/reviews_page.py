@@ -185,7 +185,8 @@ def get_rounds(request: AnyRequest, run_id: Id) -> RoundsView:
 def get_trace(request: AnyRequest, run_id: Id) -> list[dict[str, Any]]:
     """Return the turns of a review: what the model said and called, tokens and seconds."""
     parts = parts_of(request)
-    return review_views.trace(parts, review_views.run_of(service_of(request), run_id))
+    run = review_views.run_of(service_of(request), run_id)
+    return review_views.trace(parts, run.session_id)
 
 
 @post("/api/reviews/{run_id:str}/requeue", status_code=200)
@@ -305,7 +306,7 @@ def _review(
         tracked=history.findings,
         acts=acts,
         receipts=review_views.receipts(service, run),
-        turns=review_views.trace(parts, run),
+        turns=review_views.trace(parts, run.session_id),
     )
 
 
