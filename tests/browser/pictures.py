@@ -114,17 +114,34 @@ async def _inbox(browser: Browser, folder: Path, target: Path) -> None:
 
 async def _review(browser: Browser, folder: Path, target: Path) -> None:
     """The inbox of `gatehouse demo`, once its review is there."""
+    async with _demo(browser, folder) as page:
+        await page.locator("[data-row]", has_text="post a review").locator("[data-open]").click()
+        await page.locator("#pane .bubble").first.wait_for()
+        await _shown(page, target)
+
+
+async def _job(browser: Browser, folder: Path, target: Path) -> None:
+    """The card of its nightly job, once that waits."""
+    async with _demo(browser, folder) as page:
+        row = page.locator("[data-row]", has_text="open a pull request")
+        await row.locator("[data-open]").click()
+        await page.locator("#pane .file tr.add").first.wait_for()
+        await _shown(page, target)
+
+
+@contextlib.asynccontextmanager
+async def _demo(browser: Browser, folder: Path) -> AsyncIterator[Page]:
+    """The inbox of `gatehouse demo`, once its review and its job wait."""
     door = Door(ROOT / ".venv/bin/gatehouse", folder)
     door.is_warm = False
     try:
         demo = door.start("demo", XDG_CACHE_HOME=str(folder / "cache"))
         printed = await asyncio.to_thread(demo.until_printed, "was opened; its review")
         door.data = Path(printed.partition("GATEHOUSE_DATA=")[2].split()[0])
-        await asyncio.to_thread(until, door.waiting, "the review")
+        await asyncio.to_thread(until, lambda: len(door.waiting()) >= 2, "review and job")
         async with _signed_in(browser, door.ok("url").strip()) as page:
             await page.set_viewport_size({"width": 1300, "height": 1260})
-            await page.locator("#pane .bubble").first.wait_for()
-            await _shown(page, target)
+            yield page
     finally:
         door.end()
 
@@ -327,6 +344,7 @@ PICTURES: dict[str, Take] = {
     "left": _left,
     "agents": _agents,
     "review": _review,
+    "job": _job,
     "rounds": _rounds,
 }
 
