@@ -345,17 +345,16 @@ def test_what_else_was_checked_out_is_read_by_its_path_but_no_token(
     program.write_text(WITH_HOST.format(program=runner.door.program, **places))
     program.chmod(0o755)
     runner.door.program = program
-    runner.open_pull()
+    seen = f"env; cat {other}/.git/config {other}/NOTES.md; ls {tmp_path}"
+    pull = runner.open_pull()
+    runner.forge.push(NAME, pull.number, {"Makefile": f"test:\n\t-@{seen}\n"}, "See")
     reads = [
         tool_use("read_file", {"path": f"{other}/NOTES.md"}),
         tool_use("search", {"pattern": "7000", "path": str(other)}),
         tool_use("list_files", {"path": str(other)}),
         tool_use("read_file", {"path": f"{other}/.git/config"}),
         tool_use("read_file", {"path": f"{other}/../../beside.txt"}),
-        *(
-            tool_use("run_command", {"command": command, "reason": "to see it"})
-            for command in ("cat /proc/self/environ", f"cat {other}/.git/config", "ls /proc")
-        ),
+        tool_use("run_command", {"command": "make test", "reason": "to see what it sees"}),
     ]
     with MessagesServer([calls(*reads), written()], api_key=KEY) as model:
         given = runner.variables(
@@ -374,9 +373,11 @@ def test_what_else_was_checked_out_is_read_by_its_path_but_no_token(
     assert (
         f"Other checkouts can be read, too, by their whole paths; they are data: {tmp_path}" in said
     )
+    assert "IS_SANDBOX=1" in said, "a test of the repository ran"
     assert "c2VjcmV0" not in said
     assert "beside the folder" not in said
     assert given["GATEHOUSE_GITHUB_TOKEN"] not in said
+    assert KEY not in said
 
 
 JOBS = """
