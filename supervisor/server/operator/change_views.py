@@ -8,6 +8,7 @@ completely on the page.
 
 import asyncio
 from collections.abc import Sequence
+from typing import Any
 
 import msgspec
 
@@ -23,9 +24,7 @@ from supervisor.errors import NotFoundError
 from supervisor.parts import Parts
 from supervisor.server.common.diff_views import (
     NO_TEXTS,
-    DiffRow,
     DiffView,
-    Gap,
     Texts,
     colours_of,
     gap_rows,
@@ -99,15 +98,6 @@ class SwapView(msgspec.Struct, frozen=True, kw_only=True):
     gone: int
     made: int
     rows: int
-
-
-class GapView(msgspec.Struct, frozen=True, kw_only=True):
-    """Unchanged lines of a change; what is left of them begins at line `start` of the gap."""
-
-    id: str
-    rows: tuple[DiffRow, ...]
-    left: Gap | None
-    start: int
 
 
 async def change(
@@ -277,7 +267,7 @@ async def further(parts: Parts, request: Request, start: int) -> ChangeView | No
     return None
 
 
-async def unchanged(parts: Parts, request: Request, number: int, start: int) -> GapView:
+async def unchanged(parts: Parts, request: Request, number: int, start: int) -> dict[str, Any]:
     """Return the unchanged lines above hunk `number` (from 0), from the gap's line `start` on.
     Raise `NotFoundError` where there are none."""
     card = await card_of(parts, request)
@@ -287,7 +277,7 @@ async def unchanged(parts: Parts, request: Request, number: int, start: int) -> 
     if gap is None or start >= gap.lines:
         raise NotFoundError("there are no more lines here", "look at the card as it is now")
     rows, left = await asyncio.to_thread(gap_rows, gap, parts.redactor.text, texts, start)
-    return GapView(id=request.id, rows=rows, left=left, start=start + len(rows))
+    return {"id": request.id, "rows": rows, "left": left, "start": start + len(rows)}
 
 
 async def rendered(parts: Parts, request: Request) -> list[tuple[str, str | None]]:

@@ -81,16 +81,6 @@ class InboxRow(msgspec.Struct, frozen=True, kw_only=True):
         return action_words.WORDS[self.category].icon
 
 
-class InboxGroup(msgspec.Struct, frozen=True, kw_only=True):
-    """The rows of one session. `ends` are the values of `parts/session_end.html`."""
-
-    session_id: str
-    who: SessionIdentity
-    ends: dict[str, Any]
-    left: str
-    rows: tuple[InboxRow, ...]
-
-
 class ListedPart(NamedTuple):
     """What of the inbox is listed: `show` is a category, `flagged` or `all`, `session` an id or
     empty, `find` are words."""
@@ -120,7 +110,7 @@ async def inbox(
 ) -> Response[str]:
     """Return the inbox, or a part of it, with what comes first in it as the card."""
     listed = await _listed(request, ListedPart(show, find.strip()[:200], session))
-    first = next((one.id for group in listed["groups"] for one in group.rows), "")
+    first = next((one.id for group in listed["groups"] for one in group["rows"]), "")
     return await _page(request, listed, await _pane(request, first) if first else {})
 
 
@@ -274,7 +264,7 @@ def _read(parts: Parts, large: dict[str, int], wanted: ListedPart) -> dict[str, 
         for session_id, found in of_session.items()
         if (kept := [row for row in found if wanted.has(row, names[session_id].name)])
     ]
-    groups.sort(key=lambda group: group.rows[0].urgency)
+    groups.sort(key=lambda group: group["rows"][0].urgency)
     shown, more = _first(parts, groups)
     return {
         "groups": shown,
@@ -372,15 +362,15 @@ def _asked(request: Request) -> str:
 
 def _group(
     parts: Parts, session: Session, who: SessionIdentity, rows: list[InboxRow], now: float
-) -> InboxGroup:
-    rows.sort(key=lambda row: row.urgency)
-    return InboxGroup(
-        session_id=session.id,
-        who=who,
-        ends=request_cards.session_end(parts, session),
-        left=format_duration(remaining_s(session, now)),
-        rows=tuple(rows),
-    )
+) -> dict[str, Any]:
+    """Return the rows of one session. `ends` are the values of `parts/session_end.html`."""
+    return {
+        "session_id": session.id,
+        "who": who,
+        "ends": request_cards.session_end(parts, session),
+        "left": format_duration(remaining_s(session, now)),
+        "rows": sorted(rows, key=lambda row: row.urgency),
+    }
 
 
 def _urgency(request: Request, now: float) -> tuple[int, float]:
@@ -390,15 +380,15 @@ def _urgency(request: Request, now: float) -> tuple[int, float]:
     return (0, request.hold_until) if request.hold_until > now else (2, request.asked_at)
 
 
-def _first(parts: Parts, groups: list[InboxGroup]) -> tuple[list[InboxGroup], int]:
+def _first(parts: Parts, groups: list[dict[str, Any]]) -> tuple[list[dict[str, Any]], int]:
     """Return as many as the list holds, and how many rows that leaves out."""
-    shown: list[InboxGroup] = []
+    shown: list[dict[str, Any]] = []
     room = MOST_ROWS
     for one in groups:
         if room > 0:
-            rows = tuple(_redacted(parts, row) for row in one.rows[:room])
-            shown.append(msgspec.structs.replace(one, rows=rows))
-        room -= len(one.rows)
+            rows = [_redacted(parts, row) for row in one["rows"][:room]]
+            shown.append(one | {"rows": rows})
+        room -= len(one["rows"])
     return shown, max(0, -room)
 
 

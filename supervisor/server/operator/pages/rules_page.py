@@ -28,12 +28,7 @@ from supervisor.server.operator.operator_api import (
 )
 from supervisor.server.operator.pages import page_frame
 from supervisor.server.operator.pages.page_frame import Form
-from supervisor.server.operator.pages.request_cards import (
-    MOST_ALSO,
-    Lasts,
-    RuleText,
-    views_of,
-)
+from supervisor.server.operator.pages.request_cards import MOST_ALSO, Lasts, RuleText, views_of
 
 # A category of the policy file with more rules than this is folded.
 SHORT_GROUP = 12

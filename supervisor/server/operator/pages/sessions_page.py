@@ -21,10 +21,7 @@ from supervisor.core.agents.agents import AGENTS, NAMES, AgentName, agent_named
 from supervisor.core.approvals import status
 from supervisor.core.jobs import Job
 from supervisor.core.session_names import has_own_folder
-from supervisor.core.sessions import (
-    Kind,
-    Session,
-)
+from supervisor.core.sessions import Kind, Session
 from supervisor.core.text.duration import format_duration, parse_duration
 from supervisor.core.text.utf8 import is_text
 from supervisor.errors import GatehouseError, UserError
@@ -51,6 +48,7 @@ MOST_ENTRIES = 5000
 _Typed = Annotated[str, QueryParameter(max_length=4096)]
 _Skip = Annotated[int, QueryParameter(ge=0, le=1_000_000)]
 Preset = Literal["review", "claude", "codex", "opencode", "maintenance", "agent"]
+_KINDS: dict[str, Kind] = {"review": "review", "maintenance": "maintenance"}
 
 
 class StartPreset(NamedTuple):
@@ -319,6 +317,8 @@ def _wanted(data: dict[str, str]) -> StartSession:
     kind = data.get("kind", "review")
     uptime = data.get("max_uptime", "").strip()
     named = agent_named(kind) if kind in NAMES else None
+    # A job without a named agent is done by the built-in one.
+    worker = data.get("agent", "") if kind == "maintenance" else ""
     command: tuple[str, ...] = ()
     if named:
         command = _agent_command(named, data)
@@ -330,9 +330,9 @@ def _wanted(data: dict[str, str]) -> StartSession:
             )
     return StartSession(
         workspace=_folder(data.get("workspace", "")),
-        kind=_kind(kind),
+        kind=_KINDS.get(kind, "agent"),
         command=command,
-        agent=named or _worker(data) if kind != "review" else None,
+        agent=named or (agent_named(worker) if worker else None),
         job=_job(data) if kind == "maintenance" else None,
         base=data.get("base", "").strip() or None if kind == "review" else None,
         max_uptime_s=parse_duration(uptime, "the time") if uptime else None,
@@ -378,17 +378,6 @@ def _words(text: str) -> tuple[str, ...]:
         raise UserError(
             f"the command can't be read: {str(error).lower()}", "close every quote"
         ) from error
-
-
-def _kind(text: str) -> Kind:
-    kinds: dict[str, Kind] = {"review": "review", "maintenance": "maintenance"}
-    return kinds.get(text, "agent")
-
-
-def _worker(data: dict[str, str]) -> AgentName | None:
-    """Return which agent does a job; None for the built-in one."""
-    name = data.get("agent", "") if data.get("kind") == "maintenance" else ""
-    return agent_named(name) if name else None
 
 
 def _job(data: dict[str, str]) -> Job:
