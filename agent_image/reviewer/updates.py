@@ -12,7 +12,7 @@ import json
 import re
 import shlex
 import tomllib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path, PurePosixPath
 
@@ -33,13 +33,20 @@ MOST_SINGLE, MOST_MENDED = 40, 5
 _TOLD = 6_000
 _DEEPEST = 5
 _INSTALLED = frozenset({"node_modules", ".venv", "venv", "vendor", "target"})
-# The lock file, or the file of requirements, by manager.
-LOCKS = {"npm": "package-lock.json", "uv": "uv.lock", "cargo": "Cargo.lock"}
-_REQUIREMENTS = re.compile(r"requirements[\w.-]*\.txt\Z")
+# Manifest, lock file, and what installs that. pip has files with pins instead.
+_MANAGERS = {
+    "npm": ("package.json", "package-lock.json", ["npm", "ci"]),
+    "uv": ("pyproject.toml", "uv.lock", ["uv", "sync", "--frozen"]),
+    "cargo": ("Cargo.toml", "Cargo.lock", ["cargo", "fetch"]),
+}
+_PINNED = re.compile(r"requirements[\w.-]*\.txt\Z|pyproject\.toml\Z")
 _PIN = re.compile(
-    r"(?P<name>[A-Za-z0-9](?:[\w.-]*[A-Za-z0-9])?)(?P<extras>\s*\[[^\]\n]*\])?\s*==\s*"
-    r"(?P<version>[\w.!+-]*\w)(?![\w.*])"
+    r"(?:^[ \t]*|[\"'])(?P<name>[A-Za-z0-9][A-Za-z0-9._-]{0,100})(?:\s?\[[^\]\n]{0,200}\])?"
+    r" {0,4}== {0,4}(?P<version>[A-Za-z0-9.!+_-]{1,100})(?![\w.*])",
+    re.MULTILINE,
 )
+_VENVS = (".venv", "venv")
+_DISTS = "lib/python3*/site-packages/*.dist-info"
 _MEND = """\
 An update of {name} breaks this project. Mend the project's own code, so that its tests pass with the new version. \
 The version is given: don't change a manifest, a lock file or a pin, and switch no test off.
@@ -49,16 +56,12 @@ The tests are `{tests}`. They say:
 
 
 class Project(msgspec.Struct, frozen=True):
-    """A folder with a lock file. `files` are what its manager changes; the last one has the
-    versions."""
+    """A folder whose dependencies are locked. `files` are what its manager changes, as paths: the
+    manifest and the lock file, or those with pins."""
 
     manager: str
     folder: str
     files: tuple[str, ...]
-
-    def path(self, name: str) -> str:
-        """Return a file of the folder as a path below the workspace."""
-        return PurePosixPath(self.folder, name).as_posix()
 
 
 class Remembering(Workspace):
@@ -84,9 +87,11 @@ class Remembering(Workspace):
             except PathError:
                 self._before[name] = None
 
-    def begin(self) -> None:
-        """Go back to this moment with `put_back`."""
+    def begin(self, names: Sequence[str]) -> None:
+        """Go back to this moment with `put_back`, in these files and those that are changed."""
         self._before = {}
+        for name in names:
+            self.remember(name)
 
     def put_back(self) -> None:
         """Undo what was changed since `begin`."""
@@ -95,7 +100,6 @@ class Remembering(Workspace):
                 super().write(name, data)
             elif (self.root / name).is_file():
                 super().delete(name)
-        self._before = {}
 
 
 class Updates:
@@ -121,51 +125,54 @@ class Updates:
         before = datetime.now(UTC) - timedelta(seconds=self._wanted.min_age_s)
         self._before = before.strftime("%Y-%m-%dT%H:%M:%SZ")
         self._findings: list[Finding] = []
-        self._turns: list[TracedTurn] = []
-        self._usage = Usage(turns=0, input_tokens=0, output_tokens=0)
-        self._mends = 0
+        self._mended: list[Outcome] = []
         # Whether anything was carried out since `_begin`.
         self._is_touched = False
 
     def run(self) -> Outcome:
         """Update what is wanted, and return what is to be said of it."""
-        projects = list(self._projects())
-        if not projects:
-            return self._outcome("No lock file or pinned requirements were found to be updated.")
-        ready = [one for one in projects if self._is_ready(one)]
+        ready = []
+        for project in self._projects():
+            if why := self._installed(project):
+                self._note("medium", project, "what is locked can't be installed", why)
+            else:
+                ready.append(project)
         why = self._tested() if ready else ""
         if why:
             self._note("high", ready[0], "the tests fail before any update", why)
-            return self._outcome("The tests fail before any update, so nothing was updated.")
-        done = [name for one in ready for name in self._update(one)]
-        if not done:
-            return self._outcome("Nothing was updated.")
-        return self._outcome(f"Updated: {', '.join(done)}.")
+        done = [] if why else [name for one in ready for name in self._update(one)]
+        said = f"Updated: {', '.join(done)}." if done else "Nothing was updated."
+        findings = tuple(self._findings[:200])
+        review = Review(summary=said[:20_000], verdict="comment", findings=findings)
+        turns: tuple[TracedTurn, ...] = sum((one.turns for one in self._mended), ())
+        count = {
+            name: sum(getattr(one.usage, name) for one in self._mended)
+            for name in Usage.__struct_fields__
+        }
+        return Outcome(review, Usage(**count), turns)
 
     # -- one project ------------------------------------------------------------------------------
 
     def _update(self, project: Project) -> list[str]:
         """Update one project. Return the changed packages with their versions."""
-        wanted = [name for name in self._wanted.names if name in self._locked(project)]
+        base = self._locked(project)
+        wanted = [name for name in self._wanted.names if name in base]
         if self._wanted.names and not wanted:
             return []
-        base = self._locked(project)
-        self._begin(project)
-        why, _ = self._tried(project, wanted)
-        after = self._locked(project)
-        if why and len(wanted) != 1:
-            changed = [name for name in after if after[name] != base.get(name)]
-            self._put_back(project)
-            self._say(f"{project.manager}: not all at once: {plain(why, 300)}")
-            for name in self._single(project, wanted or changed or list(base)):
-                self._one(project, name)
-        elif why:
-            self._put_back(project)
+        if len(wanted) == 1:
             self._one(project, wanted[0])
-        after = self._locked(project)
+        else:
+            self._begin(project)
+            why, _ = self._tried(project, wanted)
+            if why:
+                changed = [one for one in self._locked(project).items() if one not in base.items()]
+                self._put_back(project)
+                self._say(f"{project.manager}: not all at once: {plain(why, 300)}")
+                for name in self._own(project, wanted or [name for name, _ in changed] or [*base]):
+                    self._one(project, name)
         return [
             f"{name} {base.get(name) or 'new'} -> {version}"
-            for name, version in after.items()
+            for name, version in self._locked(project).items()
             if version != base.get(name)
         ]
 
@@ -176,66 +183,39 @@ class Updates:
         if not why:
             return
         shown = f"{name} {self._locked(project).get(name, '')}" if is_broken else name
-        said = self._mended(shown, why) if is_broken else ""
-        if said:
+        if is_broken and (said := self._mend(shown, why)):
             title = f"{shown}: the tests failed, and were mended"
             self._note("info", project, title, f"{why}\nChanged for it: {said}")
             return
         self._put_back(project)
         self._note("low", project, f"{shown} is held back", why)
 
-    def _single(self, project: Project, names: Sequence[str]) -> list[str]:
+    def _own(self, project: Project, names: Sequence[str]) -> list[str]:
         """Return those of the names that the project itself asks for."""
         manifest = self._text(project.files[0])
         own = [
             name
             for name in names
-            if re.search(rf"(?<![\w.-]){re.escape(name)}(?![\w-])", manifest, re.IGNORECASE)
+            if project.manager == "pip"
+            or re.search(rf"(?<![\w.-]){re.escape(name)}(?![\w-])", manifest, re.IGNORECASE)
         ]
         if len(own) > MOST_SINGLE:
             self._say(f"only {MOST_SINGLE} of {len(own)} packages are tried one by one")
         return own[:MOST_SINGLE]
 
-    def _mended(self, shown: str, why: str) -> str:
+    def _mend(self, shown: str, why: str) -> str:
         """Have the model mend what an update broke. Return what it says; "" where the tests still
         fail."""
-        if self._mends >= MOST_MENDED:
+        if len(self._mended) >= MOST_MENDED:
             return ""
-        self._mends += 1
-        output = self._quarantine.wrap("output of the tests", why)
+        output, tests = self._quarantine.wrap("output of the tests", why), self._settings.tests
         try:
-            found = self._converse(
-                _MEND.format(name=plain(shown), tests=plain(self._settings.tests), output=output)
-            )
+            found = self._converse(_MEND.format(name=plain(shown), tests=tests, output=output))
         except (ModelError, NoReviewError, ApiError) as error:
             self._say(f"{shown}: not mended: {error}")
             return ""
-        self._turns += found.turns
-        self._usage = Usage(
-            turns=self._usage.turns + found.usage.turns,
-            input_tokens=self._usage.input_tokens + found.usage.input_tokens,
-            output_tokens=self._usage.output_tokens + found.usage.output_tokens,
-        )
+        self._mended.append(found)
         return "" if self._tested() else found.review.summary
-
-    # -- what is asked ----------------------------------------------------------------------------
-
-    def _is_ready(self, project: Project) -> bool:
-        why = self._installed(project)
-        if why:
-            self._note("medium", project, f"{project.manager} can't install what is locked", why)
-        return not why
-
-    def _installed(self, project: Project) -> str:
-        """Install what is locked. Return why that failed; "" where it didn't."""
-        if project.manager == "pip":
-            has_one = any((self._workspace.root / project.path(one)).is_dir() for one in _VENVS)
-            if not has_one and (why := self._ran(f"python3 -m venv {_VENVS[0]}", project.folder)):
-                return why
-        for line in _READY[project.manager](project):
-            if why := self._managed(project, line):
-                return why
-        return ""
 
     def _tried(self, project: Project, names: Sequence[str]) -> tuple[str, bool]:
         """Update the packages, all of them where none is named. Return why that is no good, and
@@ -245,16 +225,17 @@ class Updates:
             return why, False
         if project.manager == "pip":
             self._pin(project)
-        if self._locked(project) == before:
+        if (after := self._locked(project)) == before:
             return "", False
-        if back := _gone_back(before, self._locked(project)):
+        if back := _gone_back(before, after):
             # npm does so with what was locked before it was old enough.
             return f"older versions than now would come: {back}", False
-        for line in _AFTER.get(project.manager, ()):
-            if why := self._managed(project, line):
-                return why, False
+        if project.manager in ("uv", "cargo") and (why := self._installed(project)):
+            return why, False
         why = self._tested()
         return why, bool(why)
+
+    # -- what is asked ----------------------------------------------------------------------------
 
     def _command(self, project: Project, names: Sequence[str]) -> list[str]:
         match project.manager:
@@ -267,42 +248,56 @@ class Updates:
                 return ["cargo", "update", *names]
         return ["pip", "install", "--upgrade", *(names or self._locked(project))]
 
+    def _installed(self, project: Project) -> str:
+        """Install what is locked. Return why that failed; "" where it didn't."""
+        if project.manager != "pip":
+            return self._managed(project, _MANAGERS[project.manager][2])
+        here = self._workspace.root / project.folder
+        if not any((here / one).is_dir() for one in _VENVS) and (
+            why := self._ran(f"python3 -m venv {_VENVS[0]}", project.folder)
+        ):
+            return why
+        for path in project.files:
+            pins = [f"{found['name']}=={found['version']}" for found in self._pins(path)]
+            named = (
+                ["-r", PurePosixPath(path).name] if path.endswith(".txt") else ["--upgrade", *pins]
+            )
+            if why := self._managed(project, ["pip", "install", *named]):
+                return why
+        return ""
+
     def _managed(self, project: Project, words: Sequence[str]) -> str:
-        line = shlex.join(words)
-        self._say(f"asks: {line}")
-        try:
-            ask = self._gatehouse.packages(line, cwd=project.folder, reason="the updates of a job")
-            return self._why(ask, INSTALL_S)
-        except ApiError as error:
-            return str(error)
+        line, why = shlex.join(words), "the updates of a job"
+        packages = self._gatehouse.packages
+        return self._asked(line, lambda: packages(line, cwd=project.folder, reason=why), INSTALL_S)
 
     def _ran(self, line: str, folder: str = ".", reason: str = "the updates of a job") -> str:
-        self._say(f"asks: {line}")
-        try:
-            ask = self._gatehouse.execute(line, cwd=folder, reason=reason, timeout_s=TESTS_S)
-            return self._why(ask, TESTS_S)
-        except ApiError as error:
-            return str(error)
+        execute = self._gatehouse.execute
+        return self._asked(
+            line, lambda: execute(line, cwd=folder, reason=reason, timeout_s=TESTS_S), TESTS_S
+        )
 
     def _tested(self) -> str:
         """Run the job's tests. Return what they say where they fail."""
-        if not self._settings.tests:
-            return ""
-        return self._ran(self._settings.tests, reason="the job's tests")
+        tests = self._settings.tests
+        return self._ran(tests, reason="the job's tests") if tests else ""
 
-    def _why(self, ask: Ask, settle_s: float) -> str:
-        """Wait for an ask. Return why it wasn't done, or what it ended with; "" where all is
-        well."""
-        if not ask.is_over:
-            limit_s = self._settings.limits.answer_wait_s
-            ask = self._gatehouse.wait(ask.id, limit_s, settle_s=settle_s + 60)
+    def _asked(self, line: str, asking: Callable[[], Ask], settle_s: float) -> str:
+        """Ask, and wait for the end. Return why it wasn't done, or what it failed with; "" where
+        all is well."""
+        self._say(f"asks: {line}")
+        try:
+            ask = asking()
+            if not ask.is_over:
+                limit_s = self._settings.limits.answer_wait_s
+                ask = self._gatehouse.wait(ask.id, limit_s, settle_s=settle_s + 60)
+        except ApiError as error:
+            return str(error)
         if not ask.is_granted:
             why = ask.why if ask.status != "pending" else "no answer yet"
             return refusal_text({"why": why, "rule": ask.rule, "remedy": ask.remedy})
         self._is_touched = True
-        if not ask.is_over:
-            return "it has not been carried out yet"
-        told = ask.outcome if isinstance(ask.outcome, dict) else {}
+        told = ask.outcome if isinstance(ask.outcome, dict) else {"ok": ask.is_over}
         if told.get("ok", True):
             return ""
         said = (str(told.get(name) or "").strip() for name in ("error", "stdout", "stderr"))
@@ -310,63 +305,52 @@ class Updates:
 
     # -- files ------------------------------------------------------------------------------------
 
-    def _projects(self) -> Iterator[Project]:
-        managers = self._wanted.managers
-        names: dict[str, list[str]] = {}
-        for path in self._workspace.walk(".", deepest=_DEEPEST):
-            folder, name = PurePosixPath(path).parent.as_posix(), PurePosixPath(path).name
-            if not _INSTALLED.intersection(PurePosixPath(path).parts):
-                names.setdefault(folder, []).append(name)
-        for folder, there in sorted(names.items()):
-            for manager, lock in LOCKS.items():
-                manifest = _MANIFESTS[manager]
-                if {lock, manifest} <= {*there} and (not managers or manager in managers):
-                    files = Project(manager, folder, (manifest, lock))
-                    yield _with_paths(files)
-            if LOCKS["uv"] in there or (managers and "pip" not in managers):
-                continue
-            files = Project("pip", folder, tuple(filter(_REQUIREMENTS.match, there)))
-            if files.files and self._locked(_with_paths(files)):
-                yield _with_paths(files)
+    def _projects(self) -> list[Project]:
+        folders: dict[str, set[str]] = {}
+        for path in map(PurePosixPath, self._workspace.walk(".", deepest=_DEEPEST)):
+            if not _INSTALLED.intersection(path.parts):
+                folders.setdefault(path.parent.as_posix(), set()).add(path.name)
+        found = []
+        for folder, there in sorted(folders.items()):
+            names = {
+                one: names[:2] for one, names in _MANAGERS.items() if there.issuperset(names[:2])
+            }
+            pinned = () if "uv.lock" in there else tuple(filter(_PINNED.match, sorted(there)))
+            for manager, files in (names | {"pip": pinned}).items():
+                paths = (PurePosixPath(folder, name).as_posix() for name in files)
+                found.append(Project(manager, folder, tuple(paths)))
+        managers = self._wanted.managers or ("pip", *_MANAGERS)
+        return [one for one in found if one.manager in managers and self._locked(one)]
 
     def _locked(self, project: Project) -> dict[str, str]:
         """Return the locked versions by name, of several in one text."""
         if project.manager == "pip":
-            return {
-                found["name"]: found["version"]
-                for path in project.files
-                for line in self._text(path).splitlines()
-                if (found := _PIN.match(line.strip()))
-            }
+            pins = [found for path in project.files for found in self._pins(path)]
+            return {found["name"]: found["version"] for found in pins}
         try:
-            return _versions(project.manager, self._text(project.files[-1]))
+            return _versions(project.manager, self._text(project.files[1]))
         except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
             return {}
 
+    def _pins(self, path: str) -> list[re.Match[str]]:
+        text = self._text(path)
+        # Of hashes nobody here knows new ones.
+        return [] if "--hash" in text else list(_PIN.finditer(text))
+
     def _pin(self, project: Project) -> None:
-        """Write what is installed now into the pins of the files of requirements."""
-        there = self._in_environment(project)
-
-        def pinned(found: re.Match[str]) -> str:
-            version = there.get(_folded(found["name"]), found["version"])
-            return found[0][: -len(found["version"])] + version
-
-        for path in project.files:
-            old = self._text(path)
-            lines = [
-                _PIN.sub(pinned, line, count=1) if _PIN.match(line.strip()) else line
-                for line in old.split("\n")
-            ]
-            if "--hash" not in old and "\n".join(lines) != old:
-                self._workspace.write(path, "\n".join(lines).encode())
-
-    def _in_environment(self, project: Project) -> dict[str, str]:
-        found = {}
-        for venv in _VENVS:
-            for one in (self._workspace.root / project.path(venv)).glob(_DISTS):
+        """Write what is installed now into the pins."""
+        there = {}
+        for venv in reversed(_VENVS):
+            for one in (self._workspace.root / project.folder / venv).glob(_DISTS):
                 name, _, version = one.name.removesuffix(".dist-info").partition("-")
-                found.setdefault(_folded(name), version)
-        return found
+                there[_folded(name)] = version
+        for path in project.files:
+            text = self._text(path)
+            for found in reversed(self._pins(path)):
+                version = there.get(_folded(found["name"]), found["version"])
+                text = text[: found.start("version")] + version + text[found.end("version") :]
+            if text != self._text(path):
+                self._workspace.write(path, text.encode())
 
     def _text(self, path: str) -> str:
         try:
@@ -376,9 +360,7 @@ class Updates:
 
     def _begin(self, project: Project) -> None:
         self._is_touched = False
-        self._workspace.begin()
-        for path in project.files:
-            self._workspace.remember(path)
+        self._workspace.begin(project.files)
 
     def _put_back(self, project: Project) -> None:
         """Undo the last update, in files and in what is installed."""
@@ -386,41 +368,10 @@ class Updates:
         if self._is_touched and (why := self._installed(project)):
             self._say(f"{project.manager}: what was locked can't be installed again: {why}")
 
-    # -- what is said -----------------------------------------------------------------------------
-
     def _note(self, severity: str, project: Project, title: str, body: str) -> None:
         self._say(f"{title}: {plain(body, 300)}")
-        finding = {"severity": severity, "title": title[:300], "body": body[-_TOLD:] or title}
-        found = msgspec.convert(finding | {"path": project.files[-1]}, Finding)
-        self._findings.append(found)
-
-    def _outcome(self, summary: str) -> Outcome:
-        review = Review(
-            summary=summary[:20_000], verdict="comment", findings=tuple(self._findings[:200])
-        )
-        return Outcome(review, self._usage, tuple(self._turns))
-
-
-_VENVS = (".venv", "venv")
-_DISTS = "lib/python3*/site-packages/*.dist-info"
-_MANIFESTS = {"npm": "package.json", "uv": "pyproject.toml", "cargo": "Cargo.toml"}
-_READY: dict[str, Callable[[Project], list[list[str]]]] = {
-    "npm": lambda _: [["npm", "ci"]],
-    "uv": lambda _: [["uv", "sync", "--frozen"]],
-    "cargo": lambda _: [["cargo", "fetch"]],
-    "pip": lambda project: [
-        ["pip", "install", "-r", PurePosixPath(path).name] for path in project.files
-    ],
-}
-_AFTER: dict[str, list[list[str]]] = {
-    "uv": [["uv", "sync", "--frozen"]],
-    "cargo": [["cargo", "fetch"]],
-}
-
-
-def _with_paths(project: Project) -> Project:
-    paths = tuple(project.path(name) for name in project.files)
-    return Project(project.manager, project.folder, paths)
+        found = {"severity": severity, "title": title[:300], "body": body[-_TOLD:] or title}
+        self._findings.append(msgspec.convert(found | {"path": project.files[-1]}, Finding))
 
 
 def _versions(manager: str, text: str) -> dict[str, str]:
@@ -438,7 +389,7 @@ def _versions(manager: str, text: str) -> dict[str, str]:
 
 
 def _gone_back(before: dict[str, str], after: dict[str, str]) -> str:
-    """Return which packages have an older version than before, of those with one version."""
+    """Return which packages have an older version than before."""
     return ", ".join(
         f"{name} {before[name]} -> {version}"
         for name, version in after.items()

@@ -326,10 +326,11 @@ class PackagePlans:
         return {key: one for found in answers.values() for key, one in found.items()}
 
     def _check_age(self, session_id: str, plan: InstallPlan, project: Project) -> None:
-        """Refuse what brings versions for which a job of updates waits. What its requirements spell
-        out isn't new."""
+        """Refuse what brings versions for which a job of updates waits. What pins spell out isn't
+        new."""
         updates, action = self._updates_of(session_id), plan.action
-        if updates is None or (action.manager == "pip" and not action.names):
+        is_pinned = action.manager == "pip" and all("==" in one for one in action.names)
+        if updates is None or is_pinned:
             return
         if young := too_young(action.plan, project.before, updates, self._now()):
             age = format_duration(updates.min_age_s)

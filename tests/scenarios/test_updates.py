@@ -57,8 +57,9 @@ def python_project(tmp_path: Path, index: Registry) -> Iterator[Path]:
     made.mkdir()
     git(made, "init", "-q")
     (made / ".gitignore").write_text(".venv/\n__pycache__/\n")
-    (made / "requirements.txt").write_text(
-        "pad-it == 1.0.0  # for prices\nquiet==1.0.0\nsly-one==1.0.0\n"
+    (made / "requirements.txt").write_text("pad-it == 1.0.0  # for prices\nsly-one==1.0.0\n")
+    (made / "pyproject.toml").write_text(
+        '[project]\nname = "shop"\nversion = "1"\ndependencies = ["quiet==1.0.0"]\n'
     )
     (made / "shop.py").write_text(
         "import pad_it\n\n\ndef price(amount):\n    return pad_it.pad_start(str(amount), 8)\n"
@@ -213,10 +214,10 @@ def test_pip_s_pins_are_updated_and_a_young_one_is_held_back(
     assert "AttributeError: module 'pad_it' has no attribute 'pad_start'" in message
     changed = [line for line in diff.splitlines() if re.match(r"[+-][^+-]", line)]
     assert changed == [
+        '-dependencies = ["quiet==1.0.0"]',
+        '+dependencies = ["quiet==1.0.1"]',
         "-pad-it == 1.0.0  # for prices",
-        "-quiet==1.0.0",
         "+pad-it == 1.1.0  # for prices",
-        "+quiet==1.0.1",
         "-    return pad_it.pad_start(str(amount), 8)",
         "+    return pad_it.pad_left(str(amount), 8)",
     ]

@@ -16,9 +16,13 @@ _UV_LINE = re.compile(r" *([+~-]) +([A-Za-z0-9._-]+)==(\S+)")
 MOST_CHARS = 8 * 1024 * 1024
 # npm's list of the folder's packages, in the format of its lock file.
 NPM_INSTALLED = "node_modules/.package-lock.json"
-# The pins of a file of requirements, whatever it is called.
+# The pins of a file of requirements, whatever it is called, or of a pyproject.toml.
 PINS = "requirements.txt"
-_PIN = re.compile(r"([A-Za-z0-9][A-Za-z0-9._-]*)\s*(?:\[[^\]]*\])?\s*==\s*([A-Za-z0-9.!+_-]+)")
+_PIN = re.compile(
+    r"(?:^[ \t]*|[\"'])([A-Za-z0-9][A-Za-z0-9._-]{0,100})(?:\s?\[[^\]\n]{0,200}\])?"
+    r" {0,4}== {0,4}([A-Za-z0-9.!+_-]{1,100})",
+    re.MULTILINE,
+)
 # npm's own bound of a name is 214.
 MOST_NAME = 256
 
@@ -142,9 +146,8 @@ def _uv(text: str) -> list[Locked]:
 
 
 def _pins(text: str) -> list[Locked]:
-    """Read the lines `NAME==VERSION` of a file of requirements; others lock nothing."""
-    rows = [_PIN.match(line.strip()[:1000]) for line in text.splitlines()]
-    return [Locked(row[1], row[2]) for row in rows if row]
+    """Read `NAME==VERSION`, on a line or quoted; nothing else locks anything."""
+    return [Locked(found[1], found[2]) for found in _PIN.finditer(text)]
 
 
 _FORMATS: dict[str, Callable[[str], list[Locked]]] = {

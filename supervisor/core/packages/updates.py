@@ -21,11 +21,11 @@ _EVERYTHING = "all"
 # The files that an update changes, by manager.
 FILES: dict[str, tuple[str, ...]] = {
     "npm": ("package.json", "package-lock.json"),
-    "pip": ("requirements*.txt",),
+    "pip": ("requirements*.txt", "pyproject.toml"),
     "uv": ("pyproject.toml", "uv.lock"),
     "cargo": ("Cargo.toml", "Cargo.lock"),
 }
-_REQUIREMENTS = re.compile(r"requirements[\w.-]*\.txt\Z")
+_PINNED = re.compile(r"requirements[\w.-]*\.txt\Z|pyproject\.toml\Z")
 
 
 def parse_updates(text: str, min_age_s: float) -> Updates:
@@ -59,7 +59,7 @@ def updating(job: Job) -> Job:
 def lock_of(path: str) -> str:
     """Return the name that `locks_in` knows a file by; "" if it locks nothing."""
     name = path.rpartition("/")[2]
-    return PINS if _REQUIREMENTS.match(name) else name if name in LOCKS else ""
+    return PINS if _PINNED.match(name) else name if name in LOCKS else ""
 
 
 def updated(files: Mapping[str, tuple[str, str]], asked: Iterable[Packages]) -> tuple[Updated, ...]:

@@ -183,3 +183,5 @@ def test_one_file_may_be_named_twice_or_be_bundled(other: dict[str, str]) -> Non
 def test_pins_of_a_file_of_requirements() -> None:
     text = "-r base.txt\n# six==1\nsix == 1.16.0  # why\nweb[ssl]==2.0 ; os_name > '3'\na>=1\n"
     assert {*locks_in("requirements.txt", text)} == {("six", "1.16.0"), ("web", "2.0")}
+    text = '[project]\nversion = "1"\ndependencies = ["six==1.16.0", "web[ssl] == 2.0"]\n'
+    assert {*locks_in("requirements.txt", text)} == {("six", "1.16.0"), ("web", "2.0")}

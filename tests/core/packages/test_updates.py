@@ -57,7 +57,7 @@ def test_the_scope_is_the_files_of_its_managers_and_what_is_given() -> None:
     with pytest.raises(UserError):
         updating(Job(prompt="x", scope=many, updates=Updates(managers=("npm",))))
     every = updating(Job(prompt="x", updates=Updates()))
-    assert len(every.scope) == sum(map(len, FILES.values()))
+    assert len(every.scope) == len({file for files in FILES.values() for file in files})
 
 
 @pytest.mark.parametrize(
@@ -67,6 +67,7 @@ def test_the_scope_is_the_files_of_its_managers_and_what_is_given() -> None:
         ("web/uv.lock", "uv.lock"),
         ("requirements-dev.txt", "requirements.txt"),
         ("package.json", ""),
+        ("pyproject.toml", "requirements.txt"),
         ("not-requirements.txt", ""),
     ],
 )
