@@ -13,6 +13,7 @@ import asyncio
 import base64
 import contextlib
 import hashlib
+import re
 from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
@@ -43,6 +44,11 @@ MOST_FETCH_BYTES = 2 * 1024**3
 FETCH_LOOK_S = 0.5
 # Git's message for a branch that doesn't exist.
 NO_REF = "couldn't find remote ref"
+# What git says where the token may not push, or a rule of the repository is against it.
+_NOT_TAKEN = re.compile(
+    r"\[remote rejected\][^\n]*|returned error: 40[134]"
+    r"|Authentication failed|could not read Username"
+)
 # The number of unused worktrees that are kept for later runs.
 MOST_IDLE = 4
 _FETCH = ("fetch.fsckObjects=true", "fetch.unpackLimit=1", "http.followRedirects=false")
@@ -260,7 +266,12 @@ class Clones:
                 clone, branch.token, *words, branch.url, f"{commit}:{ref}"
             )
         if not done.ok:
-            raise CloneError(f"the branch can't be pushed: {_said(done, secret)}")
+            refused = _NOT_TAKEN.search(
+                (done.stdout + b"\n" + done.stderr).decode(errors="replace")
+            )
+            why = refused[0] if refused else ""
+            said = "; ".join(filter(None, (why, _said(done, secret))))
+            raise CloneError(f"the branch can't be pushed: {said}", may_retry=refused is None)
 
     async def since(self, checkout: Checkout, last: str) -> list[ChangedFile] | None:
         """Return the changes since an earlier head in the pull request's files; None if that commit

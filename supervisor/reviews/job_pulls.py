@@ -70,7 +70,14 @@ class JobPulls:
             await self._clones.push(wanted._replace(token=token), act.head, lease)
         if act.operation == "update-pr":
             return await self._forge.update_pull(repository, act)
-        return await self._forge.open_pull(repository, act)
+        try:
+            return await self._forge.open_pull(repository, act)
+        except ForgeError as error:
+            if not error.may_retry and not lease:
+                # Without a pull request nobody, not even the next run, would know whose it is.
+                with contextlib.suppress(GatehouseError):
+                    await self._delete(repository, act)
+            raise
 
     async def _delete(self, repository: RepositoryFacts, act: Act) -> Posted:
         """Remove a job's branch, if nobody else put a commit there."""

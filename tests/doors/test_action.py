@@ -451,6 +451,29 @@ def test_a_closed_pull_request_of_a_job_rests_and_its_branch_goes(runner: Runner
     assert (done.code, done.outputs["outcome"]) == (0, "ignored")
 
 
+def test_a_token_that_may_not_push_or_open_ends_the_job_and_leaves_no_branch(
+    runner: Runner,
+) -> None:
+    forge, branch = runner.forge, branch_of(NAME, "docs-drift")
+    forge.permissions["contents"] = "write"
+    forge.commit(NAME, "main", {".reviewerc": JOBS}, "Jobs")
+    done = runner.job("schedule", SCHEDULE, INPUT_JOBS="docs-drift")
+    assert (done.code, done.outputs["outcome"]) == (1, "failed"), done
+    assert "the branch can't be pushed" in done.summary
+
+    # Where the repository's settings let no workflow open pull requests.
+    runner.permissions["contents"] = "write"
+    forge.refuses[("POST", "/pulls")] = 403
+    done = runner.job("schedule", SCHEDULE, INPUT_JOBS="docs-drift")
+    assert (done.code, done.outputs["outcome"]) == (1, "failed"), done
+    with pytest.raises(RuntimeError):
+        forge.sha(NAME, branch)
+
+    forge.refuses.clear()
+    done = runner.job("schedule", SCHEDULE, INPUT_JOBS="docs-drift")
+    assert (done.code, done.outputs["outcome"]) == (0, "proposed"), done
+
+
 def test_a_job_that_ended_before_it_kept_anything_has_nothing_posted_twice(runner: Runner) -> None:
     pull = runner.open_pull()
     runner.forge.refuses[("POST", "/check-runs")] = 403
