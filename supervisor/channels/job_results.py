@@ -113,12 +113,11 @@ class JobResults:
         files = await copy.read_contents(lambda read: files_in(changes, read))
         branch = job.branch_name or f"{BRANCHES}{job.name or 'maintenance'}-{session.id[:8]}"
         base, author = session.base or "", author_of(job)
-        said = [job_title(job)]
+        said = [job_title(job), result_words(job, result)]
         if job.updates is not None:
             updated = await updated_by(session, files, self._commits, self._gate)
-            said = [updates_title(updated), *update_words(session, updated)]
+            said = [updates_title(updated), *update_words(session, updated), said[1]]
             result = replace(result, updated=updated)
-        said.append(result_words(job, result))
         said += [f"Signed-off-by: {author}"] if job.signed_off else []
         commit, differs = await self._commits.commit(
             session.id, base, "\n\n".join(said) + "\n", author, files

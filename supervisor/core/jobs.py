@@ -14,7 +14,7 @@ _Glob = Annotated[str, msgspec.Meta(min_length=1, max_length=500)]
 _Count = Annotated[int, msgspec.Meta(ge=1)]
 OURS = "Gatehouse <gatehouse@localhost>"
 UPDATES_PROMPT, DEFAULT_MIN_AGE = "Update dependencies", "3d"
-MOST_NAMED, MOST_GLOBS = 20, 50
+MOST_NAMED, MOST_GLOBS, MOST_UPDATES_SAID = 20, 50, 5
 MOST_SHOWN_CHARS = 300
 MOST_TITLE_CHARS = 72
 # Of the paths that a proof names; the rest is counted.
@@ -165,6 +165,10 @@ def result_words(job: Job, result: JobResult) -> str:
     if result.is_empty and not result.refused:
         return "nothing to change"
     parts = [f"refused: {result.refused}" if result.refused else scope_words(job, result.proof)]
+    if new := [one for one in result.updated if one.is_update]:
+        named = [f"{one.name} {one.before} -> {one.after}" for one in new[:MOST_UPDATES_SAID]]
+        more = f" and {len(new) - len(named)} more" if len(new) > len(named) else ""
+        parts.insert(0, visible(", ".join(named) + more, one_line=True))
     if result.tests != "none":
         why = f" ({result.tests_why})" if result.tests_why else ""
         parts.append(f"tests {result.tests}{why}")

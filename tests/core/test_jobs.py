@@ -11,6 +11,7 @@ from supervisor.core.jobs import (
     Job,
     JobResult,
     ScopeProof,
+    Updated,
     author_of,
     job_prompt,
     job_title,
@@ -44,6 +45,11 @@ def test_the_prompt_says_the_scope_and_that_nothing_is_to_be_committed() -> None
 
 def test_the_result_is_one_line() -> None:
     assert result_words(JOB, JobResult()) == "nothing to change"
+    new = [Updated(name=one, before="1", after="2") for one in "abcdef"]
+    result = JobResult(proof=ScopeProof(inside=1), updated=(*new[:1], Updated(name="x", after="1")))
+    assert result_words(JOB, result) == "a 1 -> 2; 1 file, all within docs/**"
+    result = JobResult(proof=ScopeProof(inside=1), updated=tuple(new))
+    assert ", e 1 -> 2 and 1 more; 1 file" in result_words(JOB, result)
     proof = ScopeProof(inside=2)
     assert result_words(JOB, JobResult(proof=proof)) == "2 files, all within docs/**"
     failed = JobResult(proof=proof, tests="failed", tests_why="exit code 2", branch="gatehouse/x")

@@ -149,6 +149,7 @@ def test_an_update_that_breaks_a_test_is_mended_and_a_young_release_waits(
     printed, shown = maintained(
         house, project, "--updates", "--scope", "src/**", "--tests", "node test.js"
     )
+    assert "the job: sly 1.0.0 -> 1.0.1, tidy-pad 1.0.0 -> 1.1.0; 2 files, all within" in printed
     message, _, diff = shown.partition("\ndiff --git")
     assert message.startswith("Update sly from 1.0.0 to 1.0.1, tidy-pad from 1.0.0 to 1.1.0\n")
     assert re.search(
