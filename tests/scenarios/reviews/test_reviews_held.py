@@ -52,12 +52,13 @@ def ended(on: Reviewed) -> list[str]:
 
 @contextlib.contextmanager
 def fetching(on: Reviewed) -> Iterator[tuple[asyncio.Event, asyncio.Event]]:
-    """Let no run fetch its code before `go` is set; `begun` is set once one wants to."""
+    """Let nobody fetch code before `go` is set; `begun` is set once a run wants to."""
     begun, go = asyncio.Event(), asyncio.Event()
     token = on.service._forge.clone_token
 
     async def wait(repository: RepositoryFacts) -> str:
-        begun.set()
+        if on.service.runs.under_way:
+            begun.set()
         await go.wait()
         return await token(repository)
 
