@@ -333,8 +333,8 @@ async def test_a_run_that_may_go_better_is_tried_again(tmp_path: Path) -> None:
 
         async def once(repository: RepositoryFacts) -> str:
             nonlocal tries
-            tries += 1
-            if tries == 1:
+            tries += bool(on.service.runs.under_way)
+            if tries == 1 and on.service.runs.under_way:
                 raise ForgeError("no server is there", status=503, may_retry=True)
             return await token(repository)
 
