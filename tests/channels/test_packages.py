@@ -82,10 +82,16 @@ def plan_of(request: Request) -> dict[str, PlannedPackage]:
 
 
 async def test_npm_installs_what_its_card_shows(
-    running: Supervised, workspace: Path, index: Registry
+    running: Supervised, workspace: Path, index: Registry, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    printing, seen = running.parts.gate.printing, dict[str, bytes]()
+    monkeypatch.setattr(
+        printing, "on_change", lambda one: seen.update({one: b"".join(printing.printed(one))})
+    )
     found, (install,) = await ask(running, workspace, "npm install needs-one 2>&1 | tail -3")
     assert found[-1]["outcome"]["ok"], found
+    # What npm said was to be seen while it ran.
+    assert b"added 2 packages" in seen[install.id]
     plan = plan_of(install)
     assert {name: one.version for name, one in plan.items()} == {
         "needs-one": "2.0.0",
