@@ -33,6 +33,8 @@ REVIEWERC, REFINERY = ".reviewerc", ".code-refinery.yml"
 CENTRAL = (".github", ".gatehouse")
 # The fields of a repository's settings that are configuration.
 SETTINGS = tuple(RefineryFile.__struct_fields__)
+# The field that holds a whole `.reviewerc`, as text.
+WHOLE = "reviewerc"
 MOST_FAULTS = 3
 
 
@@ -80,14 +82,25 @@ class Configurations:
         `UserError` if a value can't be used."""
         with self._engine.begin() as connection:
             known = queries.repository_of(connection, repository_id).settings
-            merged = _merged(known, changes)
+            merged = self._merged(known, changes)
             queries.change_repository(connection, repository_id, settings=merged)
 
     def change_owner(self, forge: str, owner: str, changes: Mapping[str, object]) -> None:
         """Do the same for all repositories of an owner."""
         with self._engine.begin() as connection:
-            merged = _merged(queries.owner_settings(connection, forge, owner), changes)
+            merged = self._merged(queries.owner_settings(connection, forge, owner), changes)
             queries.put_owner(connection, forge, owner, merged)
+
+    def _merged(
+        self, known: Mapping[str, object], changes: Mapping[str, object]
+    ) -> dict[str, object]:
+        merged = {key: value for key, value in (dict(known) | dict(changes)).items() if value}
+        read_settings(_fields(merged))
+        if text := str(merged.get(WHOLE, "")):
+            faults = read_reviewerc(text.encode(), self._zones).faults
+            if faults:
+                raise UserError(fault_words("line", faults[0]), "the settings stay as they were")
+        return merged
 
     def owner_settings(self, repository: queries.Repository) -> dict[str, Any]:
         """Return the operator's settings for all repositories of this one's owner."""
@@ -100,10 +113,13 @@ class Configurations:
         owner = owner_of(repository)
         made = {"": repository.settings, f" for {owner}": self.owner_settings(repository)}
         for whose, settings in made.items():
+            name = f"dashboard{whose}"
             try:
-                layers.append(ConfigLayer(f"dashboard{whose}", read_settings(chosen(settings))))
+                layers.append(ConfigLayer(name, read_settings(_fields(settings))))
             except UserError as error:
-                notes.append(f"the settings of the dashboard{whose} are not used: {error}")
+                notes.append(f"the settings of the {name} are not used: {error}")
+            text = str(settings.get(WHOLE, ""))
+            await self._add(name, text.encode() or None, layers, notes)
         await self._add(f"`{REVIEWERC}` at {own.sha[:7]}", own.files.get(REVIEWERC), layers, notes)
         await self._add(f"`{REFINERY}` at {own.sha[:7]}", own.files.get(REFINERY), layers, notes)
         for name, found in await self._central(repository):
@@ -163,10 +179,8 @@ def owner_of(repository: queries.Repository) -> str:
 
 def chosen(settings: Mapping[str, object]) -> dict[str, object]:
     """Return the settings that are configuration."""
+    return {key: settings[key] for key in (*SETTINGS, WHOLE) if key in settings}
+
+
+def _fields(settings: Mapping[str, object]) -> dict[str, object]:
     return {key: settings[key] for key in SETTINGS if key in settings}
-
-
-def _merged(known: Mapping[str, object], changes: Mapping[str, object]) -> dict[str, object]:
-    merged = {key: value for key, value in (dict(known) | dict(changes)).items() if value}
-    read_settings(chosen(merged))
-    return merged

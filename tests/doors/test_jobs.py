@@ -56,6 +56,15 @@ def test_the_demos_nightly_job_is_let_out_run_again_paused_and_resumed(
     assert "runs again" in house.ok("jobs", "resume", *JOB)
     assert "  next 20" in house.ok("jobs", "list")
 
+    job_line = "{id: notes, prompt: Look., output: {mode: issue, issue: {}}}"
+    text = f"version: 1\nschedule:\n  jobs:\n    - {job_line}\n"
+    settings = f"/api/repos/{repository['id']}/settings"
+    assert house.http("PATCH", settings, {"reviewerc": text})[0] == 200
+    house.until_told(lambda: "acme/shop notes  next" in house.ok("jobs", "list"), "the page's job")
+    status, said = house.http("PATCH", settings, {"reviewerc": text.replace("prompt", "promt")})
+    assert (status, "line:4: " in str(said)) == (400, True), said
+    assert "acme/shop notes" in house.ok("jobs", "list")
+
     place = f"/api/jobs/{job['id']}"
     assert house.http("POST", f"{place}/pause", {"why": "x"})[1][0]["paused_why"] == "x"
     assert house.http("POST", f"{place}/resume")[1][0]["paused_by"] == ""

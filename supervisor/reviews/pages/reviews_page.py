@@ -15,7 +15,7 @@ from supervisor.core.safe_markdown import safe
 from supervisor.core.text.duration import parse_duration
 from supervisor.errors import GatehouseError, NotFoundError, UserError
 from supervisor.parts import Parts
-from supervisor.reviews.configurations import SETTINGS, owner_of
+from supervisor.reviews.configurations import WHOLE, owner_of
 from supervisor.reviews.core import posts
 from supervisor.reviews.core.forge_pages import own_page
 from supervisor.reviews.holds import HoldScope, pull_named
@@ -60,6 +60,7 @@ class OwnerSettings(CallBody, frozen=True, kw_only=True):
     strictness: Literal["", "lenient", "balanced", "strict"] | None = None
     ignore: Annotated[tuple[_Line, ...], msgspec.Meta(max_length=100)] | None = None
     checklist: Annotated[tuple[_Line, ...], msgspec.Meta(max_length=100)] | None = None
+    reviewerc: Annotated[str, msgspec.Meta(max_length=65_536)] | None = None
 
 
 class RepositorySettings(OwnerSettings, frozen=True, kw_only=True):
@@ -119,6 +120,7 @@ def change_repository(
     service.configurations.change(number, _given(data))
     if data.enabled is not None:
         service.set_enabled(number, is_enabled=data.enabled)
+    _read_jobs(request)
     return review_views.repositories(service)
 
 
@@ -136,6 +138,7 @@ def change_owner(
     if not shown:
         raise NotFoundError("no repository has this owner", "`gatehouse repos list` lists them")
     service.configurations.change_owner("github", owner, _given(data))
+    _read_jobs(request)
     return shown
 
 
@@ -247,7 +250,14 @@ async def release_reviews(request: AnyRequest, data: JSONBody[HoldReleased]) -> 
 def _given(settings: OwnerSettings) -> dict[str, object]:
     """Return the configuration that isn't left out."""
     found = msgspec.to_builtins(settings)
-    return {key: value for key, value in found.items() if key in SETTINGS and value is not None}
+    found.pop("enabled", None)
+    return {key: value for key, value in found.items() if value is not None}
+
+
+def _read_jobs(request: AnyRequest) -> None:
+    """Have the jobs of all repositories known anew, as settings name them now."""
+    refreshing = service_of(request).schedule.refresh()
+    parts_of(request).gate.handlers.run(refreshing, "jobs-known")
 
 
 # -- pages ----------------------------------------------------------------------------------------
@@ -342,12 +352,14 @@ async def set_settings(request: AnyRequest, repository_id: Id, data: Form) -> Re
     for name in ("ignore", "checklist"):
         lines = data.get(name, "").replace("\r\n", "\n").split("\n")
         changes[name] = [line.strip() for line in lines if line.strip()]
+    changes[WHOLE] = data.get(WHOLE, "").replace("\r\n", "\n")[:65_536].strip("\n")
     error = ""
     try:
         if data.get("of") == "owner":
             service.configurations.change_owner(known.forge, owner_of(known), changes)
         else:
             service.configurations.change(known.id, changes)
+        _read_jobs(request)
     except GatehouseError as found:
         error = str(found)
     known = review_views.repository(service, repository_id)
