@@ -100,6 +100,14 @@ def parted(text: str) -> str:
     return _ISSUE.sub(lambda found: f"{found[1]} " if found[1] else "# ", text)
 
 
+def in_message(text: str) -> str:
+    """Return a stranger's visible words for a commit's message: they mention no name, refer to no
+    issue, and have no tests skipped (`[skip ci]`)."""
+    for sign, shown in (("[", "("), ("]", ")"), ("***", "* * *")):
+        text = text.replace(sign, shown)
+    return parted(text)
+
+
 def _escape_block(found: re.Match[str]) -> tuple[str, ...]:
     space, mark, number, dot = found.groups()
     return (space, "\\", mark) if mark else (space, number, "\\", dot)

@@ -30,6 +30,7 @@ from supervisor.core.jobs import (
 )
 from supervisor.core.money import dollars
 from supervisor.core.packages.updates import (
+    MOST_LOCKS,
     lock_of,
     parse_updates,
     update_lines,
@@ -392,7 +393,7 @@ class JobRuns:
     ) -> tuple[Updated, ...]:
         """Return the versions that the whole pull request changes. What the index says of them, the
         run says that brought them."""
-        locks = [one.path for one in changes if lock_of(one.path)]
+        locks = [one.path for one in changes if lock_of(one.path)][:MOST_LOCKS]
         texts = {
             path: (
                 await self._clones.text_at(checkout, checkout.base, path) or "",
@@ -404,11 +405,12 @@ class JobRuns:
             earlier = [one.result for one in jobs.runs_of(connection, work.job.id) if one.result]
         said = [msgspec.convert(one, JobResult) for one in reversed(earlier)]
         known = {(one.name, one.after): one for of in (*said, result) for one in of.updated}
+        found = await asyncio.to_thread(updated, texts, ())
         return tuple(
             msgspec.structs.replace(one, published_at=there.published_at, link=there.link)
             if (there := known.get((one.name, one.after)))
             else one
-            for one in updated(texts, ())
+            for one in found
         )
 
     async def _report(

@@ -1,7 +1,7 @@
 """A review's words never become markup, whatever a model wrote or the reviewed code made it
 write."""
 
-from supervisor.core.review_markdown import plain, review_markdown
+from supervisor.core.review_markdown import in_message, plain, review_markdown
 from tests.tables import each_row
 
 REVIEW = {
@@ -58,3 +58,8 @@ def test_the_document_has_the_worst_first_and_a_fence_that_holds() -> None:
     assert "src/app.py:2" in text
     assert "\\<b\\>wrong" in text
     assert "````\n```\na + b\n````" in text
+
+
+def test_words_in_a_commit_s_message_are_no_commands_of_a_forge() -> None:
+    said = in_message("[skip ci] ***NO_CI***, @jo: fixes #7 and GH-8; a, b")
+    assert said == "(skip ci) * * *NO_CI* * *, @ jo: fixes # 7 and GH 8; a, b"

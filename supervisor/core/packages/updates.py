@@ -12,10 +12,13 @@ from supervisor.core.actions import Packages, PlannedPackage
 from supervisor.core.jobs import MOST_GLOBS, Job, Updated, Updates
 from supervisor.core.packages.install_plan import planned
 from supervisor.core.packages.lock_files import LOCKS, PINS, locks_in
+from supervisor.core.review_markdown import in_message
 from supervisor.core.text.display import visible
 from supervisor.errors import UserError
 
 MOST_UPDATED, MOST_SAID, MOST_TITLE_CHARS = 200, 50, 72
+# Of the lock files that a job changed, the first so many are looked into: each takes time to read.
+MOST_LOCKS = 20
 DAY_S = 86_400.0
 _EVERYTHING = "all"
 # The files that an update changes, by manager.
@@ -91,7 +94,8 @@ def updates_title(changes: Iterable[Updated]) -> str:
     long = f"Update {', '.join(said)}"
     if len(said) != 1 and len(long) > MOST_TITLE_CHARS:
         long = f"Update {len(said)} packages"
-    return visible(long[:MOST_TITLE_CHARS], one_line=True) if said else "Update dependencies"
+    title = in_message(visible(long[:MOST_TITLE_CHARS], one_line=True))
+    return title if said else "Update dependencies"
 
 
 def update_lines(changes: Iterable[Updated], now: float) -> list[str]:

@@ -106,3 +106,23 @@ async def test_each_night_s_updates_are_one_pull_request(tmp_path: Path, index: 
         assert "loud: 1.0.0 -> 1.1.0, " in body
         assert "tidy-pad: 1.0.0 -> 1.1.0, " in body
         assert f" days old, {PAGE}\n" in body
+
+
+async def test_what_a_package_prints_is_no_command_in_the_commit_s_message(
+    tmp_path: Path, index: Registry
+) -> None:
+    files = project(tmp_path / "project")
+    index.add_npm("tidy-pad", "1.1.0", code=NEW_PAD, repository=REPOSITORY)
+    words = (
+        "[skip ci] [ci skip] ***NO_CI*** Fixes #7, see @octocat: fixes https://x.test/a/issues/1"
+    )
+    index.add_npm("loud", "1.1.0", code=f"throw new Error('{words}')")
+    async with nights(tmp_path, CONFIG, name=JOB, files=files) as on:
+        run = await on.night()
+        assert (run.outcome, run.reason) == ("proposed", "")
+        assert (await on.done())["ok"], on.on.running.story()
+        message = on.git("log", "-1", "--format=%B", branch_of(NAME, JOB))
+    assert "loud 1.1.0 is held back" in message
+    assert "skip ci" in message
+    for one in ("[", "***", "#7", "@octocat", "https://x"):
+        assert one not in message, message
