@@ -58,6 +58,11 @@ class JobPulls:
             pull = await self._forge.pull(repository, act.number)
             if not pull.is_open or pull.head_ref != act.branch:
                 raise GatehouseError(f"#{act.number} is closed by now", "the job runs again")
+            if pull.base_ref != act.base:
+                raise GatehouseError(
+                    f"#{act.number} goes into {pull.base_ref} by now, not {act.base}",
+                    "the next run looks at that",
+                )
         head = await self._forge.branch_head(repository, act.branch)
         if head != act.head:
             if head != lease:

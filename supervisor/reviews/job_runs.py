@@ -260,7 +260,7 @@ class JobRuns:
                 return JobRunEnd("failed", "its tools have no `repo.write`: it can change nothing")
             if not repository.may_resolve:
                 return JobRunEnd("failed", "the App may not write contents and pull requests")
-            stands = await self._standing(work)
+            stands = await self._standing(work, _base_of(plan, repository))
         if stands.why:
             return JobRunEnd("skipped", stands.why)
         base = WantedBranch(
@@ -274,10 +274,15 @@ class JobRuns:
                 return JobRunEnd("skipped", why)
             return await self._maintain(work, plan, base, checkout, stands)
 
-    async def _standing(self, work: _Work) -> Standing:
+    async def _standing(self, work: _Work, base: str) -> Standing:
         """Ask the forge whether the job may run."""
         facts, own = facts_of(work.repository), await self._forge.own_login()
         pulls = await self._forge.pulls_of_branch(facts, work.branch)
+        for one in pulls:
+            # A commit of one branch brings all of that along into another.
+            if one.is_open and one.base_ref != base:
+                there = f"#{one.number} of its branch goes into {one.base_ref}, not {base}"
+                return Standing(f"{there}: close it, or give it that base")
         opened = await self._forge.open_pulls(facts)
         head = await self._forge.branch_head(facts, work.branch)
         with self._engine.connect() as connection:

@@ -191,6 +191,24 @@ async def test_the_next_nights_update_it_until_somebody_commits_there(tmp_path: 
         assert on.git("rev-parse", BRANCH) == pull.head_sha
 
 
+async def test_a_pull_request_into_another_branch_is_left_alone(tmp_path: Path) -> None:
+    """The commit is one of its base: pushed for another, it would bring all of that along."""
+    async with nights(tmp_path) as on:
+        await on.night()
+        assert (await on.done())["ok"]
+        (pull,) = on.pulls
+        first = pull.head_sha
+        on.forge.commit(NAME, "main", {"shop/new.py": "x = 1\n"}, "More")
+        assert (await on.night()).outcome == "proposed"
+        on.forge.commit(NAME, "release", {"shop/release.py": "x = 1\n"}, "Release", base="main")
+        pull.base_ref = "release"
+        said = await on.done()
+        assert "#1 goes into release by now, not main" in said["error"], said
+        run = await on.night()
+        assert (run.outcome, on.git("rev-parse", BRANCH)) == ("skipped", first)
+        assert "#1 of its branch goes into release, not main" in run.reason
+
+
 async def test_a_conflict_is_said_and_the_job_begins_anew(tmp_path: Path) -> None:
     async with nights(tmp_path) as on:
         await on.night()
