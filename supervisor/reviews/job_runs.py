@@ -65,7 +65,7 @@ from supervisor.reviews.core.job_posts import (
 )
 from supervisor.reviews.core.receipts import NO_BUDGET, reason_words
 from supervisor.reviews.forges.base import Forge, ForgeError, PullFacts, RepositoryFacts
-from supervisor.reviews.job_schedule import RepositoryJobs
+from supervisor.reviews.job_schedule import OWN, RepositoryJobs
 from supervisor.reviews.reconcile import facts_of
 from supervisor.reviews.store import allowances, holds, jobs, queries
 
@@ -497,7 +497,7 @@ class JobRuns:
             jobs.change_job(connection, work.job.id, **facts)
         if is_bad and failures >= MOST_FAILURES:
             why = f"it failed {failures} times in a row: {end.reason}"
-            self._schedule.pause(work.repository, work.job.name, by="gatehouse", why=why)
+            self._schedule.pause(work.repository, work.job.name, by=OWN, why=why)
 
     def _change(self, work: _Work, **facts: object) -> None:
         with self._engine.begin() as connection:

@@ -23,6 +23,8 @@ from supervisor.reviews.store import allowances, jobs, queries
 LOOK_S = 0.2
 # How many repositories are read at each poll: each takes a fetch.
 MOST_AT_ONCE = 100
+# Who pauses a job that fails, and how many of them a page names.
+OWN, MOST_NAMED = "gatehouse", 3
 
 
 class RepositoryJobs:
@@ -147,6 +149,12 @@ class RepositoryJobs:
         due = next_due(job.cron, ZoneInfo(job.timezone), self._clock.now(), job.last_due_at)
         facts = {"paused_by": "", "paused_why": "", "failures": 0, "next_due_at": due}
         self._change(repository, name, "job_resumed", by, **facts)
+
+    def paused_words(self) -> str:
+        """Return in words which jobs Gatehouse paused because they fail; "" for none."""
+        with self._engine.connect() as connection:
+            found = jobs.paused_by(connection, OWN, MOST_NAMED)
+        return "; ".join(f"{job} of {name}: {why}" for name, job, why in found)
 
     def _change(
         self, repository: queries.Repository, name: str, event: str, by: str, **facts: object

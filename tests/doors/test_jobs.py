@@ -3,11 +3,31 @@ runs by verb, by the API and on the page."""
 
 from pathlib import Path
 
-from tests.doors.conftest import House, no_bug
+from tests.doors.conftest import House, no_bug, one_line
 from tests.doors.test_demo import demo_of
 from tests.doors.test_every_page import walked
+from tests.fakes.supervised import git
 
 JOB = ("acme/shop", "docs-drift")
+
+
+def test_the_settings_of_jobs_are_heeded(house: House, tmp_path: Path) -> None:
+    said = one_line(house.run("demo", GATEHOUSE_JOB_PULLS="none"), "GATEHOUSE_JOB_PULLS")
+    assert "100" in said
+    who = {"GATEHOUSE_JOB_AUTHOR": "Jo Doe <jo@example.org>", "GATEHOUSE_JOB_SIGN_OFF": "yes"}
+    demo_of(house, tmp_path, **who, GATEHOUSE_JOB_PULLS="1")
+
+    def run() -> dict[str, str] | None:
+        found = [one["last"] for one in house.http("GET", "/api/jobs")[1]]
+        return next((one for one in found if one and one["request_id"]), None)
+
+    made = house.until_told(run, "the job's pull request")
+    assert "done" in house.ok("approve", made["request_id"])
+    forge = house.data.parent / "forge/acme/shop.git"
+    shown = ("show", "--no-patch", "--format=%an <%ae>%n%b", made["head"])
+    (author, *body) = git(forge, *shown).splitlines()
+    assert author == who["GATEHOUSE_JOB_AUTHOR"]
+    assert f"Signed-off-by: {author}" in body
 
 
 def test_the_demos_nightly_job_is_let_out_run_again_paused_and_resumed(

@@ -86,6 +86,18 @@ def pushed_jobs(connection: Connection) -> list[RepositoryJob]:
     return [RepositoryJob(**row._mapping) for row in rows]
 
 
+def paused_by(connection: Connection, by: str, limit: int) -> list[tuple[str, str, str]]:
+    """Return the jobs that somebody paused: repository, name and why."""
+    query = (
+        select(repositories.c.full_name, jobs.c.name, jobs.c.paused_why)
+        .join(repositories, jobs.c.repository_id == repositories.c.id)
+        .where(jobs.c.paused_by == by, jobs.c.next_due_at.is_not(None))
+        .order_by(jobs.c.id)
+        .limit(limit)
+    )
+    return [(row[0], row[1], row[2]) for row in connection.execute(query)]
+
+
 def unschedule(connection: Connection, repository_id: int, but: Collection[str]) -> None:
     """Have no job of a repository due any more, but these."""
     query = update(jobs).where(jobs.c.repository_id == repository_id, jobs.c.name.not_in(but))

@@ -60,6 +60,7 @@ class Banners(msgspec.Struct, frozen=True, kw_only=True):
     audit_broken: str | None
     files_banner: str | None
     untold: str | None
+    paused_jobs: str | None
 
 
 class RequestNews(msgspec.Struct, frozen=True, kw_only=True):
@@ -139,7 +140,7 @@ class Live:
     def status(self) -> Banners:
         """Return the present banners."""
         banner = self._parts.gate.rulings.policy_sets.banner
-        files = self._parts.files_banner
+        files, reviews = self._parts.files_banner, self._parts.reviews
         return Banners(
             version=supervisor.__version__,
             banner=banner and self._parts.redactor.text(banner),
@@ -148,6 +149,7 @@ class Live:
             audit_broken=self._parts.audit.broken,
             files_banner=files and self._parts.redactor.text(files),
             untold=self._parts.untold,
+            paused_jobs=reviews and self._parts.redactor.text(reviews.schedule.paused_words()),
         )
 
     def hello(self) -> dict[str, Any]:

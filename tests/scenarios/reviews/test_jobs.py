@@ -3,6 +3,7 @@ rests, and what is refused. The recorded model plays the sessions: it writes one
 
 import contextlib
 from collections.abc import AsyncIterator
+from html import unescape
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +28,7 @@ from tests.fakes.reviewed import (
     forge_with_people,
     reviewing_at,
 )
+from tests.scenarios.reviews.test_reviews_prompts import client
 
 pytestmark = [pytest.mark.xdist_group("reviews-jobs"), pytest.mark.timeout(300)]
 DAY_S = 86_400.0
@@ -302,6 +304,12 @@ async def test_what_a_job_may_not_do_is_said_and_pauses_it_in_the_end(
         (paused,) = on.on.running.audit("job_paused")
         assert paused["by"] == "gatehouse"
         assert "failed 3 times in a row" in paused["why"]
+        async with client(on.on.running) as web:
+            said = f"docs-drift of {NAME}: it failed 3 times in a row"
+            assert said in unescape((await web.get("/")).text)
+            job = (await web.get("/api/jobs")).json()[0]
+            await web.post(f"/api/jobs/{job['id']}/resume")
+            assert said not in unescape((await web.get("/")).text)
 
 
 ISSUE = """
