@@ -254,6 +254,8 @@ class JobRuns:
         plan = next((one.value for one in config.jobs if one.value.id == work.job.name), None)
         if plan is None or not config.scheduled.value:
             return JobRunEnd("skipped", "the configuration has no such job any more")
+        if not plan.tools:  # a session without any named has them all
+            return JobRunEnd("failed", "its tools are none that a job may have")
         stands = Standing()
         if plan.output.mode == "pr_create":
             if "repo.write" not in plan.tools:

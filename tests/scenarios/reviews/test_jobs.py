@@ -323,6 +323,14 @@ schedule:
 """
 
 
+async def test_a_job_whose_tools_are_none_has_not_all_of_them(tmp_path: Path) -> None:
+    none = ISSUE.replace("version: 1\n", "version: 1\ntools: {allowlist: [git.read]}\n")
+    async with nights(tmp_path, none) as on:
+        run = await on.night()
+        assert (run.outcome, run.session_id or "") == ("failed", "")
+        assert run.reason == "its tools are none that a job may have"
+
+
 FOUND = """<review>{"verdict": "comment", "summary": "One page is wrong.", "findings": [
 {"severity": "low", "path": "README.md", "line": 1, "title": "A shop no more", "body": "See @ada."}
 ], "notes": []}</review>"""
