@@ -20,6 +20,8 @@ CREDENTIALS = frozenset(
     {".credentials.json", ".git-credentials", ".netrc", ".npmrc", ".pypirc", "auth.json"}
     | {"credentials", "credentials.toml", "id_dsa", "id_ecdsa", "id_ed25519", "id_rsa"}
 )
+# The beginning of such a name: what google-github-actions/auth writes into a workflow's folder.
+CREDENTIALS_BEGIN = "gha-creds-"
 # How deep credential files are searched below a folder, and in how many folders at most.
 MASK_DEPTH = 4
 MOST_FOLDERS = 20_000
@@ -138,7 +140,11 @@ def _named_in(
             seen += 1
             if seen > most:
                 raise UserError(f"`{top}` is too large to be looked through", "name a folder in it")
-            found += [Path(here, name) for name in (*files, *below) if name in names]
+            found += [
+                Path(here, name)
+                for name in (*files, *below)
+                if name in names or name.startswith(CREDENTIALS_BEGIN)
+            ]
             below[:] = [name for name in below if name not in names]
             if deepest is not None and len(Path(here).parts) - depth >= deepest:
                 below.clear()

@@ -18,6 +18,7 @@ def test_other_checkouts_are_shown_to_whom_is_trusted(tmp_path: Path, is_quarant
     for one in (other / "more", deep):
         (one / ".git").mkdir(parents=True)
     (other / "more/.npmrc").write_text("//registry/:_authToken=x")
+    (other / "gha-creds-12ab.json").write_text("{}")
     settings = settings_in(tmp_path, checkouts=(other,))
     sandboxes = SessionSandboxes(settings, NamedSecrets(), tmp_path, tmp_path, ())
     words = ("gatehouse-review", "--base", "none", "--pull")
@@ -34,6 +35,7 @@ def test_other_checkouts_are_shown_to_whom_is_trusted(tmp_path: Path, is_quarant
     assert ((other, str(other)) in spec.readonly_binds) == (not is_quarantined)
     assert (f"--also={other}" in spec.command) == (not is_quarantined)
     masked = {other / "more/.git", other / "more/.npmrc", deep / ".git"}
+    masked.add(other / "gha-creds-12ab.json")
     assert (masked <= set(spec.masked)) == (not is_quarantined)
 
 
