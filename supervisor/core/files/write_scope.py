@@ -115,12 +115,13 @@ def is_leftover(path: str) -> bool:
 
 def _why_blocked(path: str) -> str:
     """Return why no job may change a path, in whatever spelling; "" if one may. A backslash parts
-    names on Windows, and a colon begins the name of a stream there."""
-    names = path.replace("\\", "/").split("/")
-    if any(map(_SHORT.match, names)):
+    names on Windows, and a colon ends the name of a drive there, or begins that of a stream."""
+    slashed = path.replace("\\", "/")
+    names = [name.partition(":")[0] for name in slashed.split("/")]
+    if any(_SHORT.match(name.rstrip(" .")) for name in names):
         return "a short name, which may stand for another file"
-    plain = "/".join(name.partition(":")[0] for name in names)
-    found = protected_name(path) or protected_name(plain)
+    spelled = (path, "/".join(names), slashed.replace(":", "/"))
+    found = next(filter(None, map(protected_name, spelled)), None)
     return "" if found is None else f"{found.pattern}: {found.why}"
 
 

@@ -82,6 +82,7 @@ SPELLED = [
     lambda path: "docs\\" + path.replace("/", "\\"),  # parts names on Windows
     "{}::$INDEX_ALLOCATION".format,
     "{}:x".format,
+    "C:{}".format,
 ]
 
 
@@ -98,7 +99,18 @@ def test_no_scope_covers_a_protected_name_in_any_spelling(
 
 @each_row(
     "path",
-    [f"docs/{name}" for name in ("GITMOD~1", "GIT~2", "gi7eba~1", "MCP~1.JSO", "a/b~3/c")],
+    [
+        f"docs/{name}"
+        for name in (
+            "GITMOD~1",
+            "GIT~2",
+            "gi7eba~1",
+            "MCP~1.JSO",
+            "a/b~3/c",
+            "MCP~1.JSO .",
+            "a~1:x",
+        )
+    ],
 )
 def test_no_job_writes_a_short_name_of_windows(path: str) -> None:
     assert judged(path).blocked == (f"{path} (a short name, which may stand for another file)",)
