@@ -17,6 +17,7 @@ from supervisor.reviews.demo.forge import DemoPull
 from supervisor.reviews.demo.stage import Stage
 from supervisor.reviews.demo.state import run_git
 from supervisor.reviews.store import jobs
+from supervisor.server.operator import decisions
 from tests.fakes.messages_server import MessagesServer, Step, calls, tool_use
 from tests.fakes.messages_server import text as said
 from tests.fakes.reviewed import (
@@ -445,6 +446,84 @@ async def test_its_tests_its_author_and_its_sign_off(tmp_path: Path) -> None:
         made = on.git("log", "-1", "--format=%an <%ae>|%cn <%ce>|%B", BRANCH)
         assert made.startswith(f"{author}|{author}|")
         assert f"Signed-off-by: {author}" in made
+
+
+TESTED = CONFIG + "      tests: make test\n"
+INNER = (
+    "git init -q docs/inner && cd docs/inner"
+    " && git -c user.name=x -c user.email=x@y commit -q --allow-empty -m x"
+)
+BY_TESTS = {
+    "a link": ("ln -s /etc/passwd docs/link", "docs/link"),
+    "a repository": (INNER, "docs/inner"),
+    "a program": ("echo x > docs/run && chmod +x docs/run", "docs/run"),
+    "a flag": (
+        "echo x >> README.md && git update-index --assume-unchanged README.md", "README.md",
+    ),
+    "an exclude": ("echo new.py > .git/info/exclude; echo x > new.py", "new.py"),
+    "a replacement": (
+        "echo x >> README.md && git add README.md"
+        " && git replace -f $$(git rev-parse HEAD:README.md) $$(git rev-parse :README.md)",
+        "README.md",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("recipe", "path"),
+    [
+        pytest.param(*one, id=name, marks=() if name in ("a link", "a flag") else pytest.mark.many)
+        for name, one in BY_TESTS.items()
+    ],
+)
+async def test_what_its_tests_do_counts_as_the_job_s(
+    tmp_path: Path, recipe: str, path: str
+) -> None:
+    with forge_with_people(tmp_path / "stage") as stage:
+        stage.forge.commit(NAME, "main", {"Makefile": f"test:\n\t{recipe}\n"}, "Tests")
+        async with nights(tmp_path, TESTED, stage) as on:
+            run = await on.night()
+            assert (run.outcome, path in run.reason) == ("refused", True), run
+            assert on.acts() == []
+
+
+async def test_a_job_runs_where_its_conditions_hold(tmp_path: Path) -> None:
+    wanted = "      conditions: {paths: {include: ['shop/**']}, branch: {include: [main]}}\n"
+    async with nights(tmp_path, CONFIG + wanted) as on:
+        assert (await on.night()).outcome == "proposed"
+        run = await on.night()
+        assert (run.outcome, run.reason) == (
+            "skipped",
+            "none of the paths of its conditions changed since its last run",
+        )
+        on.forge.commit(NAME, "main", {"shop/new.py": "x = 1\n"}, "More")
+        assert (await on.night()).outcome != "skipped"
+        elsewhere = CONFIG + wanted.replace("[main]", "[release/*]")
+        on.forge.commit(NAME, "main", {".reviewerc": elsewhere, "shop/b.py": "x = 1\n"}, "Other")
+        run = await on.night()
+        assert (run.outcome, run.reason) == ("skipped", "its conditions name other branches")
+
+
+async def test_what_is_stopped_in_the_middle_is_done_again_afterwards(tmp_path: Path) -> None:
+    with forge_with_people(tmp_path / "stage") as stage:
+        stage.forge.commit(NAME, "main", {"Makefile": "test:\n\tsleep 600\n"}, "Slow tests")
+        async with nights(tmp_path, TESTED, stage) as on:
+            on.clock.by += DAY_S
+            parts = on.on.running.parts
+
+            def is_testing() -> bool | None:
+                runs = on.runs()
+                asked = parts.queue.of_session(runs[0].session_id) if runs else ()
+                return any(status(one) == "used" for one in asked) or None
+
+            await on.on.running.until_soon(is_testing, "the job's tests")
+            decisions.stop_all(parts, by="ada", reason="a look")
+            await on.on.running.until_soon(lambda: on.runs()[0].ended_at, "the run's end")
+            assert (on.runs()[0].outcome, on.acts()) == ("stopped", [])
+            on.forge.commit(NAME, "main", {"Makefile": "test:\n\ttrue\n"}, "Quick tests")
+            decisions.resume(parts, by="ada")
+            await on.on.running.until_soon(lambda: on.acts() or None, "the act of another run")
+            assert on.runs()[0].outcome == "proposed"
 
 
 async def test_nights_that_were_missed_are_made_up_for_once(tmp_path: Path) -> None:
