@@ -34,8 +34,8 @@ class Updates(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
 
 class Updated(msgspec.Struct, frozen=True, kw_only=True):
     """A version in a lock file that a job changed. `before` is empty for a new package, `after`
-    for a removed one. `published_at` is in seconds since the epoch; `link` where its changes may
-    be read."""
+    for a removed one; they are the same if that version has another file or address now.
+    `published_at` is in seconds since the epoch; `link` where its changes may be read."""
 
     name: str
     before: str = ""
@@ -46,7 +46,7 @@ class Updated(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def is_update(self) -> bool:
         """Return whether one version takes another's place."""
-        return bool(self.before and self.after)
+        return bool(self.before and self.after and self.before != self.after)
 
 
 class Job(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -59,14 +59,14 @@ def locks_in(file: str, text: str) -> Locks:
     locks: Locks = {}
     for one in found:
         known = locks.setdefault((one.name, one.version), one)
-        if not _is_one_file(known, one):
+        if not is_one_file(known, one):
             raise ValueError(f"{file} names {one.name} {one.version} as different files")
         if one.integrity and not known.integrity:
             locks[one.name, one.version] = one
     return locks
 
 
-def _is_one_file(one: Locked, other: Locked) -> bool:
+def is_one_file(one: Locked, other: Locked) -> bool:
     """Return whether two entries may mean the same file; a package bundled with another names no
     file."""
     if one.integrity and other.integrity:

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from supervisor.core.actions import Packages, PlannedPackage
 from supervisor.core.jobs import MOST_GLOBS, Job, Updated, Updates
 from supervisor.core.packages.install_plan import planned
-from supervisor.core.packages.lock_files import LOCKS, PINS, locks_in
+from supervisor.core.packages.lock_files import LOCKS, PINS, is_one_file, locks_in
 from supervisor.core.review_markdown import in_message
 from supervisor.core.text.display import visible
 from supervisor.errors import UserError
@@ -76,7 +76,12 @@ def updated(files: Mapping[str, tuple[str, str]], asked: Iterable[Packages]) -> 
         except ValueError:
             continue
         for one in planned(before, after):
-            if (one.name, one.version) not in before:
+            key = one.name, one.version
+            if key in before and not is_one_file(before[key], after[key]):
+                # Its name stays, and its code needn't: a lock file that was written by hand.
+                other = Updated(name=one.name, before=one.version, after=one.version)
+                found[one.name, one.version, one.version] = other
+            elif key not in before:
                 known = said.get((one.name, one.version), PlannedPackage(name="", version=""))
                 found[one.name, one.before, one.version] = Updated(
                     name=one.name,
@@ -103,7 +108,9 @@ def update_lines(changes: Iterable[Updated], now: float) -> list[str]:
     since the epoch."""
     rows = []
     for one in changes:
-        versions = " -> ".join(filter(None, (one.before or "new", one.after or "removed")))
+        versions = f"{one.before or 'new'} -> {one.after or 'removed'}"
+        if one.before == one.after:
+            versions = f"{one.after} comes from another file or place than before"
         age = ""
         if one.published_at is not None:
             days = max(0, int((now - one.published_at) // DAY_S))

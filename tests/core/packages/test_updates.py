@@ -95,12 +95,18 @@ def test_changed_versions_come_from_the_lock_files() -> None:
     )
 
 
-def test_the_same_version_from_another_file_is_no_update() -> None:
+def test_the_same_version_from_another_file_is_no_update_and_is_said() -> None:
     texts = [
         json.dumps({"packages": {"node_modules/a": {"version": "1", "integrity": one}}})
-        for one in ("x", "y")
+        for one in ("x", "y", "")
     ]
-    assert updated({"package-lock.json": (texts[0], texts[1])}, []) == ()
+    (found,) = updated({"package-lock.json": (texts[0], texts[1])}, [])
+    assert found == Updated(name="a", before="1", after="1")
+    assert updates_title([found]) == "Update dependencies"
+    assert update_lines([found], 0.0) == ["a: 1 comes from another file or place than before"]
+    assert updated({"package-lock.json": (texts[0], texts[0])}, []) == ()
+    # A hash that is new says nothing of the file.
+    assert updated({"package-lock.json": (texts[2], texts[0])}, []) == ()
 
 
 def test_a_commit_s_title_and_its_lines() -> None:
