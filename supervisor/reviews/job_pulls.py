@@ -90,6 +90,9 @@ class JobPulls:
         if head:
             if head != act.head or not act.branch.startswith(PREFIX):
                 raise GatehouseError(f"{act.branch} is at {head[:12]} by now", "delete it by hand")
+            pulls = await self._forge.pulls_of_branch(repository, act.branch)
+            if found := next((one for one in pulls if one.is_open), None):
+                raise GatehouseError(f"#{found.number} is open", "it needs the branch")
             name = jobs_clone_name(act.forge, act.repository)
             token = await self._forge.push_token(repository)
             wanted = WantedBranch(name, repository.clone_url, token, act.branch)

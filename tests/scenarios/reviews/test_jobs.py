@@ -244,6 +244,21 @@ async def test_a_closed_one_rests_and_its_branch_is_deleted(tmp_path: Path) -> N
         assert (await on.night()).outcome == "proposed"
 
 
+async def test_the_branch_of_one_that_was_opened_again_is_kept(tmp_path: Path) -> None:
+    policy = tmp_path / "acts.yaml"
+    policy.write_text("version: 1\n")
+    async with nights(tmp_path, policy_file=policy) as on:
+        await on.night()
+        assert (await on.done())["ok"]
+        on.forge.close(NAME, 1)
+        await on.on.service.job_pulls.tidy()
+        deletion = on.on.acts()[-1]
+        on.pulls[0].is_open = True
+        on.on.running.approve(deletion)
+        assert "#1 is open" in (await on.on.running.done(deletion))["error"]
+        assert on.git("rev-parse", BRANCH) == on.pulls[0].head_sha
+
+
 async def test_a_merged_one_is_followed_by_another(tmp_path: Path) -> None:
     async with nights(tmp_path) as on:
         await on.night()
