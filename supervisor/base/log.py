@@ -27,7 +27,8 @@ def exception(what: str, **facts: object) -> None:
 
 
 def _write(level: str, what: str, facts: dict[str, object]) -> None:
-    """INVARIANT: one line (law 6). What an agent wrote is a value, and shown by `repr`."""
+    """INVARIANT: one line (law 6). What an agent wrote is a value, and shown by `repr`; a runner of
+    workflows would find a command in it (`##[add-mask]`)."""
     at = datetime.fromtimestamp(RealClock.now(), UTC).isoformat(timespec="milliseconds")
-    words = "".join(f" {name}={value!r}" for name, value in facts.items())
+    words = "".join(f" {name}={value!r}" for name, value in facts.items()).replace("##[", "## [")
     sys.stderr.write(f"{at} {level} {what}{words}\n")

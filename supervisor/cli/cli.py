@@ -435,8 +435,9 @@ def _complain(text: str) -> None:
     from supervisor.core.secrets.token_shapes import without_tokens
     from supervisor.core.text.display import visible
 
-    # A misplaced word may be a token.
-    print(f"gatehouse: {visible(without_tokens(text), one_line=True)}", file=sys.stderr)
+    # A misplaced word may be a token, or a command for a runner of workflows.
+    shown = visible(without_tokens(text), one_line=True).replace("##[", "## [")
+    print(f"gatehouse: {shown}", file=sys.stderr)
 
 
 # Errors that aren't our bugs, and their remedies.

@@ -18,6 +18,13 @@ def test_values_are_no_lines_and_no_terminal_controls(capsys: pytest.CaptureFixt
     assert re.fullmatch(rf"{WHEN} error {said}", second)
 
 
+def test_values_are_no_commands_for_a_runner_of_workflows(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    log.warning("not posted", why="##[set-output name=verdict]approve")
+    assert "##[" not in capsys.readouterr().err
+
+
 def test_an_exception_is_told_with_its_traceback(capsys: pytest.CaptureFixture[str]) -> None:
     try:
         raise ValueError("of the test")

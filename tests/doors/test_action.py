@@ -247,6 +247,15 @@ def test_inputs_come_before_the_repositorys_files(runner: Runner) -> None:
     assert "shop/orders.py" in done.summary
 
 
+def test_an_error_is_no_command_of_another_form(runner: Runner) -> None:
+    runner.open_pull()
+    done = runner.job("##[add-mask]a")
+    assert done.code != 0
+    found = [line for line in done.printed.splitlines() if "add-mask" in line]
+    assert any(not line.startswith("::") for line in found)
+    assert all(line.startswith("::error ") or "##[" not in line for line in found)
+
+
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
