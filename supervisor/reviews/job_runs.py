@@ -382,10 +382,13 @@ class JobRuns:
         files = await self._clones.known_diff(base.name, checkout.base, made.commit)
         added = [_added(one.patch.decode("utf-8", "replace")) for one in files]
         # What can't be read may hold a secret.
-        is_unread = not files or any(one.facts.skipped for one in files)
+        has_secrets = not files or any(one.facts.skipped for one in files)
+        for text in added:
+            # File by file beside the loop, since each takes its time.
+            has_secrets = has_secrets or await asyncio.to_thread(_has_token, text)
         act = self._act(
             *(work, plan, task, session, result, stands),
-            has_secrets=is_unread or any(without_tokens(text) != text for text in added),
+            has_secrets=has_secrets,
             has_conflict=checkout.has_conflict,
         )
         return JobRunEnd("proposed", act=act)
@@ -538,6 +541,10 @@ def _branch_pull(one: PullFacts, own: str) -> BranchPull:
     said = job_mark(one.body) if one.author == own else None
     closed_at = 0.0 if one.is_open or one.is_merged else one.closed_at or 0.0
     return BranchPull(one.number, one.is_open, one.head_sha, said.commit if said else "", closed_at)
+
+
+def _has_token(text: str) -> bool:
+    return without_tokens(text) != text
 
 
 def _added(patch: str) -> str:
