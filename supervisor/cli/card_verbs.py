@@ -21,6 +21,7 @@ from supervisor.cli.terminal import (
     is_under_way,
     outcome_line,
     rule_preview_lines,
+    waiting,
     whole,
 )
 from supervisor.core.text.display import visible
@@ -56,6 +57,22 @@ def show(client: "Client", request_id: str) -> int:
     seen = _seen(client, f"/api/requests/{request_id}")
     print(request_text(seen))
     return 2 if seen["request"]["failure"] else 0
+
+
+def only_waiting(client: "Client", options: argparse.Namespace) -> str:
+    """Return the id of the only request that waits; with --changes, of the only session with
+    changed files that wait. Raise `UserError` where it isn't the only one."""
+    waits, sets = waiting(client)
+    changes = [*sets, *(one for one in waits if one["category"] == "filesystem")]
+    sessions = sorted({one["session_id"] for one in changes})
+    found = sessions if options.changes else [one["id"] for one in waits]
+    if len(found) == 1 and (options.changes or not sets):
+        return str(found[0])
+    if not found and not sets:
+        raise UserError("nothing waits", "`gatehouse approvals --watch` says when something does")
+    raise UserError(
+        "more than one thing waits", "say which: `gatehouse approvals` lists them with their ids"
+    )
 
 
 def answer(client: "Client", any_id: str, options: argparse.Namespace, verb: str) -> int:

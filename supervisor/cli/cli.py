@@ -52,7 +52,8 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _run(argv: Sequence[str] | None) -> int:
     try:
-        options, further = _parser().parse_known_args(argv)
+        given = sys.argv[1:] if argv is None else argv
+        options, further = _parser().parse_known_args(given or ["status"])
     except SystemExit as ended:  # --help, --version
         return int(ended.code or 0)
     if further and not hasattr(options, "words"):
@@ -80,7 +81,19 @@ class _Parser(argparse.ArgumentParser):
         super().__init__(formatter_class=_Help, **options)
 
     def error(self, message: str) -> Any:
-        raise UserError(message, f"see `{self.prog} --help`")
+        raise UserError(*_meant(message, f"see `{self.prog} --help`"))
+
+
+def _meant(message: str, remedy: str) -> tuple[str, str]:
+    """Return the message and remedy for a word that argparse doesn't know: the nearest one."""
+    _, is_choice, rest = message.partition(": invalid choice: '")
+    word, _, listed = rest.partition("' (choose from ")
+    if not is_choice:
+        return message, remedy
+    from supervisor.core.text.mistyped import nearest
+
+    known = [one.strip("'") for one in listed.removesuffix(")").split(", ")]
+    return f"there is no `{word}` here", f"{nearest(word, known)}; {remedy}"
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -124,6 +137,7 @@ def _parser() -> argparse.ArgumentParser:
     log.add_argument(
         "--verify", action="store_true", help="check the chain of hashes and the signatures"
     )
+    verb("status", verbs.where_one_stands)
     verb("sessions", verbs.sessions)
     verb("url", verbs.url)
     verb("doctor", verbs.doctor)
@@ -296,7 +310,8 @@ def _add_answering(verb: Callable[..., argparse.ArgumentParser]) -> None:
         help="let the agent ask again at once for what was denied",
     )
     for parser in (approving, denying):
-        parser.add_argument("id", metavar="ID", help="a request's id; with --changes, a session's")
+        what = "a request's id; with --changes, a session's (default: the only one that waits)"
+        parser.add_argument("id", metavar="ID", nargs="?", help=what)
         parser.add_argument(
             "--changes",
             action="store_true",

@@ -22,6 +22,17 @@ if TYPE_CHECKING:
     from supervisor.records.audit_check import Checked, Outside
 
 POLL_S = 0.5
+# What a person who never used Gatehouse may begin with.
+FIRST_WORDS: Mapping[str, str] = MappingProxyType(
+    {
+        "demo": "a pull request is reviewed, without account or key",
+        "review": "review what changed in this folder",
+        "claude": "Claude Code in this folder; codex and opencode, too",
+        "run -- COMMAND": "any other agent",
+        "up": "the page, until ^C",
+        "--help": "all that there is",
+    }
+)
 NOBODYS: Mapping[str, float] = MappingProxyType({})
 
 

@@ -189,20 +189,27 @@ def approve(options: argparse.Namespace) -> int:
     """Approve a request; with --always or --for, also save the first rule that is suggested."""
     from supervisor.cli import card_verbs
 
+    given = id_of(options.id) if options.id else ""
+    client = client_of(options)
+    any_id = given or card_verbs.only_waiting(client, options)
     if options.hunks is not None or options.drop_rest:
-        return card_verbs.approve_hunks(client_of(options), id_of(options.id), options)
-    request_id = id_of(options.id)
-    return card_verbs.answer(client_of(options), request_id, options, "approve")
+        return card_verbs.approve_hunks(client, any_id, options)
+    return card_verbs.answer(client, any_id, options, "approve")
 
 
 def deny(options: argparse.Namespace) -> int:
     """Deny a request; with --always or --for, also save the first rule that is suggested."""
     from supervisor.cli import card_verbs
 
-    request_id = id_of(options.id)
+    given = id_of(options.id) if options.id else ""
+    if options.lift and not given:
+        raise UserError("--lift is about a denied request", "give its id")
+    client = client_of(options)
     if options.lift:
-        return card_verbs.lift(client_of(options), request_id)
-    return card_verbs.answer(client_of(options), request_id, options, "deny")
+        return card_verbs.lift(client, given)
+    return card_verbs.answer(
+        client, given or card_verbs.only_waiting(client, options), options, "deny"
+    )
 
 
 def undo(options: argparse.Namespace) -> int:
@@ -304,6 +311,29 @@ def drop(options: argparse.Namespace) -> int:
 
 
 # -- rules ----------------------------------------------------------------------------------------
+
+
+def where_one_stands(options: argparse.Namespace) -> int:
+    """Say what runs and what waits; `gatehouse` alone does the same."""
+    from supervisor.cli import terminal
+    from supervisor.cli.common.client import find
+
+    client = find(settings_of(options).data_dir)
+    if client is None:
+        print("Gatehouse doesn't run here.\n")
+        for words, why in terminal.FIRST_WORDS.items():
+            print(f"  gatehouse {words:<24} {why}")
+        return 0
+    running = [one for one in client.get("/api/sessions") if one["ended_at"] is None]
+    for one in running:
+        print(terminal.session_line(one))
+    waiting, sets = terminal.waiting(client)
+    count = len(waiting) + sum(one["waiting"] for one in sets)
+    listed = "; `gatehouse approvals` lists them" if count else ""
+    print(
+        f"{len(running)} sessions run, {count} requests wait{listed}; `gatehouse url` is the page"
+    )
+    return 0
 
 
 def rules_list(options: argparse.Namespace) -> int:

@@ -35,6 +35,7 @@ class Row(NamedTuple):
 ROWS = (
     Row("approvals", "10000"),
     Row("approvals --json", "10000"),
+    Row("status", "00000"),
     Row("sessions", "10000"),
     Row("show REQUEST", "11000"),
     Row("rules list", "00000"),

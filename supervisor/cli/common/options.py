@@ -8,6 +8,7 @@ from supervisor.errors import UserError
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     import argparse
+    from pathlib import Path
     from typing import Any
 
     from supervisor.cli.common.client import Client
@@ -41,7 +42,7 @@ def settings_of(options: argparse.Namespace, *, policy: bool = True) -> Settings
     if options.data_dir:
         said["GATEHOUSE_DATA"] = {"data_dir": Path(options.data_dir).expanduser().absolute()}
     if policy and getattr(options, "policy", None):
-        said["GATEHOUSE_POLICY"] = {"policy_file": Path(options.policy).expanduser().absolute()}
+        said["GATEHOUSE_POLICY"] = {"policy_file": policy_file(options.policy)}
     if getattr(options, "max_uptime", None):
         said["MAX_UPTIME"] = {"max_uptime_s": parse_duration(options.max_uptime, "--max-uptime")}
     if getattr(options, "budget", None):
@@ -54,6 +55,18 @@ def settings_of(options: argparse.Namespace, *, policy: bool = True) -> Settings
         said["GATEHOUSE_PORT"] = {"port": port_number(options.port, "--port")}
     values: dict[str, Any] = {name: value for one in said.values() for name, value in one.items()}
     return settings._replace(**values, given=settings.given | said.keys())
+
+
+def policy_file(text: str) -> Path:
+    """Return the policy that a path means, or the name of a shipped example: `strict`."""
+    from pathlib import Path
+
+    from supervisor.settings import ROOT
+
+    given = Path(text).expanduser()
+    shipped = ROOT / f"policy/examples/{text}.yaml"
+    is_name = "/" not in text and not given.exists() and shipped.is_file()
+    return shipped if is_name else given.absolute()
 
 
 def client_of(options: argparse.Namespace) -> Client:
