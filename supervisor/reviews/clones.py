@@ -37,6 +37,7 @@ MOST_NAMES_BYTES = 2 * 1024 * 1024
 MOST_TEXT_BYTES = 4 * 1024 * 1024
 # A longer diff is shown in part: the code around each finding.
 MOST_SHOWN_BYTES = 4 * 1024 * 1024
+MOST_MESSAGE_BYTES = 256 * 1024
 # The list of a tree's files, and how long it may take: trees in trees name more than there is.
 MOST_LIST_BYTES, LIST_S = 64 * 1024 * 1024, 30.0
 # The most that one fetch may bring.
@@ -291,6 +292,16 @@ class Clones:
         found = await self._try(checkout.clone, *words)
         names = found.stdout.decode("utf-8", "surrogateescape").split("\0")
         return set(names) if found.ok and not found.truncated else None
+
+    async def message(self, name: str, commit: str) -> str:
+        """Return the message of a commit that was fetched, "" if it is gone."""
+        clone = self._folder(name)
+        if not (is_sha(commit) and (clone / "HEAD").is_file()):
+            return ""
+        async with self._room.used(clone):
+            words = ("show", "--no-patch", "--format=%B", commit)
+            said = await self._try(clone, *words, limit_bytes=MOST_MESSAGE_BYTES)
+        return said.stdout.decode("utf-8", "replace").strip() if said.ok else ""
 
     async def known_diff(self, name: str, base: str, head: str) -> list[FilePatch]:
         """Return the change between two commits that were fetched, file by file. Empty if they are

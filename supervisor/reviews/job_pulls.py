@@ -173,6 +173,10 @@ class JobPulls:
         with self._engine.connect() as connection:
             return jobs.run(connection, said.run_id) if said else None
 
+    async def message_of(self, act: Act) -> str:
+        """Return the message of an act's commit, "" if that can't be shown."""
+        return await self._clones.message(jobs_clone_name(act.forge, act.repository), act.head)
+
     async def diff_of(self, act: Act) -> list[FilePatch]:
         """Return what an act's commit changes, file by file. Empty if that can't be shown."""
         run = self.run_of(act)

@@ -36,6 +36,8 @@ async def test_the_card_shows_what_is_pushed_and_its_approval_opens_the_pull_req
             await expect(
                 card.locator(".prose", has_text="Made by the job docs-drift")
             ).to_be_visible()
+            message = card.get_by_label("the message of the commit")
+            await expect(message).to_contain_text("1 file, all within docs/**")
             await pictured(page, "card")
             assert not stage.forge.repositories[NAME].pulls
             await card.get_by_role("button", name="Open pull request").click()

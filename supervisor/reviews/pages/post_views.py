@@ -69,7 +69,8 @@ class PostFile(msgspec.Struct, frozen=True, kw_only=True):
 
 class PostView(msgspec.Struct, frozen=True, kw_only=True):
     """A post. `text` is its own text, without our invisible mark, and `html` that as the forge
-    shows it; `files` have the findings, `others` are the rest of the change."""
+    shows it; `files` have the findings, `others` are the rest of the change. `commit_message`: of
+    the commit that is pushed."""
 
     id: str
     operation: str
@@ -84,6 +85,7 @@ class PostView(msgspec.Struct, frozen=True, kw_only=True):
     files: list[PostFile]
     others: list[PostFile]
     others_left: int
+    commit_message: str = ""
 
 
 async def post_view(parts: Parts, request: Request) -> PostView:
@@ -159,6 +161,7 @@ async def _job_view(parts: Parts, service: ReviewService, request_id: str, act: 
         files=shown,
         others=[],
         others_left=len(changed) - len(shown),
+        commit_message=await service.job_pulls.message_of(act),
     )
 
 
