@@ -56,9 +56,11 @@ class Job(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
     one of this session's own. `tools`: what its agent has of a `.reviewerc`'s categories, empty
     for all that maintains. `max_files` and `max_diff_lines`: more is refused. `author` (`Name
     <mail>`, "" for Gatehouse) makes the commit, and signs it off with `signed_off`. `updates`: the
-    task is to update dependencies, and the prompt only its title."""
+    task is to update dependencies, and the prompt only its title. `title` is the first line of the
+    commit, "" for that of the prompt."""
 
     prompt: _Text
+    title: Annotated[str, msgspec.Meta(max_length=200)] = ""
     name: Annotated[str, msgspec.Meta(max_length=64)] = ""
     scope: Annotated[tuple[_Glob, ...], msgspec.Meta(max_length=MOST_GLOBS)] = ()
     tools: Annotated[tuple[_Glob, ...], msgspec.Meta(max_length=50)] = ()
@@ -156,8 +158,11 @@ def job_prompt(job: Job) -> str:
 
 
 def job_title(job: Job) -> str:
-    """Return what a commit of it is called: the beginning of the prompt."""
-    return visible(job.prompt.strip().split("\n")[0][:MOST_TITLE_CHARS], one_line=True)
+    """Return what a commit of it is called: its title, or the beginning of the prompt."""
+    text = (job.title or job.prompt).strip().split("\n")[0]
+    cut = text[:MOST_TITLE_CHARS]
+    whole = cut.rpartition(" ")[0] if len(text) > len(cut) else ""
+    return visible(whole or cut, one_line=True)
 
 
 def result_words(job: Job, result: JobResult) -> str:

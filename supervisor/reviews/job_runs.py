@@ -517,6 +517,7 @@ def _task(plan: JobPlan, branch: str, settings: JobSettings) -> Job:
     age = parse_duration(plan.min_age or DEFAULT_MIN_AGE, "minAge")
     task = Job(
         prompt=plan.prompt,
+        title=plan.output.pr.title if plan.output.pr is not None else "",
         name=plan.id,
         scope=words,
         tools=plan.tools,

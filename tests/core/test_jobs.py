@@ -144,3 +144,5 @@ def test_a_commit_is_called_by_the_first_words() -> None:
     assert job_title(JOB) == "Tidy up."
     assert job_title(Job(prompt="a\x1bb\nmore")) == "a\\u{1b}b"
     assert len(job_title(Job(prompt="x" * 100))) == 72
+    assert job_title(Job(prompt=f"{'x' * 70} yes no")) == "x" * 70
+    assert job_title(Job(prompt="Tidy up.", title="Docs: what holds")) == "Docs: what holds"
