@@ -32,6 +32,9 @@ _ELSEWHERE = {
     "/reviews/{run_id:str}": "tests/doors/test_demo.py",
     "/repos/{repository_id:str}": "tests/doors/test_demo.py",
     "/job-runs/{run_id:str}": "tests/doors/test_jobs.py",
+    "/parts/told": "tests/browser/test_told.py",
+    "/parts/printed/{request_id:str}": "tests/browser/test_told.py",
+    "/parts/progress/{session_id:str}": "tests/browser/test_told.py",
     "/parts/act/{request_id:str}": "tests/doors/test_demo.py",
     "/parts/sessions/{session_id:str}/screen": "tests/doors/test_session_page.py",
 }

@@ -35,7 +35,8 @@ async def test_a_forced_push_in_the_middle_of_a_run(tmp_path: Path, held_at: str
             token = forge.clone_token
 
             async def wait(repository: RepositoryFacts) -> str:
-                begun.set()
+                if heads(on):  # the poll wants a token, too
+                    begun.set()
                 await go.wait()
                 return await token(repository)
 
