@@ -33,6 +33,12 @@ sys.stdin.read()
 """
 
 
+@pytest.fixture(autouse=True)
+def descriptors() -> None:
+    """As at a supervisor's start: an ordinary user has 1,024 at first."""
+    crowds.raise_descriptor_limit()
+
+
 @contextlib.asynccontextmanager
 async def crowd(port: int, count: int) -> AsyncIterator[None]:
     """A process of its own, so that the descriptors are not ours."""
