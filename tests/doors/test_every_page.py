@@ -99,7 +99,10 @@ def _pending(house: House) -> list[dict[str, Any]]:
 
 def lived(house: House, session: str) -> set[str]:
     """The same after the person answered some, and changed a file that waits."""
-    for one in _pending(house):
+    waiting = _pending(house)
+    if not any(one["category"] == "filesystem" for one in waiting):
+        return walked(house)  # a policy that denies changed files
+    for one in waiting:
         if one["category"] == "network":
             house.ok("deny", one["id"])
         elif one["title"].endswith("long.txt"):
