@@ -45,12 +45,18 @@ class RepositoryJobs:
         self._record = record
         self._read_at: dict[int, float] = {}
 
-    async def refresh(self) -> None:
-        """Read the jobs of the default branches that weren't read for the longest time."""
+    async def refresh(self, name: str = "") -> None:
+        """Read the jobs of the default branches that weren't read for the longest time, of one
+        repository or of all of `OWNER/`."""
         with self._engine.connect() as connection:
             known = queries.all_repositories(connection)
-        enabled = [one for one in known if one.enabled and one.removed_at is None]
-        for one in sorted(enabled, key=lambda one: self._read_at.get(one.id, 0.0))[:MOST_AT_ONCE]:
+        oldest = sorted(known, key=lambda one: self._read_at.get(one.id, 0.0))
+        enabled = [
+            one
+            for one in oldest
+            if one.enabled and one.removed_at is None and _is_of(one.full_name, name)
+        ]
+        for one in enabled[:MOST_AT_ONCE]:
             self._read_at[one.id] = self._clock.monotonic()
             try:
                 await self.refresh_one(one)
@@ -174,3 +180,9 @@ class RepositoryJobs:
                 "its `.reviewerc` on the default branch names them",
             )
         return found
+
+
+def _is_of(full_name: str, wanted: str) -> bool:
+    """Return whether a repository is the wanted one, or one of the wanted `OWNER/`."""
+    mine, other = full_name.casefold(), wanted.casefold()
+    return mine.startswith(other) if other.endswith("/") else other in ("", mine)

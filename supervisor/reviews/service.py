@@ -178,7 +178,7 @@ class ReviewService:
             settings=settings.jobs,
             ask=self._ask,
             issue_of=self.job_pulls.issue_of,
-            is_asked=lambda *run: self.job_request(*run) is not None,
+            is_asked=lambda session_id, run_id: run_id in self.job_requests(session_id),
             may_start=self.slots.may_start,
         )
         self.take_back = TakeBack(self.engine, gate, forge)
@@ -341,13 +341,13 @@ class ReviewService:
         is_same = found is not None and urlsplit(found.clone_url).hostname == parts.hostname
         return found if is_same and parts.scheme in ("https", "http") else None
 
-    def job_request(self, session_id: str, run_id: str) -> Request | None:
-        """Return the request for the act of a job's run; None if it was never made."""
+    def job_requests(self, session_id: str) -> dict[str, Request]:
+        """Return the requests for acts of jobs in a repository's session, by their runs."""
+        found: dict[str, Request] = {}
         for one in self._gate.queue.of_session(session_id, MOST_ACTS):
-            said = job_mark(one.action.body) if isinstance(one.action, Act) else None
-            if said is not None and said.run_id == run_id:
-                return one
-        return None
+            if isinstance(one.action, Act) and (said := job_mark(one.action.body)):
+                found.setdefault(said.run_id, one)
+        return found
 
     def code_of(self, act: Act) -> dict[str, list[tuple[int, str, bool]]]:
         """Return the code beside each finding of a review, by finding: line number, text, and

@@ -5,9 +5,11 @@ the trial at the end is a proof: it starts a real sandbox and checks from inside
 Nothing here may make a sandbox weaker, or change the machine.
 """
 
+import contextlib
 import re
 import secrets
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 
 import msgspec
@@ -119,10 +121,7 @@ def cgroups() -> CheckResult:
 async def trial(backend: Sandbox) -> CheckResult:
     """Start a real sandbox, and check from inside that it is one."""
     name = "trial sandbox"
-    with tempfile.TemporaryDirectory(
-        prefix="gatehouse-trial-", ignore_cleanup_errors=True
-    ) as folder:
-        spec = _trial_spec(Path(folder))
+    with _trial_spec() as spec:
         try:
             result = await backend.run_tool(spec, timeout_s=TIMEOUT_S)
         except GatehouseError as error:
@@ -143,12 +142,8 @@ async def trial(backend: Sandbox) -> CheckResult:
 async def containment(backend: Sandbox) -> CheckResult:
     """Check whether commands can be run contained, as the gate does for each session."""
     name = "contained commands"
-    with tempfile.TemporaryDirectory(
-        prefix="gatehouse-trial-", ignore_cleanup_errors=True
-    ) as folder:
-        spec = msgspec.structs.replace(
-            _trial_spec(Path(folder)), command=("/bin/bash", "-c", PROBE)
-        )
+    with _trial_spec() as plain:
+        spec = msgspec.structs.replace(plain, command=("/bin/bash", "-c", PROBE))
         problems = await check_of(backend, lambda: spec)
     if problems:
         return bad(
@@ -161,10 +156,8 @@ async def redirection(backend: Sandbox) -> CheckResult:
     """Check whether connections of programs that know no proxy can be redirected: nftables, in a
     sandbox's own network."""
     name = "transparent network"
-    with tempfile.TemporaryDirectory(
-        prefix="gatehouse-trial-", ignore_cleanup_errors=True
-    ) as folder:
-        spec = msgspec.structs.replace(_trial_spec(Path(folder)), redirected=True)
+    with _trial_spec() as plain:
+        spec = msgspec.structs.replace(plain, redirected=True)
         try:
             await backend.run_tool(spec, timeout_s=TIMEOUT_S)
         except GatehouseError as error:
@@ -204,17 +197,21 @@ def _most_tracked() -> int | None:
         return None
 
 
-def _trial_spec(folder: Path) -> Spec:
-    lower, merged = folder / "lower", folder / "merged"
-    lower.mkdir()
-    merged.mkdir()
-    return Spec(
-        command=("/bin/sh", "-c", TRIAL),
-        workspace_lower=lower,
-        workspace_merged=merged,
-        ports=(TRIAL_PORT,),
-        limits=SandboxLimits(processes=32, memory_bytes=256 * 1024**2),
-    )
+@contextlib.contextmanager
+def _trial_spec() -> Iterator[Spec]:
+    with tempfile.TemporaryDirectory(
+        prefix="gatehouse-trial-", ignore_cleanup_errors=True
+    ) as folder:
+        lower, merged = Path(folder, "lower"), Path(folder, "merged")
+        lower.mkdir()
+        merged.mkdir()
+        yield Spec(
+            command=("/bin/sh", "-c", TRIAL),
+            workspace_lower=lower,
+            workspace_merged=merged,
+            ports=(TRIAL_PORT,),
+            limits=SandboxLimits(processes=32, memory_bytes=256 * 1024**2),
+        )
 
 
 def _is_setuid(program: str) -> bool:

@@ -15,7 +15,6 @@ import msgspec
 
 from supervisor.core.actions import title
 from supervisor.core.approvals import Request, failure, status
-from supervisor.core.forge_acts import Act
 from supervisor.core.secrets.token_shapes import without_tokens
 from supervisor.errors import GatehouseError, UserError
 from supervisor.parts import Parts
@@ -288,11 +287,7 @@ def _done_jobs(
     refused: Sequence[str],
 ) -> DoneJobs:
     service.budgets.settle_over()
-    by_run = {
-        mark.run_id: one
-        for one in parts.queue.of_session(repository.session_id, MOST_ACTS)
-        if isinstance(one.action, Act) and (mark := job_mark(one.action.body))
-    }
+    by_run = service.job_requests(repository.session_id)
     with service.engine.connect() as connection:
         known = jobs.jobs_of(connection, repository.id)
         runs = [(name, jobs.runs_of(connection, known[name].id, 1)[0]) for name in names]

@@ -1,8 +1,10 @@
 """Scheduled jobs and their runs as the page and the JSON API show them."""
 
+from collections.abc import Mapping
+
 import msgspec
 
-from supervisor.core.approvals import Status, status
+from supervisor.core.approvals import Request, Status, status
 from supervisor.core.jobs import Job, JobResult, scope_words
 from supervisor.core.text.numbers import whole_number
 from supervisor.errors import NotFoundError
@@ -58,9 +60,10 @@ def all_jobs(service: ReviewService, repository_id: int | None = None) -> list[R
         for repository in queries.all_repositories(connection):
             if repository_id not in (None, repository.id):
                 continue
+            asked = service.job_requests(repository.session_id)
             for job in jobs.jobs_of(connection, repository.id).values():
                 runs = jobs.runs_of(connection, job.id, 1)
-                last = _run_view(service, runs[0], job, repository) if runs else None
+                last = _run_view(runs[0], job, repository, asked) if runs else None
                 found.append(_job_view(job, repository, last))
     return found
 
@@ -80,7 +83,8 @@ def runs(service: ReviewService, job_id: str) -> list[JobRunView]:
     job, repository = job_of(service, job_id)
     with service.engine.connect() as connection:
         found = jobs.runs_of(connection, job.id)
-    return [_run_view(service, one, job, repository) for one in found]
+    asked = service.job_requests(repository.session_id)
+    return [_run_view(one, job, repository, asked) for one in found]
 
 
 def run(service: ReviewService, run_id: str) -> JobRunView:
@@ -91,7 +95,7 @@ def run(service: ReviewService, run_id: str) -> JobRunView:
             raise NotFoundError("no such run of a job", "`gatehouse jobs log` lists them")
         job = jobs.job(connection, found.job_id)
         repository = queries.repository_of(connection, job.repository_id)
-    return _run_view(service, found, job, repository)
+    return _run_view(found, job, repository, service.job_requests(repository.session_id))
 
 
 def _job_view(
@@ -111,14 +115,14 @@ def _job_view(
 
 
 def _run_view(
-    service: ReviewService,
     one: jobs.JobRun,
     job: jobs.RepositoryJob,
     repository: queries.Repository,
+    requests: Mapping[str, Request],
 ) -> JobRunView:
     task = None if one.task is None else msgspec.convert(one.task, Job)
     result = None if one.result is None else msgspec.convert(one.result, JobResult)
-    asked = service.job_request(repository.session_id, one.id)
+    asked = requests.get(one.id)
     begun = "running" if one.claimed_attempt >= one.attempt else "waiting"
     return JobRunView(
         id=one.id,

@@ -116,11 +116,11 @@ def change_repository(
 ) -> list[RepositoryView]:
     """Change the settings of a repository."""
     service = service_of(request)
-    number = review_views.repository(service, repository_id).id
-    service.configurations.change(number, _given(data))
+    known = review_views.repository(service, repository_id)
+    service.configurations.change(known.id, _given(data))
     if data.enabled is not None:
-        service.set_enabled(number, is_enabled=data.enabled)
-    _read_jobs(request)
+        service.set_enabled(known.id, is_enabled=data.enabled)
+    _read_jobs(request, known.full_name)
     return review_views.repositories(service)
 
 
@@ -138,7 +138,7 @@ def change_owner(
     if not shown:
         raise NotFoundError("no repository has this owner", "`gatehouse repos list` lists them")
     service.configurations.change_owner("github", owner, _given(data))
-    _read_jobs(request)
+    _read_jobs(request, f"{owner}/")
     return shown
 
 
@@ -254,9 +254,9 @@ def _given(settings: OwnerSettings) -> dict[str, object]:
     return {key: value for key, value in found.items() if value is not None}
 
 
-def _read_jobs(request: AnyRequest) -> None:
-    """Have the jobs of all repositories known anew, as settings name them now."""
-    refreshing = service_of(request).schedule.refresh()
+def _read_jobs(request: AnyRequest, name: str) -> None:
+    """Have the jobs known that the settings of a repository, or of `OWNER/`, name now."""
+    refreshing = service_of(request).schedule.refresh(name)
     parts_of(request).gate.handlers.run(refreshing, "jobs-known")
 
 
@@ -357,9 +357,10 @@ async def set_settings(request: AnyRequest, repository_id: Id, data: Form) -> Re
     try:
         if data.get("of") == "owner":
             service.configurations.change_owner(known.forge, owner_of(known), changes)
+            _read_jobs(request, f"{owner_of(known)}/")
         else:
             service.configurations.change(known.id, changes)
-        _read_jobs(request)
+            _read_jobs(request, known.full_name)
     except GatehouseError as found:
         error = str(found)
     known = review_views.repository(service, repository_id)
