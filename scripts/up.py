@@ -50,7 +50,7 @@ def command(given: Mapping[str, str], *, is_terminal: bool) -> list[str]:
     if is_terminal:
         arguments.append("--stay")  # somebody is there, who will want to look at what came of it
     if words or is_known:
-        arguments += [*(["--tty"] if is_terminal and not is_known else []), "--", *words]
+        arguments += ["--", *words]
     return arguments
 
 

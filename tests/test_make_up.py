@@ -54,7 +54,7 @@ def up() -> ModuleType:
         (
             {"AGENT": "aider"},
             True,
-            ["run", "--workspace", ".", "--open", "--stay", "--tty", "--", "aider"],
+            ["run", "--workspace", ".", "--open", "--stay", "--", "aider"],
         ),
         (
             {"AGENT": "claude -p $HOME --open"},

@@ -21,6 +21,7 @@ from supervisor.cli.terminal import (
     is_under_way,
     outcome_line,
     rule_preview_lines,
+    shown_id,
     waiting,
     whole,
 )
@@ -149,7 +150,9 @@ def _told(client: "Client", request: dict[str, Any]) -> int:
         except UserError:  # the last answer may end a `run`, and its supervisor with it
             print(f"{outcome_line(request)} ({ENDED})")
             return 0
-    later = f" (see later: gatehouse show {request['id']})" if is_under_way(request) else ""
+    later = (
+        f" (see later: gatehouse show {shown_id(request['id'])})" if is_under_way(request) else ""
+    )
     print(f"{outcome_line(request)}{later}")
     if request["failure"] and request["printed"]:
         print(_printed(request))
@@ -296,7 +299,7 @@ def request_text(seen: dict[str, Any], *, with_ways: bool = True) -> str:
         if with_ways and card["may_choose"] and request["status"] == "pending":
             word = f" --seen {seen['seen']}" if _is_folded(seen) else ""
             lines.append(
-                f"approve some of it: gatehouse approve {request['id']} --hunks 1,2"
+                f"approve some of it: gatehouse approve {shown_id(request['id'])} --hunks 1,2"
                 f" [--drop-rest]{word}"
             )
     return "\n".join([*lines, *(_approved_by(seen) if with_ways else ())])
@@ -338,8 +341,8 @@ def _approved_by(seen: dict[str, Any]) -> list[str]:
     if request["status"] != "pending" or not _is_folded(seen):
         return []
     return [
-        f"this is long; once you have read all of it: gatehouse approve {request['id']} --seen"
-        f" {seen['seen']}"
+        "this is long; once you have read all of it: gatehouse approve"
+        f" {shown_id(request['id'])} --seen {seen['seen']}"
     ]
 
 
@@ -349,7 +352,7 @@ def _must_be_seen(seen: dict[str, Any], word: str | None) -> None:
     request = seen["request"]
     if request["status"] != "pending":
         raise ChangedError.already(request["status"])
-    look = f"gatehouse show {request['id']} prints all of it, and what to approve it with"
+    look = f"gatehouse show {shown_id(request['id'])} prints all of it, and what to approve it with"
     if word is None and _is_folded(seen):
         raise UserError("this request is long, so it has to be shown whole first", look)
     if word is not None and word != seen["seen"]:

@@ -53,7 +53,10 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _run(argv: Sequence[str] | None) -> int:
     try:
         given = sys.argv[1:] if argv is None else argv
-        options, further = _parser().parse_known_args(given or ["status"])
+        parser = _parser()
+        if not given:
+            _complete(parser)
+        options, further = parser.parse_known_args(given or ["status"])
     except SystemExit as ended:  # --help, --version
         return int(ended.code or 0)
     if further and not hasattr(options, "words"):
@@ -63,6 +66,17 @@ def _run(argv: Sequence[str] | None) -> int:
     if verb is not verbs.policy_explain:  # which tells how to say such a name
         streams.must_be_text(sys.argv[1:] if argv is None else argv)
     return verb(options)
+
+
+def _complete(parser: argparse.ArgumentParser) -> None:
+    """Where a shell asks for the words that may come next (`gatehouse completion`), print them and
+    exit. It gives them by variables, not as arguments."""
+    from supervisor.settings import inherited
+
+    if inherited("_ARGCOMPLETE"):
+        import argcomplete
+
+        argcomplete.autocomplete(parser)
 
 
 class _Help(argparse.HelpFormatter):
@@ -96,8 +110,35 @@ def _meant(message: str, remedy: str) -> tuple[str, str]:
     return f"there is no `{word}` here", f"{nearest(word, known)}; {remedy}"
 
 
+class _Overview(_Parser):
+    """The parser of the verbs. Its help lists them by what one wants to do."""
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(**options)
+        self._sections: dict[str, list[tuple[str, str]]] = {}
+
+    def section(self, title: str) -> None:
+        """List the verbs that are added from here on below this title."""
+        self._sections[title] = []
+
+    def list_verb(self, name: str, text: str) -> None:
+        self._sections[next(reversed(self._sections))].append((name, text))
+
+    def format_help(self) -> str:
+        formatter = self._get_formatter()
+        formatter.add_usage(self.usage, self._actions, self._mutually_exclusive_groups)
+        formatter.add_text(self.description)
+        for title, listed in self._sections.items():
+            formatter.start_section(title)
+            for name, text in listed:
+                formatter.add_argument(argparse.Action([], name, nargs=0, metavar=name, help=text))
+            formatter.end_section()
+        formatter.add_text("`gatehouse VERB --help` says more of one.")
+        return formatter.format_help()
+
+
 def _parser() -> argparse.ArgumentParser:
-    parser = _Parser(
+    parser = _Overview(
         prog="gatehouse",
         description="Supervise AI agents that work on real code.",
         allow_abbrev=False,
@@ -111,6 +152,8 @@ def _parser() -> argparse.ArgumentParser:
 
     def verb(name: str, function: Verb, within: Any = words) -> argparse.ArgumentParser:
         text = (function.__doc__ or "").strip()
+        if within is words:
+            parser.list_verb(name, text)
         added: argparse.ArgumentParser = within.add_parser(
             name, help=text, description=text, allow_abbrev=False
         )
@@ -120,27 +163,42 @@ def _parser() -> argparse.ArgumentParser:
         added.set_defaults(verb=function)
         return added
 
+    def group(name: str, text: str, metavar: str) -> Any:
+        parser.list_verb(name, text)
+        return _group(words, name, text, metavar)
+
+    parser.section("start an agent")
     _add_running(verb)
+    parser.section("answer what it asks")
+    _add_answering(verb)
+    parser.section("work with a session")
+    _add_sessions(verb)
+    parser.section("rules")
+    _add_rules(group, verb)
+    _add_policy(group, verb)
+    parser.section("reviews and jobs of repositories")
     trying = verb("demo", verbs.demo)
     trying.add_argument("--port", help="the page's port on 127.0.0.1 (GATEHOUSE_PORT)")
     trying.add_argument(
         "--open", action="store_true", help="open the page in a browser, where there is one"
     )
     verb("action", verbs.action)
-    review_verbs.add_words(verb, lambda *group: _group(words, *group))
-    _add_answering(verb)
-    _add_rules(words, verb)
-    _add_policy(words, verb)
+    review_verbs.add_words(verb, group)
+    parser.section("look")
+    verb("status", verbs.where_one_stands)
+    verb("url", verbs.url)
     log = verb("audit", verbs.audit)
     log.add_argument("--follow", action="store_true", help="keep printing what comes")
     log.add_argument("--json", action="store_true", help="print the lines as they are")
     log.add_argument(
         "--verify", action="store_true", help="check the chain of hashes and the signatures"
     )
-    verb("status", verbs.where_one_stands)
-    verb("sessions", verbs.sessions)
-    verb("url", verbs.url)
-    verb("doctor", verbs.doctor)
+    verb("doctor", verbs.doctor).add_argument(
+        "--agent",
+        choices=("claude", "codex", "opencode"),
+        help="also what a session of this agent would lack",
+    )
+    verb("completion", verbs.completion).add_argument("shell", choices=("bash", "zsh", "fish"))
     return parser
 
 
@@ -227,7 +285,6 @@ def _add_running(verb: Callable[..., argparse.ArgumentParser]) -> None:
         # Everything that isn't our option belongs to the agent.
         parsers[name].set_defaults(words=[])
         parsers[name].usage = f"gatehouse {name} [OPTIONS] [--] [ARGUMENTS OF {name.upper()}]"
-    parsers["run"].add_argument("--tty", action="store_true", help="give the command this terminal")
     parsers["run"].add_argument(
         "command",
         nargs=argparse.REMAINDER,
@@ -327,6 +384,10 @@ def _add_answering(verb: Callable[..., argparse.ArgumentParser]) -> None:
             help="save the rule for 15m, 2h, or this `session`",
         )
         parser.add_argument("--reason", metavar="TEXT", help="what the agent is told")
+
+
+def _add_sessions(verb: Callable[..., argparse.ArgumentParser]) -> None:
+    verb("sessions", verbs.sessions)
     undoing = verb("undo", verbs.undo)
     undoing.add_argument(
         "id", metavar="ID", nargs="?", help="a request, a whole session, or an undo"
@@ -356,7 +417,6 @@ def _add_answering(verb: Callable[..., argparse.ArgumentParser]) -> None:
     renaming.add_argument("name", metavar="NAME", nargs="*", help="its new name")
     resuming = verb("resume", verbs.resume)
     resuming.add_argument("id", metavar="ID", help="a session that has ended")
-    resuming.add_argument("--tty", action="store_true", help="give the agent this terminal")
     resuming.add_argument(
         "command", nargs=argparse.REMAINDER, metavar="-- COMMAND", help="default: the same command"
     )
@@ -373,8 +433,8 @@ def _group(words: Any, name: str, text: str, metavar: str) -> Any:
     )
 
 
-def _add_rules(words: Any, verb: Callable[..., argparse.ArgumentParser]) -> None:
-    rules = _group(words, "rules", "List, add and remove rules.", "list|add|remove")
+def _add_rules(group: Callable[..., Any], verb: Callable[..., argparse.ArgumentParser]) -> None:
+    rules = group("rules", "List, add and remove rules.", "list|add|remove")
     verb("list", verbs.rules_list, rules)
     adding = verb("add", verbs.rules_add, rules)
     adding.add_argument("effect", choices=("allow", "ask", "deny"))
@@ -388,9 +448,9 @@ def _add_rules(words: Any, verb: Callable[..., argparse.ArgumentParser]) -> None
     verb("remove", verbs.rules_remove, rules).add_argument("id", metavar="ID")
 
 
-def _add_policy(words: Any, verb: Callable[..., argparse.ArgumentParser]) -> None:
+def _add_policy(group: Callable[..., Any], verb: Callable[..., argparse.ArgumentParser]) -> None:
     text = "Ask what a policy says, would have said, or should say."
-    lab = _group(words, "policy", text, "check|explain|test|lint|replay|learn|import")
+    lab = group("policy", text, "check|explain|test|lint|replay|learn|import")
     checking, explaining = (
         verb("check", verbs.policy_check, lab),
         verb("explain", verbs.policy_explain, lab),

@@ -5,6 +5,9 @@ that are told what waits. Each finding is printed at once, and each check import
 its turn, so the first line appears immediately.
 """
 
+from __future__ import annotations
+
+import contextlib
 import os
 import sys
 from collections.abc import Iterator
@@ -16,11 +19,16 @@ from supervisor.sandbox import kernel
 from supervisor.sandbox.check_result import CheckResult, bad
 from supervisor.settings import Settings
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from supervisor.core.agents.agents import AgentName
 
-def report(settings: Settings) -> int:
-    """Print every finding. Return 1 where a needed one fails."""
+
+def report(settings: Settings, agent: AgentName | None) -> int:
+    """Print every finding, of an agent, too, where one is named. Return 1 where a needed one
+    fails."""
     code = 0
-    for finding in _findings(settings):
+    for finding in _findings(settings, agent):
         mark = "ok  " if finding.ok else "FAIL" if finding.needed else "note"
         print(f"{mark}  {finding.name}: {visible(finding.detail, one_line=True)}", flush=True)
         if not finding.ok and finding.remedy:
@@ -30,7 +38,7 @@ def report(settings: Settings) -> int:
     return code
 
 
-def _findings(settings: Settings) -> Iterator[CheckResult]:
+def _findings(settings: Settings, agent: AgentName | None) -> Iterator[CheckResult]:
     """Yield the findings, the most fundamental first."""
     yield from kernel.findings()
     yield this_python()
@@ -40,6 +48,44 @@ def _findings(settings: Settings) -> Iterator[CheckResult]:
     yield _data_dir(settings.data_dir)
     yield from _reviews(settings)
     yield from _telling(settings)
+    if agent is not None:
+        yield from _agent(settings, agent)
+
+
+def _agent(settings: Settings, name: AgentName) -> Iterator[CheckResult]:
+    """Yield what a session of this agent would start with, and what it would lack."""
+    from supervisor import settings as environment
+    from supervisor.core.agents.agents import AGENTS
+    from supervisor.sandbox.toolchains import MANAGERS
+    from supervisor.sessions import agent_programs
+
+    agent, home = AGENTS[name], Path.home()
+    found = agent_programs.find(name, environment.search_path(), settings)
+    where = found.where if found else f"is installed at the first `gatehouse {name}`"
+    yield CheckResult(agent.title, ok=True, detail=where)
+    keys = [one for one in agent.keys if settings.model_keys[one]]
+    if keys:
+        yield CheckResult("its key", ok=True, detail=f"{keys[0]}; egress adds it, outside")
+    else:
+        yield bad("its key", agent_programs.no_key(name), agent.advice)
+    for path, what in agent.left_out.items():
+        if (home / path).exists():
+            yield bad(
+                what,
+                f"~/{path} isn't in a session's home",
+                "put what it needs into the workspace, as files of the project",
+                needed=False,
+            )
+    for tools, shown in MANAGERS.items():
+        with contextlib.suppress(GatehouseError):
+            shown(home)
+            if tools not in settings.binds:
+                yield bad(
+                    f"tools of {tools}",
+                    "no session sees them",
+                    f"add `--bind {tools}`, or GATEHOUSE_BIND",
+                    needed=False,
+                )
 
 
 def this_python() -> CheckResult:

@@ -108,10 +108,6 @@ def _output(client: Client, path: str, offset: int, *, is_shown: bool) -> dict[s
 
 def follow(client: Client, wanted: dict[str, Any], *, open_from: Path | None) -> int:
     """Start a session there and print its output here. ^C, or the end of this program, ends it."""
-    from supervisor.cli import own_terminal
-
-    if wanted["tty"]:
-        own_terminal.must_be_one()
     with _Interrupts() as interrupts:
         is_stopped = False
         session = client.post("/api/sessions", **wanted)

@@ -2,7 +2,7 @@
 
 `run` and `review` use the supervisor of the data folder if one runs; otherwise they act as one for
 as long as their session lasts. An agent's output is escaped before it reaches this terminal, except
-with `--tty`, where the person knowingly gives the terminal to the program.
+where a terminal is given to the program, as each verb does that starts one at a terminal.
 """
 
 import asyncio
@@ -29,6 +29,9 @@ from supervisor.core.text.display import visible
 from supervisor.core.text.duration import format_duration
 from supervisor.errors import GatehouseError, RefusedError, UserError
 from supervisor.settings import Settings, keep_absolute_path
+
+# Keys that are kept for an agent that isn't there yet.
+MOST_TYPED_AHEAD = 64 * 1024
 
 type CopyProgress = Callable[[str], dict[str, int] | None]
 
@@ -292,7 +295,7 @@ async def _supervise(settings: Settings, wanted: Any, *, open_browser: bool, sta
         for left in supervisor.parts.left.all():
             if left.session_id == teller.session_id:
                 kept = format_duration(left.until - supervisor.parts.clock.now())
-                say(f"left to answer: {left.counts}, kept for {kept}; see `gatehouse up`")
+                say(f"left to answer: {left.counts}, kept for {kept}; see `gatehouse approvals`")
         session = sessions.get(teller.session_id or "")
         left_s = remaining_s(session, supervisor.parts.clock.now())
         if stay and left_s > 0 and session.agent_exited_at is not None and not supervisor.stopping:
@@ -374,8 +377,6 @@ def _terminal_of(supervisor: Any, teller: _Teller) -> Iterator[None]:
     import tty
 
     stdin = sys.stdin.fileno()
-    if not os.isatty(stdin):
-        raise UserError("--tty needs a terminal", "leave it out")
     loop = asyncio.get_running_loop()
 
     def sandbox() -> Any:
@@ -386,19 +387,27 @@ def _terminal_of(supervisor: Any, teller: _Teller) -> Iterator[None]:
             size = os.get_terminal_size(stdin)  # not shutil's, which believes COLUMNS
             supervisor.parts.sessions.resize(teller.session_id, size.lines, size.columns)
 
+    typed_ahead = bytearray()
+
     def typed() -> None:
         data = os.read(stdin, 4096)
-        inside = sandbox()
-        if inside is None and b"\x03" in data:  # ^C, before there is an agent to take it
+        if sandbox() is None and b"\x03" in data:  # ^C, before there is an agent to take it
             supervisor.request_stop(is_hurried=True)
-        if inside is not None and inside.master_fd is not None and data:
-            resize()
+        typed_ahead.extend(data[: MOST_TYPED_AHEAD - len(typed_ahead)])
+        pass_on()
+
+    def pass_on() -> None:
+        resize()
+        inside = sandbox()
+        if inside is not None and inside.master_fd is not None and typed_ahead:
+            keys = bytes(typed_ahead)
+            typed_ahead.clear()
             with contextlib.suppress(OSError):
-                os.write(inside.master_fd, data)
+                os.write(inside.master_fd, keys)
 
     before = termios.tcgetattr(stdin)
-    supervisor.parts.sessions.on_change(lambda session: resize())
-    tty.setraw(stdin)
+    supervisor.parts.sessions.on_change(lambda session: pass_on())
+    tty.setraw(stdin, termios.TCSADRAIN)
     loop.add_reader(stdin, typed)
     loop.add_signal_handler(signal.SIGWINCH, resize)
     try:

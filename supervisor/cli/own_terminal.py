@@ -25,12 +25,6 @@ _READ_BYTES = 2048
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
-def must_be_one() -> None:
-    """Raise `UserError` where the standard streams are no terminal."""
-    if not (os.isatty(sys.stdin.fileno()) and os.isatty(sys.stdout.fileno())):
-        raise UserError("--tty needs a terminal", "leave it out")
-
-
 def give_to(client: Client, session_id: str) -> None:
     """Give the terminal away until the agent is done, or the supervisor is gone, which the next
     call reports. Raise `KeyboardInterrupt` where a signal ended it."""
@@ -61,7 +55,8 @@ async def _relay(client: Client, session_id: str) -> None:
                 await _until_over(connection, stopped)
     except (OSError, InvalidHandshake) as error:
         raise UserError(
-            f"the supervisor on port {client.port} can't take this terminal", "run it without --tty"
+            f"the supervisor on port {client.port} can't take this terminal",
+            "run it with its output to a pipe: `| cat`",
         ) from error
     if stopped.is_set():
         raise KeyboardInterrupt
@@ -131,7 +126,7 @@ async def _send_typed(connection: ClientConnection) -> None:
 @contextlib.contextmanager
 def _raw(stdin: int) -> Iterator[None]:
     before = termios.tcgetattr(stdin)
-    tty.setraw(stdin)
+    tty.setraw(stdin, termios.TCSADRAIN)  # what was typed ahead is kept
     try:
         yield
     finally:

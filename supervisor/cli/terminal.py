@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from supervisor.records.audit_check import Checked, Outside
 
 POLL_S = 0.5
+# Of an id at a terminal: a few thousand never begin alike.
+ID_CHARS = 8
 # What a person who never used Gatehouse may begin with.
 FIRST_WORDS: Mapping[str, str] = MappingProxyType(
     {
@@ -46,7 +48,7 @@ def approval_lines(
     """
     shown = whole if is_whole else _in_list
     lines = [
-        f"{request['id']}  {request['category']:<10}  {shown(request['title'])}",
+        f"{shown_id(request['id'])}  {request['category']:<10}  {shown(request['title'])}",
         f"    asked because: {shown(request['why'])}",
     ]
     if request.get("width"):
@@ -54,12 +56,19 @@ def approval_lines(
     if request["reason"]:
         whose = "the agent says" if request["origin"] == "agent_api" else "noticed"
         lines.append(f"    {whose}: {shown(request['reason'])}")
-    lines.append(f"    session: {request['session_id']}")
+    lines.append(f"    session: {shown_id(request['session_id'])}")
     if request["status"] == "pending" and (countdown := _countdown(request, left_s)):
         lines.append(f"    {countdown}")
     if not is_whole and has_folds(request):
-        lines.append(f"    all of it, before it can be approved: gatehouse show {request['id']}")
+        lines.append(
+            f"    all of it, before it can be approved: gatehouse show {shown_id(request['id'])}"
+        )
     return "\n".join(lines)
+
+
+def shown_id(whole: str) -> str:
+    """Return an id as it is printed: at a terminal its start, which every verb takes."""
+    return whole[:ID_CHARS] if sys.stdout.isatty() else whole
 
 
 def has_folds(request: dict[str, Any]) -> bool:
@@ -118,7 +127,7 @@ def outcome_line(request: dict[str, Any]) -> str:
 
 def ready_line(request: dict[str, Any]) -> str:
     """Return an approved request that isn't carried out yet."""
-    return f"{request['id']}  {outcome_line(request)}: {_one(request['title'])}"
+    return f"{shown_id(request['id'])}  {outcome_line(request)}: {_one(request['title'])}"
 
 
 def is_under_way(request: dict[str, Any]) -> bool:
@@ -144,16 +153,18 @@ def waiting(client: "Client") -> tuple[list[dict[str, Any]], list[dict[str, Any]
 def change_set_lines(one: dict[str, Any]) -> str:
     """Return a session's many changed files: its id, how many of each kind, and how to answer."""
     lines = [
-        f"{one['session_id']}  filesystem  {_counts(one['level']['folder'])} in"
+        f"{shown_id(one['session_id'])}  filesystem  {_counts(one['level']['folder'])} in"
         f" {_one(one['workspace'])}"
     ]
     if careful := one["level"]["folder"]["careful"]:
         lines.append(f"    {careful} of them are not approved with the rest:")
         lines += [
-            f"    {leaf['id']}  {_one(_path(leaf))}  ({_one('; '.join(leaf['notes']))})"
+            f"    {shown_id(leaf['id'])}  {_one(_path(leaf))}  ({_one('; '.join(leaf['notes']))})"
             for leaf in one["careful"]
         ]
-    lines.append(f"    all at once: gatehouse approve {one['session_id']} --changes [--below DIR]")
+    lines.append(
+        f"    all at once: gatehouse approve {shown_id(one['session_id'])} --changes [--below DIR]"
+    )
     return "\n".join(lines)
 
 
@@ -197,7 +208,7 @@ def session_line(session: dict[str, Any]) -> str:
     ended = session["state"] == "ended"
     until = session["end_reason"] if ended else f"{format_duration(session['remaining_s'])} left"
     return (
-        f"{session['id']}  {session['state']:<8}  {_one(session['name'])} "
+        f"{shown_id(session['id'])}  {session['state']:<8}  {_one(session['name'])} "
         f" {_spent(session['spend'])}  {_one(session['workspace'])} "
         f" {_one(' '.join(session['command']))}  ({_one(until)})"
     )
@@ -284,7 +295,7 @@ def watch_approvals(client: "Client", *, as_json: bool = False) -> int:
             request = client.get(f"/api/requests/{request_id}")["request"]
             if not is_under_way(request):
                 answered.discard(request_id)
-                said = f"{request_id}  {outcome_line(request)} ({_one(request['why'])})"
+                said = f"{shown_id(request_id)}  {outcome_line(request)} ({_one(request['why'])})"
                 print(json.dumps(request) if as_json else said, flush=True)
         left_s = {} if as_json or not present.keys() - shown.keys() else time_left(client)
         for request_id, one in present.items():

@@ -14,7 +14,7 @@ from typing import Any
 import msgspec
 
 from supervisor.base.clock import RealClock
-from supervisor.cli.terminal import agrees
+from supervisor.cli.terminal import agrees, shown_id
 from supervisor.core.text.display import visible
 from supervisor.core.text.duration import parse_duration
 from supervisor.core.text.folding import marked
@@ -71,7 +71,7 @@ def undo(
 def preview_text(seen: dict[str, Any]) -> str:
     """Return what would be done: every path, then the differences."""
     lines = [
-        f"session {seen['session_id']} on {marked(seen['workspace'], one_line=True)}",
+        f"session {shown_id(seen['session_id'])} on {marked(seen['workspace'], one_line=True)}",
         f"taking back {seen['what']}:",
     ]
     if seen["forgotten"]:

@@ -7,7 +7,7 @@ what it needs only when it runs: most need little.
 
 from __future__ import annotations
 
-from supervisor.cli.common.options import client_of, id_of, settings_of
+from supervisor.cli.common.options import client_of, id_of, settings_of, whole_id
 from supervisor.errors import UserError
 
 # A constant that type checkers know: importing `typing` for it would take a tenth of the time that
@@ -58,7 +58,7 @@ def run(options: argparse.Namespace) -> int:
             "no command to supervise", "give one after --: gatehouse run --workspace DIR -- COMMAND"
         )
     command = options.command[1:] if options.command[0] == "--" else options.command
-    return _supervise(options, kind="agent", command=tuple(command), tty=options.tty)
+    return _supervise(options, kind="agent", command=tuple(command), tty=_has_terminal())
 
 
 def claude(options: argparse.Namespace) -> int:
@@ -77,12 +77,18 @@ def opencode(options: argparse.Namespace) -> int:
 
 
 def _supervise_agent(options: argparse.Namespace, name: AgentName) -> int:
-    """Give it this terminal where there is one: then it is used as without Gatehouse."""
+    words = options.words[1:] if options.words[:1] == ["--"] else options.words
+    return _supervise(
+        options, kind="agent", agent=name, command=(name, *words), tty=_has_terminal()
+    )
+
+
+def _has_terminal() -> bool:
+    """Return whether there is a terminal to give to an agent: then it is used as without
+    Gatehouse."""
     import sys
 
-    words = options.words[1:] if options.words[:1] == ["--"] else options.words
-    has_terminal = sys.stdin.isatty() and sys.stdout.isatty()
-    return _supervise(options, kind="agent", agent=name, command=(name, *words), tty=has_terminal)
+    return sys.stdin.isatty() and sys.stdout.isatty()
 
 
 def quarantine(options: argparse.Namespace) -> int:
@@ -157,59 +163,81 @@ def approvals(options: argparse.Namespace) -> int:
 
     from supervisor.cli import terminal
 
-    client = client_of(options)
     if options.watch:
-        return terminal.watch_approvals(client, as_json=options.json)
-    waiting, sets = terminal.waiting(client)
-    ready = client.get("/api/requests", status="ready")
-    if options.json:
-        print(json.dumps({"requests": waiting, "changes": sets, "approved": ready}, indent=2))
+        return terminal.watch_approvals(client_of(options), as_json=options.json)
+
+    def list_them(client: Client) -> int:
+        waiting, sets = terminal.waiting(client)
+        ready = client.get("/api/requests", status="ready")
+        if options.json:
+            print(json.dumps({"requests": waiting, "changes": sets, "approved": ready}, indent=2))
+            return 0
+        left_s = terminal.time_left(client) if waiting else {}
+        for request in waiting:
+            print(terminal.approval_lines(request, left_s))
+        for one in sets:
+            print(terminal.change_set_lines(one))
+        if not waiting and not sets:
+            print("nothing waits")
+        for request in ready:
+            print(terminal.ready_line(request))
         return 0
-    left_s = terminal.time_left(client) if waiting else {}
-    for request in waiting:
-        print(terminal.approval_lines(request, left_s))
-    for one in sets:
-        print(terminal.change_set_lines(one))
-    if not waiting and not sets:
-        print("nothing waits")
-    for request in ready:
-        print(terminal.ready_line(request))
-    return 0
+
+    return _asked(options, list_them)
 
 
 def show(options: argparse.Namespace) -> int:
     """Print all of a request, with the numbered changes of its file."""
     from supervisor.cli import card_verbs
 
-    request_id = id_of(options.id)
-    return _asked(options, lambda client: card_verbs.show(client, request_id))
+    id_of(options.id)
+    return _asked(
+        options,
+        lambda client: card_verbs.show(client, whole_id(client, options.id, "request")),
+    )
 
 
 def approve(options: argparse.Namespace) -> int:
     """Approve a request; with --always or --for, also save the first rule that is suggested."""
     from supervisor.cli import card_verbs
 
-    given = id_of(options.id) if options.id else ""
-    client = client_of(options)
-    any_id = given or card_verbs.only_waiting(client, options)
-    if options.hunks is not None or options.drop_rest:
-        return card_verbs.approve_hunks(client, any_id, options)
-    return card_verbs.answer(client, any_id, options, "approve")
+    def answer(client: Client, any_id: str) -> int:
+        if options.hunks is not None or options.drop_rest:
+            return card_verbs.approve_hunks(client, any_id, options)
+        return card_verbs.answer(client, any_id, options, "approve")
+
+    return _answered(options, answer)
 
 
 def deny(options: argparse.Namespace) -> int:
     """Deny a request; with --always or --for, also save the first rule that is suggested."""
     from supervisor.cli import card_verbs
 
-    given = id_of(options.id) if options.id else ""
-    if options.lift and not given:
+    if options.lift and not options.id:
         raise UserError("--lift is about a denied request", "give its id")
-    client = client_of(options)
-    if options.lift:
-        return card_verbs.lift(client, given)
-    return card_verbs.answer(
-        client, given or card_verbs.only_waiting(client, options), options, "deny"
-    )
+
+    def answer(client: Client, any_id: str) -> int:
+        if options.lift:
+            return card_verbs.lift(client, any_id)
+        return card_verbs.answer(client, any_id, options, "deny")
+
+    return _answered(options, answer)
+
+
+def _answered(options: argparse.Namespace, answer: Callable[[Client, str], int]) -> int:
+    """Answer the request, or with --changes the session, that is named, or the only one that
+    waits."""
+    from supervisor.cli import card_verbs
+
+    if options.id:
+        id_of(options.id)
+
+    def found(client: Client) -> int:
+        of = "session" if options.changes else "request"
+        named = options.id and whole_id(client, options.id, of)
+        return answer(client, named or card_verbs.only_waiting(client, options))
+
+    return _asked(options, found)
 
 
 def undo(options: argparse.Namespace) -> int:
@@ -232,7 +260,8 @@ def stop(options: argparse.Namespace) -> int:
     from supervisor.cli import following
     from supervisor.cli.common.client import find
 
-    client, wanted = client_of(options), id_of(options.id)
+    client = client_of(options)
+    wanted = whole_id(client, options.id, "session")
     try:
         following.stop(client, wanted, reason=options.reason)
     except UserError:
@@ -247,9 +276,10 @@ def take(options: argparse.Namespace) -> int:
     """Take the agent's branch into your repository, as a branch."""
     from supervisor.core.text.display import visible
 
-    path = f"/api/sessions/{id_of(options.id)}/take"
+    id_of(options.id)
 
     def take_it(client: Client) -> int:
+        path = f"/api/sessions/{whole_id(client, options.id, 'session')}/take"
         taken = client.post_and_wait(path, branch=options.branch or "")
         source, branch = (visible(taken[name], one_line=True) for name in ("source", "branch"))
         count = taken["commits"]
@@ -261,14 +291,16 @@ def take(options: argparse.Namespace) -> int:
 
 def pause(options: argparse.Namespace) -> int:
     """Stop a session's processes where they stand; its uptime stands still."""
-    client_of(options).post(f"/api/sessions/{id_of(options.id)}/pause")
+    client = client_of(options)
+    client.post(f"/api/sessions/{whole_id(client, options.id, 'session')}/pause")
     print("paused; `gatehouse unpause` lets it go on")
     return 0
 
 
 def unpause(options: argparse.Namespace) -> int:
     """Let a paused session go on."""
-    client_of(options).post(f"/api/sessions/{id_of(options.id)}/unpause")
+    client = client_of(options)
+    client.post(f"/api/sessions/{whole_id(client, options.id, 'session')}/unpause")
     print("it goes on")
     return 0
 
@@ -277,9 +309,10 @@ def rename(options: argparse.Namespace) -> int:
     """Give a session another name; without one, its usual name."""
     from supervisor.core.text.display import visible
 
-    path = f"/api/sessions/{id_of(options.id)}/name"
+    id_of(options.id)
 
     def name_it(client: Client) -> int:
+        path = f"/api/sessions/{whole_id(client, options.id, 'session')}/name"
         named = client.post(path, name=" ".join(options.name))
         print(visible(named["name"], one_line=True))
         return 0
@@ -297,15 +330,16 @@ def resume(options: argparse.Namespace) -> int:
         settings_of(options),
         client,
         command=tuple(given),
-        resume=id_of(options.id),
-        tty=options.tty,
+        resume=whole_id(client, options.id, "session"),
+        tty=_has_terminal(),
     )
     return following.follow(client, wanted, open_from=None)
 
 
 def drop(options: argparse.Namespace) -> int:
     """Deny all that a session left to answer at its end."""
-    done = client_of(options).post(f"/api/sessions/{id_of(options.id)}/drop")
+    client = client_of(options)
+    done = client.post(f"/api/sessions/{whole_id(client, options.id, 'session')}/drop")
     print(f"{done['dropped']} requests denied")
     return 0
 
@@ -367,11 +401,12 @@ def rules_add(options: argparse.Namespace) -> int:
 
 def rules_remove(options: argparse.Namespace) -> int:
     """Remove a saved rule."""
-    path = f"/api/rules/{id_of(options.id)}"
+    id_of(options.id)
 
     def remove(client: Client) -> int:
-        client.delete(path)
-        print(f"removed {options.id}")
+        rule_id = whole_id(client, options.id, "rule")
+        client.delete(f"/api/rules/{rule_id}")
+        print(f"removed {rule_id}")
         return 0
 
     return _asked(options, remove)
@@ -492,7 +527,16 @@ def doctor(options: argparse.Namespace) -> int:
     """Check what Gatehouse needs of this machine; say what to do about each failure."""
     from supervisor.cli.doctor import report
 
-    return report(settings_of(options))
+    return report(settings_of(options), options.agent)
+
+
+def completion(options: argparse.Namespace) -> int:
+    """Print what makes a shell complete the words of `gatehouse`; docs/cli.md says where to put
+    it."""
+    from argcomplete.shell_integration import shellcode
+
+    print(shellcode(["gatehouse"], shell=options.shell))
+    return 0
 
 
 # -- inside ---------------------------------------------------------------------------------------

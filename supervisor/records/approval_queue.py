@@ -153,6 +153,7 @@ class ApprovalQueue:
     pending = _query(store.pending)
     pending_about = _query(store.pending_about)
     pending_in = _query(store.pending_in)
+    ids_from = _query(store.ids_from)
     pending_ids = _query(store.pending_ids)
     pending_but = _query(store.pending_but)
     pending_ids_but = _query(store.pending_ids_but)

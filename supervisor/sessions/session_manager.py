@@ -106,9 +106,7 @@ class SessionManager:
         """Return the session's name, icon and colour for people, neither redacted nor made
         visible."""
         if session.id not in self._numbers:
-            with self._engine.connect() as connection:
-                found = store.in_order(connection)
-            self._numbers = {one: number for number, one in enumerate(found, 1)}
+            self._numbers = {one: number for number, one in enumerate(self.ids(), 1)}
         return identity(
             session,
             self._numbers.get(session.id, 1),
@@ -120,6 +118,11 @@ class SessionManager:
         """Return the sessions, newest first."""
         with self._engine.connect() as connection:
             return store.newest(connection, limit)
+
+    def ids(self) -> list[str]:
+        """Return the ids of all sessions, oldest first."""
+        with self._engine.connect() as connection:
+            return store.in_order(connection)
 
     def live(self) -> list[Session]:
         """Return the sessions that haven't ended, newest first."""
@@ -400,7 +403,8 @@ class SessionManager:
                 if new is not None:
                     session = await self._start_agent(session, live, *new)
                     session = await self._until_agent_exits(session, live)
-                reason = await self._until_answered(session, live)
+                has_terminal = new is not None and new[0].tty
+                reason = await self._until_answered(session, live, has_terminal=has_terminal)
         except GatehouseError as error:
             reason = str(error)
         except Exception as error:
@@ -459,9 +463,9 @@ class SessionManager:
             session.id, agent_exited_at=self._clock.now(), exit_code=live.exit_code, notices=notices
         )
 
-    async def _until_answered(self, session: Session, live: _Live) -> str:
+    async def _until_answered(self, session: Session, live: _Live, *, has_terminal: bool) -> str:
         """After the agent: close its own parts, compare its last changes, and wait for the
-        cards."""
+        cards. Whoever gave it a terminal wants that back: cards are answered after the end."""
         if live.wanted_stop.is_set():
             return live.stop_reason or "stopped"
         if session.job is not None and session.job_result is None:
@@ -471,6 +475,8 @@ class SessionManager:
             session = self._change(session.id, job_result=result)
         self._surroundings.close_requests(session.id, "the agent has exited")
         await self._surroundings.final_pass(session, "the agent has exited")
+        if has_terminal:
+            return "the agent has exited"
         if self._surroundings.waits_for_person(session.id):
             notices = (*self.get(session.id).notices, WAITS_FOR_ANSWER)
             self._change(session.id, notices=notices)

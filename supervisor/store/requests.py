@@ -123,6 +123,12 @@ def get_all(connection: Connection, request_ids: Collection[str]) -> list[Reques
     return [found[one] for one in request_ids if one in found]
 
 
+def ids_from(connection: Connection, start: str, limit: int) -> list[str]:
+    """Return the first ids that begin with a text."""
+    begins = and_(table.c.id >= start, table.c.id < f"{start}\U0010ffff")
+    return list(connection.execute(select(table.c.id).where(begins).limit(limit)).scalars())
+
+
 def pending_ids(connection: Connection) -> list[str]:
     """Return the ids of all waiting requests, oldest first."""
     return list(

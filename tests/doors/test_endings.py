@@ -130,7 +130,7 @@ def test_interrupt_before_there_is_an_agent_ends_a_run_in_a_terminal(
     """A terminal in raw mode makes no signal of ^C."""
     if is_beside:
         door.up()
-    words = ("run", "--tty", "--workspace", "workspace", "--", "sleep", "1000")
+    words = ("run", "--workspace", "workspace", "--", "sleep", "1000")
     master, slave = pty.openpty()
     process = subprocess.Popen(
         ["setsid", "--ctty", str(door.program), *words],

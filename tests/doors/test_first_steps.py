@@ -18,7 +18,7 @@ ELSEWHERE = {
     "make test": "CI",
     "gatehouse demo": "tests/doors/test_demo.py",
     "gatehouse up": "tests/doors/test_every_page.py",
-    "gatehouse run --tty -- claude": "tests/scenarios/test_agent_claude_code.py",
+    "gatehouse claude": "tests/scenarios/test_agent_claude_code.py",
     "make up AGENT='claude'": "tests/scenarios/test_agent_claude_code.py",
 }
 

@@ -1,6 +1,16 @@
 """Habits of the terminal: no id where one thing waits, names for paths, the word that was meant."""
 
-from tests.doors.conftest import House, one_line
+import contextlib
+import os
+import pty
+import re
+import select
+import subprocess
+from collections import Counter
+
+import pytest
+
+from tests.doors.conftest import PATIENCE_S, House, one_line
 
 ASKS = "echo 1 > 1.txt"
 
@@ -38,3 +48,102 @@ def test_a_shipped_policy_has_a_name(house: House) -> None:
     session = house.ended("true", "--policy", "strict")
     assert house.session(session)["policy_file"].endswith("/policy/examples/strict.yaml")
     assert "strct" in one_line(house.run("run", "--policy", "strct", "--", "true"), "strct")
+
+
+class Terminal:
+    """A person's terminal, in which a verb of `gatehouse` is typed."""
+
+    def __init__(self, house: House, *words: str) -> None:
+        self._master, slave = pty.openpty()
+        self._process = subprocess.Popen(
+            ["setsid", "--ctty", str(house.program), *words],
+            stdin=slave,
+            stdout=slave,
+            stderr=slave,
+            cwd=house.workspace,
+            env=house.environment(TERM="xterm-256color"),
+        )
+        os.close(slave)
+
+    def types(self, keys: str) -> None:
+        os.write(self._master, keys.encode())
+
+    def ended(self) -> str:
+        """All that it showed, once the prompt is back."""
+        shown = b""
+        with contextlib.suppress(OSError):  # at its end
+            while select.select([self._master], [], [], PATIENCE_S)[0]:
+                shown += os.read(self._master, 4096)
+        assert self._process.wait(PATIENCE_S) == 0, shown
+        os.close(self._master)
+        return shown.decode().replace("\r\n", "\n")
+
+
+@pytest.mark.parametrize("is_beside", [False, True])
+def test_after_a_shell_the_prompt_is_back_and_what_waits_is_answered(
+    house: House, *, is_beside: bool
+) -> None:
+    if is_beside:
+        house.up()
+    shell = Terminal(house, "run", "--", "bash", "--norc")
+    shell.types("test -t 0 && echo 1 > 1.txt; exit\n")
+    assert "left to answer: 1 change" in shell.ended()
+    listed = Terminal(house, "approvals").ended()
+    (start,) = re.findall(r"^([0-9a-f]{8})  filesystem  write 1.txt$", listed, re.MULTILINE)
+    whole = house.ok("approvals").split()[0]
+    assert whole.startswith(start)
+    assert len(whole) == 32
+    assert "approved; applied" in house.ok("approve", start[:4])
+    assert (house.workspace / "1.txt").read_text() == "1\n"
+    assert "1.txt" in house.ok("undo", start, "--yes")
+    assert not (house.workspace / "1.txt").exists()
+
+
+def test_an_id_is_as_long_as_it_must_be(house: House) -> None:
+    house.up()
+    session = house.ended("true")
+    assert house.ok("rename", session[:12], "first").strip() == "first"
+    one_line(house.run("pause", session[:12]), "doesn't run")
+    one_line(house.run("show", session[:12]), "no request")
+    saved = house.ok("rules", "add", "allow", "network(a.example.org)")
+    (rule,) = re.findall(r"saved with id (\w+)", saved)
+    assert rule in house.ok("rules", "remove", rule[:5])
+    for number in range(17):  # two of them begin alike
+        rule = {"effect": "allow", "rule": f"network(b{number}.example.org)"}
+        assert house.http("POST", "/api/rules", rule)[0] == 200
+    ids = [line.split()[0] for line in house.ok("rules", "list").splitlines()]
+    first = Counter(one[0] for one in ids if len(one) == 8).most_common(1)[0][0]
+    assert first in one_line(house.run("rules", "remove", first), "start of several ids")
+
+
+def test_a_shell_completes_by_the_parser(house: House) -> None:
+    asked = """
+    eval "$(gatehouse completion bash)"
+    for COMP_LINE in "gatehouse appro" "gatehouse rules " "gatehouse doctor --agent c"; do
+      COMP_POINT=${#COMP_LINE} COMP_TYPE=9 _python_argcomplete gatehouse; echo "${COMPREPLY[@]}"
+    done
+    """
+    done = house.sh(f"{asked}", PATH=f"{house.program.parent}:/usr/bin:/bin")
+    lines = done.stdout.splitlines()
+    assert lines[0].split() == ["approvals", "approve"], done
+    assert {"list", "add", "remove"} <= {*lines[1].split()}
+    assert lines[2].split() == ["claude", "codex"]
+    for shell in ("zsh", "fish"):
+        assert "gatehouse" in house.ok("completion", shell)
+
+
+def test_doctor_says_what_an_agent_would_lack(house: House) -> None:
+    home = house.folder / "home"
+    (home / ".claude").mkdir(parents=True)
+    (home / ".claude/CLAUDE.md").write_text("Be brief.\n")
+    done = house.run("doctor", "--agent", "claude", HOME=str(home))
+    assert "~/.claude/CLAUDE.md isn't in a session's home" in done.stdout
+    assert "there is no key for Claude Code" in done.stdout
+    assert done.returncode == 1
+    assert "there is no `cluade` here" in house.run("doctor", "--agent", "cluade").stderr
+
+
+def test_verbs_are_listed_by_what_one_wants(house: House) -> None:
+    listed = house.ok("--help")
+    for one in ("start an agent:", "answer what it asks:", "look:"):
+        assert one in listed

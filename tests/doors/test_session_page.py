@@ -44,14 +44,14 @@ TABS = ("", "/changes", "/output", "/network", "/spend")
 
 
 class Terminal:
-    """A person's terminal in which `gatehouse run --tty` runs a program beside `up`."""
+    """A person's terminal in which `gatehouse run` runs a program beside `up`."""
 
     def __init__(self, house: House, *command: str) -> None:
         self.master, slave = pty.openpty()
         fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", ROWS, COLUMNS, 0, 0))
         place = ("--workspace", str(house.workspace))
         self.process = subprocess.Popen(
-            ["setsid", "--ctty", str(house.program), "run", "--tty", *place, "--", *command],
+            ["setsid", "--ctty", str(house.program), "run", *place, "--", *command],
             stdin=slave,
             stdout=slave,
             stderr=slave,

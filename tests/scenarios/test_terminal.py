@@ -1,4 +1,4 @@
-"""`--tty`: a full-screen agent gets this terminal, its size and its keys; the terminal is given
+"""A full-screen agent gets this terminal, its size and its keys; the terminal is given
 back as it was."""
 
 import os
@@ -39,7 +39,7 @@ def test_the_agent_has_the_terminal_and_gives_it_back(gatehouse: Path, tmp_path:
     ours, theirs = pty.openpty()
     ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 33, 111, 0, 0))
     before = termios.tcgetattr(theirs)
-    words = ["run", "--tty", "--workspace", str(tmp_path / "workspace"), "--", "bash", "-c", AGENT]
+    words = ["run", "--workspace", str(tmp_path / "workspace"), "--", "bash", "-c", AGENT]
     process = subprocess.Popen(
         [str(gatehouse), *words],
         stdin=theirs,
@@ -62,11 +62,3 @@ def test_the_agent_has_the_terminal_and_gives_it_back(gatehouse: Path, tmp_path:
             process.wait()
         os.close(ours)
         os.close(theirs)
-
-
-def test_without_a_terminal_it_is_refused(gatehouse: Path, tmp_path: Path) -> None:
-    product = Gatehouse(gatehouse, tmp_path, "version: 1\n")
-    (tmp_path / "workspace").mkdir()
-    done = product.run("run", "--tty", "--workspace", str(tmp_path / "workspace"), "--", "true")
-    assert done.returncode == 1
-    assert "--tty needs a terminal" in done.stderr

@@ -1,4 +1,4 @@
-"""`--tty` beside a supervisor that runs already: the second agent gets the second terminal, and
+"""A terminal beside a supervisor that runs already: the second agent gets the second terminal, and
 gives it back, whatever ends."""
 
 import contextlib
@@ -25,7 +25,7 @@ PATIENT = "trap 'echo caught' INT; echo ready; while :; do read -r line && echo 
 
 
 class Terminal:
-    """A `gatehouse run --tty` with a terminal of its own, as an emulator makes one."""
+    """A `gatehouse run` with a terminal of its own, as an emulator makes one."""
 
     def __init__(
         self,
@@ -39,7 +39,7 @@ class Terminal:
         self.ours, self.theirs = pty.openpty()
         self.resize(rows, columns)
         self.before = termios.tcgetattr(self.theirs)
-        words = ["run", "--tty", "--workspace", str(workspace), "--", "bash", "-c", script]
+        words = ["run", "--workspace", str(workspace), "--", "bash", "-c", script]
         self.process = subprocess.Popen(
             [str(product.program), *words],
             stdin=self.theirs,
@@ -179,12 +179,3 @@ def test_an_agent_that_ends_at_once_is_shown_and_its_code_is_the_clis(product: G
         one.until(b"quick")
         assert one.process.wait(PATIENCE_S) == 3
         assert one.is_given_back()
-
-
-def test_without_a_terminal_nothing_is_started(product: Gatehouse) -> None:
-    start(product)
-    done = product.run(
-        "run", "--tty", "--workspace", str(product.data.parent / "workspace"), "--", "true"
-    )
-    assert (done.returncode, "--tty needs a terminal" in done.stderr) == (1, True)
-    assert product.events("session_started") == []

@@ -5,6 +5,7 @@ from __future__ import annotations
 from supervisor.errors import UserError
 
 # A constant that type checkers know: see `verbs`.
+WHOLE_CHARS = 32
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     import argparse
@@ -75,8 +76,28 @@ def client_of(options: argparse.Namespace) -> Client:
     return must_find(settings_of(options).data_dir)
 
 
+def whole_id(client: Client, text: str, of: str) -> str:
+    """Return the one id of a request, session or rule that begins so; of several, the one that
+    waits for an answer. What nothing begins with is returned as it is. `UserError` where it isn't
+    one alone."""
+    start = id_of(text)
+    if len(start) == WHOLE_CHARS:
+        return start
+    found = [one for one in client.get("/api/ids", start=start) if one["of"] == of]
+    waits = [one["id"] for one in found if one["waits"]]
+    return only_of(text, waits if len(waits) == 1 else [one["id"] for one in found])
+
+
+def only_of(text: str, ids: list[str]) -> str:
+    """Return the only one of these ids that begins with a text; the text where none does."""
+    begun = sorted({one for one in ids if one.startswith(text)})
+    if len(begun) < 2 or text in begun:
+        return begun[0] if len(begun) == 1 else text
+    raise UserError(f"`{text}` is the start of several ids", f"say more of it: {', '.join(begun)}")
+
+
 def id_of(text: str) -> str:
-    """Return an id as it may stand in a URL's path."""
+    """Return an id, or its start, as it may stand in a URL's path."""
     if not text.replace("-", "").replace("_", "").isalnum() or not text.isascii():
         raise UserError(
             f"`{text}` is not an id",

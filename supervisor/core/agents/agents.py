@@ -50,7 +50,8 @@ class AgentProgram(NamedTuple):
     that somebody logged in with it; `advice`: how they get a key that lasts. `home`: the files that
     it reads from its home, by path below that. `arguments` come before the person's; `headless`
     comes before a prompt that it carries out without a person. `denied`: rules, with reasons, for
-    hosts that it calls unasked and that none of its settings switches off."""
+    hosts that it calls unasked and that none of its settings switches off. `left_out`: what the
+    person has for it in their home and a session's agent hasn't, by path there."""
 
     title: str
     program: str
@@ -63,6 +64,7 @@ class AgentProgram(NamedTuple):
     headless: tuple[str, ...]
     arguments: tuple[str, ...] = ()
     denied: Mapping[str, str] = {}
+    left_out: Mapping[str, str] = {}
 
 
 AGENTS: Mapping[AgentName, AgentProgram] = {
@@ -77,6 +79,7 @@ AGENTS: Mapping[AgentName, AgentProgram] = {
         environment=claude.ENVIRONMENT,
         headless=("-p",),
         arguments=claude.ARGUMENTS,
+        left_out=claude.LEFT_OUT,
     ),
     "codex": AgentProgram(
         title=AGENT_TITLES["codex"],
@@ -90,6 +93,7 @@ AGENTS: Mapping[AgentName, AgentProgram] = {
         headless=("exec",),
         arguments=codex.ARGUMENTS,
         denied=codex.DENIED,
+        left_out=codex.LEFT_OUT,
     ),
     "opencode": AgentProgram(
         title=AGENT_TITLES["opencode"],
@@ -101,6 +105,7 @@ AGENTS: Mapping[AgentName, AgentProgram] = {
         home=opencode.home,
         environment=opencode.ENVIRONMENT,
         headless=("run",),
+        left_out=opencode.LEFT_OUT,
     ),
 }
 

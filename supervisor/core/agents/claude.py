@@ -14,6 +14,15 @@ ENVIRONMENT = {
 }
 # These settings override a repository's own, which override those of the home.
 ARGUMENTS = ("--settings", '{"disableAllHooks": false}')
+LEFT_OUT = {
+    ".claude/CLAUDE.md": "your instructions for all projects",
+    ".claude/settings.json": "your settings and hooks",
+    ".claude.json": "your MCP servers",
+    ".claude/agents": "your subagents",
+    ".claude/commands": "your commands",
+    ".claude/skills": "your skills",
+    ".claude/plugins": "your plugins",
+}
 # Longer than any request is held; the hook has a limit of its own. A call that takes longer than
 # this runs unasked.
 HOOK_S = 86_400

@@ -23,6 +23,13 @@ DENIED = {
     ),
 }
 
+LEFT_OUT = {
+    ".codex/AGENTS.md": "your instructions for all projects",
+    ".codex/config.toml": "your settings, profiles and MCP servers",
+    ".codex/prompts": "your prompts",
+    ".codex/skills": "your skills",
+}
+
 
 def home(inside: Inside) -> dict[str, str]:
     """Return the files of its home, by path. JSON strings serve as TOML strings."""

@@ -17,6 +17,14 @@ ENVIRONMENT = {
     ),
 }
 
+LEFT_OUT = {
+    ".config/opencode/AGENTS.md": "your instructions for all projects",
+    ".config/opencode/opencode.json": "your settings and MCP servers",
+    ".config/opencode/agent": "your agents",
+    ".config/opencode/command": "your commands",
+    ".config/opencode/plugin": "your plugins",
+}
+
 
 def home(inside: Inside) -> dict[str, str]:
     """Return the files of its home, by path. Its own questions are off: the hook asks Gatehouse

@@ -5,7 +5,7 @@ Those that start one, `demo` and `up --reviews`, are in `supervisor.cli`.
 
 from __future__ import annotations
 
-from supervisor.cli.common.options import client_of, id_of, settings_of
+from supervisor.cli.common.options import client_of, id_of, only_of, settings_of
 
 # A constant that type checkers know: see `verbs`.
 TYPE_CHECKING = False
@@ -13,6 +13,8 @@ if TYPE_CHECKING:
     import argparse
     from collections.abc import Callable
     from typing import Any
+
+    from supervisor.cli.common.client import Client
 
 
 def add_words(
@@ -143,6 +145,10 @@ def jobs_resume(options: argparse.Namespace) -> int:
     return 0
 
 
+def _review_id(client: Client, options: argparse.Namespace) -> str:
+    return only_of(id_of(options.id), [one["id"] for one in client.get("/api/reviews")])
+
+
 def _job_id(options: argparse.Namespace) -> int:
     from supervisor.errors import UserError
 
@@ -185,7 +191,8 @@ def reviews_list(options: argparse.Namespace) -> int:
 
 def reviews_show(options: argparse.Namespace) -> int:
     """Print one review: its outcome, summary and findings."""
-    one = client_of(options).get(f"/api/reviews/{id_of(options.id)}")
+    client = client_of(options)
+    one = client.get(f"/api/reviews/{_review_id(client, options)}")
     print(f"{one['repository']}#{one['number']}: {_plain(one['title'])}")
     if one["url"]:
         print(f"  {one['url']}")
@@ -204,7 +211,8 @@ def reviews_show(options: argparse.Namespace) -> int:
 
 def reviews_receipt(options: argparse.Namespace) -> int:
     """Print the receipts of a review's head, as they were signed."""
-    for one in client_of(options).get(f"/api/reviews/{id_of(options.id)}/receipts"):
+    client = client_of(options)
+    for one in client.get(f"/api/reviews/{_review_id(client, options)}/receipts"):
         print(one["body"])
         word = "good" if one["is_signed"] else "WRONG"
         print(f"signature {one['signature']} ({word})")
@@ -213,7 +221,8 @@ def reviews_receipt(options: argparse.Namespace) -> int:
 
 def reviews_trace(options: argparse.Namespace) -> int:
     """Print the turns of a review: what the model said and called."""
-    turns = client_of(options).get(f"/api/reviews/{id_of(options.id)}/trace")
+    client = client_of(options)
+    turns = client.get(f"/api/reviews/{_review_id(client, options)}/trace")
     for number, turn in enumerate(turns, 1):
         tokens = f"{turn['input_tokens']} tokens in, {turn['output_tokens']} out"
         print(f"turn {number}: {tokens}, {turn['seconds']:.1f} s")
@@ -227,7 +236,8 @@ def reviews_trace(options: argparse.Namespace) -> int:
 
 def reviews_requeue(options: argparse.Namespace) -> int:
     """Have the pull request of a review reviewed anew."""
-    print(client_of(options).post(f"/api/reviews/{id_of(options.id)}/requeue")["outcome"])
+    client = client_of(options)
+    print(client.post(f"/api/reviews/{_review_id(client, options)}/requeue")["outcome"])
     return 0
 
 
@@ -256,7 +266,10 @@ def deliveries_list(options: argparse.Namespace) -> int:
 
 def deliveries_again(options: argparse.Namespace) -> int:
     """Have a webhook handled once more."""
-    print(client_of(options).post(f"/api/deliveries/{id_of(options.id)}/again")["outcome"])
+    client = client_of(options)
+    known = [one["id"] for one in client.get("/api/deliveries")]
+    delivery = only_of(id_of(options.id), known)
+    print(client.post(f"/api/deliveries/{delivery}/again")["outcome"])
     return 0
 
 

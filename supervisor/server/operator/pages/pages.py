@@ -5,9 +5,10 @@ page's script shows.
 """
 
 from litestar import Response, get, post
-from litestar.params import JSONBody
+from litestar.params import FromQuery, JSONBody
 
 from supervisor.server.operator import decisions
+from supervisor.server.operator.known_ids import KnownId, known_ids
 from supervisor.server.operator.live import Banners
 from supervisor.server.operator.operator_api import (
     AnyRequest,
@@ -36,6 +37,12 @@ def get_status(request: AnyRequest) -> Banners:
     """Return the version and what is wrong: the policy's banner, the kill switch, an audit log that
     can't be written or was changed."""
     return live_of(request).status()
+
+
+@get("/api/ids", sync_to_thread=False)
+def find_ids(request: AnyRequest, start: FromQuery[str]) -> list[KnownId]:
+    """Return what has an id that begins so, a few of each kind; what waits for an answer first."""
+    return known_ids(parts_of(request), start)
 
 
 @post("/api/stop-all", status_code=200, response_headers=page_frame.news("banner"))

@@ -21,6 +21,7 @@ from supervisor.errors import ChangedError, GatehouseError, NotFoundError, UserE
 from supervisor.parts import Parts
 from supervisor.server.common.views import shown, shown_data, view_of
 from supervisor.server.operator.change_views import ChangeView, coloured_changes, shown_change
+from supervisor.server.operator.known_ids import to_undo
 from supervisor.server.operator.operator_api import AnyRequest, CallBody, Id, caller, parts_of
 from supervisor.server.operator.pages import page_frame
 from supervisor.server.operator.pages.page_frame import Form
@@ -271,12 +272,15 @@ async def _meant(parts: Parts, body: UndoBody) -> tuple[Session, Selection]:
     selection = Selection(since=body.since, after=body.after)
     if body.id is None:
         return (
-            parts.sessions.get(body.session) if body.session else await _newest(parts)
+            parts.sessions.get(to_undo(parts, body.session))
+            if body.session
+            else await _newest(parts)
         ), selection
-    session = _session_of(parts, body.id)
-    if body.session is not None and body.session != session.id:
+    any_id = to_undo(parts, body.id)
+    session = _session_of(parts, any_id)
+    if body.session is not None and not session.id.startswith(body.session):
         raise NotFoundError(f"`{body.id[:64]}` is not of that session", "leave the session out")
-    return session, selection if session.id == body.id else Selection(ids=(body.id,))
+    return session, selection if session.id == any_id else Selection(ids=(any_id,))
 
 
 def _session_of(parts: Parts, any_id: str) -> Session:
