@@ -38,7 +38,7 @@ _RUSTUP = "rustup"
 MOST_READ_BYTES = 32 * 1024 * 1024
 MOST_FILES = 4000
 # What the environments of a project say that they hold.
-_INSTALLED = "*/*venv/lib/python3*/site-packages/*.dist-info/METADATA"
+_INSTALLED = "*/lib/python3*/site-packages/*.dist-info/METADATA"
 _LIST = "list"
 
 type Hosts = frozenset[tuple[str, int]]
@@ -73,11 +73,11 @@ class InstallSandbox:
         paths: Iterable[str],
         *,
         is_own: bool = False,
-        installed: str | None = None,
+        installed: Iterable[str] = (),
     ) -> dict[str, str | None]:
         """Return files of the private copy by their paths below it, those that are there; of the
         workspace itself with `is_own`. None for what is no regular file, or no text. `installed`
-        is a folder: also what Python environments in it say that they hold. `RefusedError` where
+        are Python environments: also what they say that they hold. `RefusedError` where
         that is more than a project has."""
         listed = "".join(f"./{path}\0" for path in sorted(set(paths)) if path.isprintable())
         script = (
@@ -191,11 +191,12 @@ def _alone(
     )
 
 
-def _finding(installed: str | None) -> str:
-    if installed is None:
+def _finding(installed: Iterable[str]) -> str:
+    places = shlex.join(f"./{one}" for one in installed)
+    if not places:
         return ":;"
     return (
-        f"find {shlex.quote(f'./{installed}')} -maxdepth 6 -path {shlex.quote(_INSTALLED)} -print0"
+        f"find {places} -maxdepth 6 -path {shlex.quote(_INSTALLED)} -print0"
         f" 2>/dev/null | head -z -n {MOST_FILES} >> /tmp/list;"
     )
 

@@ -5,6 +5,7 @@ It only reads: by programs of the system, in a sandbox without a network (`Insta
 """
 
 import asyncio
+import posixpath
 import re
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple
@@ -12,8 +13,9 @@ from typing import NamedTuple
 from supervisor.channels.install_sandbox import InstallSandbox
 from supervisor.core.actions import Packages
 from supervisor.core.packages import plan_inputs
-from supervisor.core.packages.install_recipes import ENVIRONMENTS, recipe_of, said
+from supervisor.core.packages.install_recipes import recipe_of, said
 from supervisor.core.packages.lock_files import Locks, locks_in
+from supervisor.core.packages.package_commands import environments
 from supervisor.core.packages.plan_inputs import SOURCES, PlanInputs
 
 # Files of requirements that name others.
@@ -80,8 +82,11 @@ class ProjectFiles:
 
     async def _python(self, session_id: str, action: Packages) -> Project:
         folder = _folders(action.cwd)[0]
-        configs = [f"{folder}{one}/pyvenv.cfg" for one in ENVIRONMENTS]
-        found = await self._sandbox.read(session_id, configs, installed=folder)
+        places = [posixpath.normpath(f"{folder}{one}") for one in environments(action)]
+        if any(place.startswith(("..", "/")) for place in places):
+            raise ValueError("its environment lies outside of the workspace")
+        configs = [f"{place}/pyvenv.cfg" for place in places]
+        found = await self._sandbox.read(session_id, configs, installed=places)
         python = next((_version(found.get(one) or "") for one in configs if one in found), "")
         environment = next((one.rpartition("/")[0] for one in configs if one in found), "?")
         files: dict[str, str | None] = {}

@@ -242,20 +242,20 @@ async def test_what_can_not_be_pushed_is_refused_with_a_reason(
     assert why in line["why"]
 
 
-async def test_a_command_that_is_a_push_runs_by_git_and_only_alone(
+async def test_a_command_that_is_a_push_runs_by_git_and_a_longer_one_starts(
     running: Supervised, workspace: Path, remote: Path
 ) -> None:
     lines = [BEGIN, "cd . && git push origin feature 2>&1 | tail -3", "git push origin x && ls"]
     calls = [("/v1/exec", {"command": line}) for line in lines]
     with running.answering(lambda one: "approved"):
         session, output = await running.run(workspace, *agent_command(*calls))
-    _, pushed, refused = answers(output)
+    _, pushed, longer = answers(output)
     assert pushed["outcome"]["ok"], pushed
     assert git(remote, "log", "-1", "--format=%s", "refs/heads/feature") == "Add new"
-    assert "a push, fetch or install runs by itself" in refused["why"]
-    assert "ask for it alone" in refused["remedy"]
+    assert longer["outcome"]["exit_code"], longer
+    assert "src refspec x" in longer["outcome"]["stderr"]
     commands = [one.action for one in running.requests(session) if isinstance(one.action, Exec)]
-    assert [one.command for one in commands] == [BEGIN]
+    assert [one.command for one in commands] == [BEGIN, lines[-1]]
 
 
 async def test_what_the_agent_commits_after_it_asked_is_not_pushed(

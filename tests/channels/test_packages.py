@@ -172,7 +172,7 @@ async def test_an_index_that_is_not_the_person_s_is_not_reached_before_the_answe
         ("npm install -g tiny-one", "it installs outside of the project"),
         ("cargo install tinycrate", "it installs outside of the project"),
         ("npm install event-stream", "packages(npm:event-stream)"),
-        ("npm install tiny-one && npm test", "an install runs by itself"),
+        ("npm install event-stream && npm test", "packages(npm:event-stream)"),
     ],
 )
 async def test_what_is_not_carried_out_is_refused_with_a_reason(
@@ -180,7 +180,7 @@ async def test_what_is_not_carried_out_is_refused_with_a_reason(
 ) -> None:
     found, installs = await ask(running, workspace, line)
     said = f"{found[0]['why']} {found[0].get('rule')}"
-    assert why.replace("an install", "install") in said, found
+    assert why in said, found
     assert not [one for one in installs if one.used_at]
 
 

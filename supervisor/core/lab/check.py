@@ -161,6 +161,7 @@ def _verdict(
         uses={},
         # Outside a session: as if commands were contained.
         is_contained=True,
+        with_parts=True,
     )
     verdict = judge(action)
     if look is not None and isinstance(action, FileChange) and verdict.decision != "deny":

@@ -129,8 +129,8 @@ def explain(
     configured_remotes: frozenset[str] | None = None,
     uses: Mapping[str, int] | None = None,
 ) -> Explanation:
-    """Return the verdict of `evaluate` for the same arguments, and its explanation. Pure, and never
-    raises."""
+    """Return the verdict of `evaluate` for the same arguments, `with_parts`, and its explanation.
+    Pure, and never raises."""
     remotes = ORIGIN if configured_remotes is None else configured_remotes
     # Outside a session: as if commands were contained.
     context = Context(
@@ -138,7 +138,7 @@ def explain(
     )
 
     def judge(under: Policy) -> Verdict:
-        return evaluate_in(under, action, context)
+        return evaluate_in(under, action, context, with_parts=True)
 
     category, verdict = category_of(action), judge(policy)
     others = tuple(

@@ -14,7 +14,12 @@ from typing import Literal, NamedTuple
 
 from supervisor.core.actions import Packages
 from supervisor.core.packages.lock_files import NPM_INSTALLED, Locks
-from supervisor.core.packages.package_commands import managers, risky_flags
+from supervisor.core.packages.package_commands import (
+    OTHER_ENVIRONMENT,
+    environments,
+    managers,
+    risky_flags,
+)
 from supervisor.core.packages.plan_inputs import CONSTRAINTS, INSTALLED, REQUIREMENTS
 from supervisor.core.packages.registry_answers import host_of
 from supervisor.core.text.words import split_command
@@ -298,7 +303,7 @@ def _harmless(action: Packages) -> list[str]:
     found: list[str] = []
     for flag in action.flags:
         name, equals, value = flag.partition("=")
-        if flag in strange or name in table.files:
+        if flag in strange or name in table.files or name == OTHER_ENVIRONMENT:
             continue
         found += [name, value] if equals and name in table.valued else [flag]
     return found
@@ -320,10 +325,12 @@ def run_script(action: Packages, own: str, *, scripts: bool, is_pinned: bool) ->
     words = words_of(action)
     pins = f"~/{PINNED}"
     if action.manager == "pip":
-        line = _IN_ENVIRONMENT + (
-            f"install --no-deps --require-hashes -r {pins}"
-            if is_pinned
-            else shlex.join(words[3:] if words[1:2] == ["-m"] else words[1:])
+        words = words[3:] if words[1:2] == ["-m"] else words[1:]
+        while OTHER_ENVIRONMENT in words:
+            at = words.index(OTHER_ENVIRONMENT)
+            words = words[:at] + words[at + 2 :]
+        line = _in_environment(environments(action)) + (
+            f"install --no-deps --require-hashes -r {pins}" if is_pinned else shlex.join(words)
         )
     else:
         last = ["--ignore-scripts"] if action.manager == "npm" and not scripts else []
@@ -340,13 +347,13 @@ def run_script(action: Packages, own: str, *, scripts: bool, is_pinned: bool) ->
     return f"set -e\n{own}\nexport {names} {_QUIET}\n{line}{after}"
 
 
-# pip means the project's environment, if there is one; the system's pip installs into an
-# environment without its own pip. It runs isolated, or a `pip.py` in the folder would be run
-# instead.
-ENVIRONMENTS = (".venv", "venv")
-_IN_ENVIRONMENT = (
-    f'python=python3; for d in {" ".join(ENVIRONMENTS)}; do if [ -x "$PWD/$d/bin/python" ]; then'
-    ' python="$PWD/$d/bin/python"; break; fi; done; set -- "$python" -I -m pip;'
-    ' [ "$python" = python3 ] || "$@" --version >/dev/null 2>&1'
-    ' || set -- python3 -I -m pip --python "$python"; "$@" '
-)
+def _in_environment(folders: Sequence[str]) -> str:
+    """Return the beginning of a line that runs pip in the first of these environments that is
+    there; the system's pip installs into one without its own. It runs isolated, or a `pip.py` in
+    the folder would be run instead."""
+    return (
+        f'python=python3; for d in {shlex.join(folders)}; do if [ -x "$PWD/$d/bin/python" ]; then'
+        ' python="$PWD/$d/bin/python"; break; fi; done; set -- "$python" -I -m pip;'
+        ' [ "$python" = python3 ] || "$@" --version >/dev/null 2>&1'
+        ' || set -- python3 -I -m pip --python "$python"; "$@" '
+    )

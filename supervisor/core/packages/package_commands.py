@@ -67,6 +67,16 @@ class Item(msgspec.Struct, frozen=True, gc=False):
     is_file: bool = False
 
 
+# Operations that take away what is there, by the manager alone.
+_REMOVALS = frozenset(
+    {("pip", "uninstall"), ("uv", "pip uninstall"), ("cargo", "uninstall"), ("gem", "uninstall")}
+)
+# The folders of a project that pip takes for its environment, the first that is there; and the
+# option that names another one.
+ENVIRONMENTS = (".venv", "venv")
+OTHER_ENVIRONMENT = "--python"
+
+
 @cache
 def managers() -> dict[str, Manager]:
     """Return every known manager, by its canonical name."""
@@ -176,6 +186,20 @@ def _split_operation(manager: str, words: Sequence[str]) -> tuple[str, Sequence[
     return operation_named(manager, words[at]) or words[at], words[at + 1 :], early
 
 
+def fetches(action: Packages) -> bool:
+    """Return whether a manager's command may fetch packages."""
+    key = (action.manager, action.operation)
+    return operation_named(*key) == key[1] and key not in _REMOVALS
+
+
+def environments(action: Packages) -> tuple[str, ...]:
+    """Return the folders, from the action's own on, that pip takes for its environment, the first
+    that is there."""
+    named = [flag.partition("=") for flag in action.flags]
+    others = [value for name, _, value in named if name == OTHER_ENVIRONMENT and value]
+    return tuple(re.sub(r"/bin/python[0-9.]*\Z", "", one) for one in others[-1:]) or ENVIRONMENTS
+
+
 def rough_actions(command: str) -> list[Packages]:
     """Return every package operation that an unreadable text might run. Only deny rules use it, so
     that they still apply."""
@@ -218,13 +242,19 @@ def risky_flags(action: Packages) -> list[str]:
         )
         if not (
             flag in table.harmless
-            or (name in table.valued and "=" in flag)
+            or (name in table.valued and "=" in flag and not _is_outside(action))
             or is_file
             or is_bundle
             or is_save
         ):
             found.append(flag)
     return found
+
+
+def _is_outside(action: Packages) -> bool:
+    """Return whether an environment that pip is told of lies outside of the workspace."""
+    paths = (posixpath.normpath(posixpath.join(action.cwd, one)) for one in environments(action))
+    return any(path.startswith(("..", "/")) for path in paths)
 
 
 def items_of(action: Packages) -> list[Item]:

@@ -43,6 +43,7 @@ def evaluate(
     uses: Mapping[str, int] | None = None,
     disputed: frozenset[str] = frozenset(),
     is_contained: bool = False,
+    with_parts: bool = False,
 ) -> Verdict:
     """Return the verdict on an action. Pure, and never raises: an exception inside is a denial (law
     3).
@@ -52,17 +53,25 @@ def evaluate(
     should include the addresses of the machine's own interfaces. `configured_remotes` are the git
     remotes that the host's repository knows, by name or URL; None means only `origin`. `uses` says
     how often each rule with a limit has matched so far, by rule id; None means that nobody counts,
-    so such rules allow nothing. `disputed` and `is_contained`: see `Context`.
+    so such rules allow nothing. `disputed` and `is_contained`: see `Context`. `with_parts`: see
+    `evaluate_in`.
     """
     remotes = ORIGIN if configured_remotes is None else configured_remotes
     context = Context(
         now, workspace, session_id, forbidden_endpoints, remotes, uses, disputed, is_contained
     )
-    return evaluate_in(policy, action, context)
+    return evaluate_in(policy, action, context, with_parts=with_parts)
 
 
-def evaluate_in(policy: Policy, action: Action, context: Context) -> Verdict:
-    """Evaluate in an existing context. Never raises."""
+def evaluate_in(
+    policy: Policy, action: Action, context: Context, *, with_parts: bool = False
+) -> Verdict:
+    """Evaluate in an existing context. Never raises.
+
+    `with_parts`: return the strictest verdict on a command line and each push, fetch and install in
+    it; else whether the line may start: its parts are asked when it comes to them, and only a
+    denial of one counts already.
+    """
     try:
         if policy.is_deny_all:
             remedy = "the operator must mend the policy file"
@@ -77,7 +86,7 @@ def evaluate_in(policy: Policy, action: Action, context: Context) -> Verdict:
             return Verdict("ask", "a limit of the budget is reached", sticky=True)
         verdict = policy.verdict(category, action, context)
         if isinstance(action, Exec):
-            return _with_acts(policy, action, context, verdict)
+            return _with_acts(policy, action, context, verdict, with_parts=with_parts)
         if isinstance(action, Git | Packages) and action.by_exec:
             return _as_command(policy, action, context, verdict)
         return verdict
@@ -111,14 +120,16 @@ def _not_evaluated(error: Exception) -> Verdict:
     )
 
 
-def _with_acts(policy: Policy, action: Exec, context: Context, verdict: Verdict) -> Verdict:
-    """Return the strictest verdict on a command and on each push, fetch and install in it."""
+def _with_acts(
+    policy: Policy, action: Exec, context: Context, verdict: Verdict, *, with_parts: bool
+) -> Verdict:
+    """Return the stricter of the verdict on a command and those on each push, fetch and install in
+    it that count."""
     from supervisor.core.policy.outside_acts import outside_acts
 
-    acts = outside_acts(action).acts
-    if not acts:
-        return verdict
-    return combine([verdict, *(policy.verdict(category_of(one), one, context) for one in acts)])
+    acts = [policy.verdict(category_of(one), one, context) for one in outside_acts(action).acts]
+    counting = [one for one in acts if with_parts or one.decision == "deny"]
+    return combine([verdict, *counting]) if counting else verdict
 
 
 def _as_command(

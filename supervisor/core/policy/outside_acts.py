@@ -1,9 +1,9 @@
 """Finds pushes, fetches and installs in a command line.
 
-Such a line is also judged by the rules of git and packages (`evaluate`), and its own channel
-carries it out instead of a tool sandbox, which has neither credentials nor access to an index. This
-is no security boundary: a push that isn't recognised here runs in the tool sandbox, whose walls
-stop it.
+A line that is such an act alone is carried out by its own channel, instead of a tool sandbox, which
+has neither credentials nor access to an index. A longer one starts, unless a part of it is denied
+(`evaluate`), and each part asks when it comes to it (agent_image/programs). This is no security
+boundary: a push that isn't recognised here runs in the tool sandbox, whose walls stop it.
 """
 
 import posixpath

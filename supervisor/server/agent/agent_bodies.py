@@ -8,6 +8,7 @@ that the bodies are tested without a door.
 import base64
 import binascii
 import posixpath
+import shlex
 from typing import Annotated, Any, Literal
 
 import msgspec
@@ -112,6 +113,19 @@ class PackagesBody(_CommandBody, frozen=True, kw_only=True):
     flags: _Words = ()
     cwd: _Path = "."
     reason: _Reason = ""
+
+
+class ManagerBody(_Body, frozen=True, kw_only=True):
+    """The words that a program started a package manager with, in the folder `cwd`. `environment`
+    is the folder of the virtual environment that pip is meant for."""
+
+    words: Annotated[tuple[_Word, ...], msgspec.Meta(min_length=1, max_length=1000)]
+    cwd: _Path
+    environment: Annotated[str, msgspec.Meta(max_length=4096)] = ""
+
+    def __post_init__(self) -> None:
+        """Refuse what `_CommandBody` refuses."""
+        _CommandBody(command=shlex.join(self.words))
 
 
 class GitBody(_CommandBody, frozen=True, kw_only=True):
@@ -314,6 +328,22 @@ def packages_action(data: PackagesBody) -> Packages:
         flags=data.flags,
         cwd=folder(data.cwd),
     )
+
+
+def manager_action(data: ManagerBody) -> Packages | None:
+    """Return the action of a package manager's words; None where they fetch nothing, so that the
+    program may do it itself."""
+    name, *words = data.words
+    action = package_commands.parse_command(shlex.join([name, *words]), ".")
+    if not package_commands.fetches(action):
+        return None
+    cwd = folder(data.cwd)
+    if action.manager == "pip" and data.environment:
+        at = posixpath.relpath(folder(data.environment), cwd)
+        option = package_commands.OTHER_ENVIRONMENT
+        words = words if at == package_commands.ENVIRONMENTS[0] else [option, at, *words]
+    action = package_commands.parse_command(shlex.join([name, *words]), cwd)
+    return msgspec.structs.replace(action, by_exec=True)
 
 
 def git_action(data: GitBody) -> Git:

@@ -159,13 +159,12 @@ class AgentCalls:
         return by_channel or self._ask(await self.as_run(action), data.reason)
 
     async def by_channel(self, line: Exec, reason: str) -> approvals.Request | None:
-        """If the command line is a push, fetch or install, ask for it; its own channel carries it
-        out. Return None for another command. Raise `RefusedError` where the line does more than
-        that."""
-        acts = outside_acts(line)
-        if not acts.acts or self.verdict(line).decision == "deny":
+        """If the command line is a push, fetch or install and nothing else, ask for it; its own
+        channel carries it out. Return None for another command, and for one that is denied."""
+        alone = outside_acts(line).alone
+        if alone is None or self.verdict(line).decision == "deny":
             return None
-        return await self._ask_by_channel(line, acts.alone, reason)
+        return await self._planned(alone, reason)
 
     async def as_run(self, action: Exec) -> Exec:
         """Return a command with the scripts that it names, once it is known whether the session's
@@ -180,20 +179,6 @@ class AgentCalls:
 
     async def git(self, data: GitBody) -> approvals.Request:
         return await self._planned(git_action(data), data.reason)
-
-    async def _ask_by_channel(
-        self, line: Exec, alone: Git | Packages | None, reason: str
-    ) -> approvals.Request:
-        """Ask for the push, fetch or install in a command line. Raise `RefusedError` where the line
-        does more than that."""
-        if alone is None:
-            error = RefusedError(
-                "a push, fetch or install runs by itself, and this line does more",
-                "ask for it alone, with its words spelled out, then for the rest",
-            )
-            record_refusal(self.parts.audit, line, self.session_id, error.message)
-            raise error
-        return await self._planned(alone, reason)
 
     async def _planned(self, action: Git | Packages, reason: str) -> approvals.Request:
         """Plan what the action would do, and ask for that, unless rules deny it already."""

@@ -135,7 +135,7 @@ def test_the_rules_that_are_said_to_decide_are_those_that_did(
 ) -> None:
     policy = policy_of(lists, modes)
     found = explain(policy, action, **ARGUMENTS)
-    assert found.verdict == evaluate(policy, action, **ARGUMENTS)
+    assert found.verdict == evaluate(policy, action, **ARGUMENTS, with_parts=True)
     assert not found.trouble
     assert deciding(found) == used(found.verdict)
     assert (found.basis == "rules") == bool(found.verdict.rules)
@@ -190,18 +190,20 @@ def test_what_is_said_to_be_forced_no_allow_rule_lifts(
     found = explain(policy, action, **ARGUMENTS)
     if found.basis == "forced" and not found.suggestions and isinstance(action, FileChange):
         wide = merge(policy, policy_from_data({"allow": ["filesystem(**)"]}))
-        assert evaluate(wide, action, **ARGUMENTS).decision == found.verdict.decision
+        assert (
+            evaluate(wide, action, **ARGUMENTS, with_parts=True).decision == found.verdict.decision
+        )
     first = {one.part: one.rule for one in reversed(found.suggestions)}
     if first:
         wider = merge(policy, policy_from_data({"allow": list(first.values())}))
-        assert evaluate(wider, action, **ARGUMENTS).decision == "allow"
+        assert evaluate(wider, action, **ARGUMENTS, with_parts=True).decision == "allow"
 
 
 @given(WILD_ACTIONS)
 def test_no_action_raises(action: Action) -> None:
     for policy in (WIDE, Policy(), DENY_ALL):
         found = explain(policy, action, now=NOW)
-        assert found.verdict == evaluate(policy, action, now=NOW)
+        assert found.verdict == evaluate(policy, action, now=NOW, with_parts=True)
         assert not found.trouble
         assert deciding(found) == used(found.verdict)
         json.dumps(as_data(found))

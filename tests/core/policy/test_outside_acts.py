@@ -93,3 +93,20 @@ def test_deny_of_a_package_beats_allow_of_its_command() -> None:
     )
     verdict = evaluate(policy, Exec(command="pip install requests"), now=0.0)
     assert (verdict.decision, verdict.rule) == ("deny", "packages(pip:requests)")
+
+
+def test_a_line_starts_by_its_own_verdict_unless_a_part_is_denied() -> None:
+    policy = policy_from_data(
+        {"allow": ["exec(npm *)", "exec(git commit *)", "exec(git push *)"],
+         "ask": ["git(push main)"], "deny": ["packages(npm:evil)", "git(push --force *)"]}
+    )  # fmt: skip
+    for line, starts, whole in [
+        ("npm ci && npm test", "allow", "ask"),
+        ("git commit -m x && git push origin main", "allow", "ask"),
+        ("npm install evil && npm test", "deny", "deny"),
+        ("git push -f origin x; npm test", "deny", "deny"),
+        ("make && npm ci", "ask", "ask"),
+    ]:
+        action = Exec(command=line)
+        assert evaluate(policy, action, now=0.0).decision == starts, line
+        assert evaluate(policy, action, now=0.0, with_parts=True).decision == whole, line

@@ -70,9 +70,6 @@ async def test_a_tool_in_another_folder_is_another_action(
 
 
 async def test_a_push_is_not_run_by_the_tool(agent: httpx.AsyncClient, parts: FakeParts) -> None:
-    both = await asked(agent, tool="command", command="make && git push origin main")
-    assert not both["allowed"]
-    assert "runs by itself" in both["why"]
     async with asyncio.TaskGroup() as tasks:
         call = tasks.create_task(asked(agent, tool="command", command="git push origin main"))
         request = await waiting(parts)
