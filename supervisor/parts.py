@@ -58,7 +58,7 @@ from supervisor.sessions.kept_copies import KeptCopies
 from supervisor.sessions.named_secrets import NamedSecrets
 from supervisor.sessions.session_manager import SessionManager
 from supervisor.sessions.session_sandboxes import PROXY_PORT
-from supervisor.sessions.surroundings import ServeAgent, Surroundings, lend_proxy
+from supervisor.sessions.surroundings import Doors, Surroundings, lend_ports
 from supervisor.settings import ROOT, Settings
 from supervisor.store.engine import open_database
 from supervisor.workspace.channel import WorkspaceChannel
@@ -69,7 +69,7 @@ type CardExtras = Callable[["Parts", Request], dict[str, Any]]
 
 
 class Parts:
-    """See the module's text. Without `serve_agent` no session can be started. `card_extras` is what
+    """See the module's text. Without `doors` no session can be started. `card_extras` is what
     the review service says to a card, for `parts/card.html`; `reviews` is that service while it
     runs, which is of a package above this one. `names` stands in for DNS (tests)."""
 
@@ -80,7 +80,7 @@ class Parts:
         clock: Clock | None = None,
         sandbox: Sandbox | None = None,
         names: dict[str, tuple[str, ...]] | None = None,
-        serve_agent: ServeAgent | None = None,
+        doors: Doors | None = None,
         card_extras: CardExtras = lambda _parts, _request: {},
     ) -> None:
         self.settings = settings
@@ -168,7 +168,7 @@ class Parts:
             self.gate,
             self.sandbox,
             self._command_spec,
-            partial(lend_proxy, self.network),
+            partial(lend_ports, self.network, doors),
             self._with_scripts,
         )
         self.surroundings = Surroundings(
@@ -180,7 +180,7 @@ class Parts:
             spending=self.spending,
             ca_bundle=inside,
             java_store=write_java_store(settings.data_dir / "ca-bundle.p12", inside),
-            serve_agent=serve_agent,
+            doors=doors,
             now=self.clock.now,
             quarantines=self.quarantines,
             keep_answer=lambda session_id, answer: self.sessions.record_review(session_id, answer),
@@ -332,6 +332,7 @@ class Parts:
         handlers = self.gate.handlers
         handlers.on_ready("packages", "agent_api", self.installs.carry_out)
         handlers.on_ready("git", "agent_api", self.pushes.carry_out)
+        handlers.on_ready("git", "agent_tool", self.pushes.carry_out)
         handlers.on_ready("exec", "agent_api", self.exec_broker.carry_out)
         handlers.on_ready("sandbox", "agent_api", ProposalBroker(self.gate).carry_out)
         handlers.on_ready("filesystem", "agent_api", self._apply_change)

@@ -14,6 +14,7 @@ import os
 import signal
 import socket
 from collections.abc import Awaitable, Callable
+from typing import Any
 
 from supervisor.base import log
 from supervisor.base.clock import Clock
@@ -27,12 +28,13 @@ from supervisor.records.audit import watch_audit
 from supervisor.records.policy_files import PolicyFiles
 from supervisor.reviews.pages import jobs_page, metrics, reviews_page
 from supervisor.sandbox.base import Sandbox
-from supervisor.server.app import build_agent_app, build_operator_app
+from supervisor.server.app import build_agent_app, build_operator_app, build_programs_app
 from supervisor.server.common.auth import OperatorAuth
 from supervisor.server.common.listening import ANYWHERE, LOOPBACK, listen, own_addresses
-from supervisor.server.common.serve import serve_agent, serve_operator
+from supervisor.server.common.serve import LazyServing, Serving, serve_agent, serve_operator
 from supervisor.sessions.standing import standing
 from supervisor.sessions.start_session import StartSession
+from supervisor.sessions.surroundings import Doors
 from supervisor.settings import Settings
 
 HITS_EVERY_S = 2.0
@@ -58,7 +60,7 @@ class Supervisor:
             clock=clock,
             sandbox=sandbox,
             names=names,
-            serve_agent=self._serve_agent,
+            doors=Doors(self._serve_agent, self._serve_programs),
             card_extras=reviews_page.card_extras,
         )
         for target in self._told:
@@ -68,6 +70,7 @@ class Supervisor:
         self._stop = asyncio.Event()
         self.hurry = asyncio.Event()
         self._copies_due = 0.0
+        self._programs: dict[str, Any] = {}
 
     @property
     def port(self) -> int:
@@ -198,7 +201,26 @@ class Supervisor:
         door = serve_agent(build_agent_app(self.parts, session_id), listener)
         self._tasks.create_task(door.run(), name=f"agent-door-{session_id}")
         await door.started.wait()
-        return door.stop
+
+        async def stop() -> None:
+            await door.stop()
+            self._programs.pop(session_id, None)
+
+        return stop
+
+    async def _serve_programs(
+        self, session_id: str, listener: socket.socket
+    ) -> Callable[[], Awaitable[None]]:
+        def build() -> Any:
+            if session_id not in self._programs:
+                page = f"http://127.0.0.1:{self.port}"
+                self._programs[session_id] = build_programs_app(self.parts, session_id, page)
+            return self._programs[session_id]
+
+        def run(serving: Serving) -> None:
+            self._tasks.create_task(serving.run(), name=f"programs-door-{session_id}")
+
+        return LazyServing(listener, build, run).stop
 
     async def _keep_house(self) -> None:
         was_stopped = False

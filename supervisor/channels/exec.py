@@ -1,8 +1,8 @@
 """Runs approved command lines in a tool sandbox of their own.
 
 The sandbox has its own namespaces over the same private copy, so that code under review can't
-tamper with the agent's loop or read its token. The command can reach the proxy, but not the agent's
-API.
+tamper with the agent's loop or read its token. The command can reach the proxy and the programs'
+door, but not the agent's API.
 """
 
 import asyncio
@@ -25,26 +25,26 @@ KEPT_BYTES = 64 * 1024
 type SpecFor = Callable[[str, Exec], Spec]
 type GiveBack = Callable[[], Awaitable[None]]
 type WithScripts = Callable[[str, Exec], Awaitable[Exec]]
-type LendProxy = Callable[[str, Mapping[int, socket.socket]], Awaitable[GiveBack]]
+type LendPorts = Callable[[str, Mapping[int, socket.socket]], Awaitable[GiveBack]]
 
 
 class ExecBroker:
-    """`spec_for(session_id, action)` describes the tool sandbox; `lend_proxy` has its listening
-    sockets served by egress; `with_scripts` gives the action with the scripts that it names as
-    they are now."""
+    """`spec_for(session_id, action)` describes the tool sandbox; `lend_ports` has its listening
+    sockets served, by egress and as the programs' door; `with_scripts` gives the action with the
+    scripts that it names as they are now."""
 
     def __init__(
         self,
         gate: Gate,
         sandbox: Sandbox,
         spec_for: SpecFor,
-        lend_proxy: LendProxy,
+        lend_ports: LendPorts,
         with_scripts: WithScripts,
     ) -> None:
         self._gate = gate
         self._sandbox = sandbox
         self._spec_for = spec_for
-        self._lend_proxy = lend_proxy
+        self._lend_ports = lend_ports
         self._with_scripts = with_scripts
         self._turns: defaultdict[str, asyncio.Semaphore] = defaultdict(
             lambda: asyncio.Semaphore(MOST_AT_ONCE)
@@ -128,7 +128,7 @@ class ExecBroker:
         lent: list[GiveBack] = []
 
         async def lend(listeners: Mapping[int, socket.socket]) -> None:
-            lent.append(await self._lend_proxy(session_id, listeners))
+            lent.append(await self._lend_ports(session_id, listeners))
 
         try:
             return await self._sandbox.run_tool(

@@ -54,7 +54,8 @@ def approval_lines(
     if request.get("width"):
         lines.append(f"    how wide: {_one(request['width'])}")
     if request["reason"]:
-        whose = "the agent says" if request["origin"] == "agent_api" else "noticed"
+        is_agent_s = request["origin"] in ("agent_api", "agent_tool")
+        whose = "the agent says" if is_agent_s else "noticed"
         lines.append(f"    {whose}: {shown(request['reason'])}")
     lines.append(f"    session: {shown_id(request['session_id'])}")
     if request["status"] == "pending" and (countdown := _countdown(request, left_s)):
@@ -133,10 +134,14 @@ def ready_line(request: dict[str, Any]) -> str:
 def is_under_way(request: dict[str, Any]) -> bool:
     """Return whether an answer will have further effects by itself. What an agent waits for itself
     continues only when the agent tries again."""
-    from supervisor.core.approvals import GOES_ON
+    from supervisor.core.approvals import goes_on
 
     is_allowed = request["status"] in ("allowed", "approved", "used")
-    return is_allowed and not request["settled"] and request["origin"] not in GOES_ON
+    return (
+        is_allowed
+        and not request["settled"]
+        and not goes_on(request["origin"], request["category"])
+    )
 
 
 def waiting(client: "Client") -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:

@@ -10,7 +10,7 @@ from typing import Any, Literal, NewType
 
 import msgspec
 
-from supervisor.core.actions import Action, Effect
+from supervisor.core.actions import Action, Category, Effect
 from supervisor.core.approval_states import FINAL, Answer, Status, status_of
 
 __all__ = ["Answer", "Status"]  # what a request's fields and `status` are typed with
@@ -18,9 +18,6 @@ __all__ = ["Answer", "Status"]  # what a request's fields and `status` are typed
 RequestId = NewType("RequestId", str)
 # The channel that asked; it carries out the approved action.
 Origin = Literal["agent_api", "workspace", "egress", "agent_tool", "reviews"]
-# Channels that wait for the answer and continue by themselves. If nobody waits any more, an
-# approved action goes through when it is tried again.
-GOES_ON: frozenset[Origin] = frozenset({"egress", "agent_tool"})
 # How many lines and characters of a failed effect's output are shown.
 MOST_PRINTED_LINES, MOST_PRINTED_CHARS = 40, 8000
 # The default reason for a request that a newer one replaced.
@@ -91,6 +88,13 @@ def is_settled(request: Request) -> bool:
     """Return whether nothing more can happen to it: it was refused or closed, or its outcome is
     known."""
     return request.settled_at is not None or status(request) in FINAL
+
+
+def goes_on(origin: Origin, category: Category) -> bool:
+    """Return whether its channel waits for the answer and continues by itself: a connection, a
+    tool of the agent's. If nobody waits any more, an approved action goes through when it is tried
+    again."""
+    return origin == "egress" or (origin == "agent_tool" and category == "exec")
 
 
 def failure(request: Request) -> str:

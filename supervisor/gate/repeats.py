@@ -25,8 +25,15 @@ import msgspec
 
 from supervisor.base import log
 from supervisor.base.clock import Clock
-from supervisor.core.actions import Action, FileChange, Network, fingerprint, title
-from supervisor.core.approvals import GOES_ON, Request, status
+from supervisor.core.actions import (
+    Action,
+    FileChange,
+    Network,
+    category_of,
+    fingerprint,
+    title,
+)
+from supervisor.core.approvals import Request, goes_on, status
 from supervisor.core.policy.repeats import DenialCount, Likeness, likeness, remedy, standing
 from supervisor.core.secrets.redact import Redactor, redacted
 from supervisor.core.text.duration import format_duration
@@ -301,7 +308,7 @@ class Repeats:
         in a loop makes no more cards than one that waits.
         """
         until, is_left = request.hold_until, False
-        if until is None or request.origin not in GOES_ON:
+        if until is None or not goes_on(request.origin, category_of(request.action)):
             yield
             return
         waits = self._waits.setdefault(request.id, [])

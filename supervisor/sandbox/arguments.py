@@ -21,10 +21,10 @@ def arguments(
 
     Mounts are stacked, so their order is the policy: (1) programs and /etc, read-only; (2) /proc
     without what identifies the host, a minimal /dev; (3) empty, bounded tmpfs where programs write;
-    (4) the caller's binds; (5) the workspace read-only; (6) covers over everything that must not
-    show through 1 to 5 (`covers`: path inside, is it a directory); (7) the private copy, which may
-    itself lie in a covered place; (8) the root and /dev closed for writing, so that every writable
-    place has a bound or is the copy.
+    (4) the caller's binds and links; (5) the workspace read-only; (6) covers over everything that
+    must not show through 1 to 5 (`covers`: path inside, is it a directory); (7) the private copy,
+    which may itself lie in a covered place; (8) the root and /dev closed for writing, so that every
+    writable place has a bound or is the copy.
     """
     size = str(spec.limits.tmpfs_bytes)
     tmpfs = [
@@ -51,6 +51,7 @@ def arguments(
         *("--dev", "/dev", "--size", size, "--perms", "0700", "--tmpfs", "/dev/shm"),  # noqa: S108
         *tmpfs,
         *binds,
+        *(word for link in spec.links for word in ("--symlink", *link)),
         *("--dir", "/workspace", *_lower(spec)),
         *(word for path, is_directory in covers for word in _cover(path, is_directory)),
         *("--bind", str(spec.workspace_merged), MERGED),

@@ -75,6 +75,8 @@ class Spec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     masked: tuple[Path, ...] = ()
     # Pairs of host path and path inside.
     readonly_binds: tuple[tuple[Path, str], ...] = ()
+    # Pairs of target and path inside.
+    links: tuple[tuple[str, str], ...] = ()
     ca_bundle: Path | None = None
     java_store: Path | None = None
     # Content of the home at the start, by path below it.

@@ -1,8 +1,8 @@
-"""Builds the two Litestar apps, each behind its door, with the one error body and the body limits
-set once.
+"""Builds the Litestar apps, each behind its door, with the one error body and the body limits set
+once.
 
-`build_operator_app` is called once, `build_agent_app` once for each session. Neither opens a
-socket: `serve` does.
+`build_operator_app` is called once, `build_agent_app` and `build_programs_app` once for each
+session. None opens a socket: `serve` does.
 """
 
 from collections.abc import Sequence
@@ -23,7 +23,7 @@ from litestar.types import ASGIApp
 
 import supervisor
 from supervisor.parts import Parts
-from supervisor.server.agent import agent_api, mcp, quarantine_calls
+from supervisor.server.agent import agent_api, mcp, programs, quarantine_calls
 from supervisor.server.agent.agent_calls import AgentCalls
 from supervisor.server.common.auth import BadTokens, OperatorAuth
 from supervisor.server.common.error_bodies import HANDLERS, ErrorPage
@@ -159,6 +159,23 @@ def build_agent_app(parts: Parts, session_id: str) -> Litestar:
         parts.clock,
     )
     app.asgi_handler = cast("ASGIApp", door)
+    return app
+
+
+def build_programs_app(parts: Parts, session_id: str, page: str) -> Litestar:
+    """The programs' app of one session, on every socket that is open in its sandboxes for it.
+    `page` is the address of the operator's page."""
+    calls = AgentCalls(parts, session_id, "agent_tool")
+    app = _LitestarOfMsgspec(
+        route_handlers=programs.handlers(calls, page),
+        guards=[require_caller],
+        exception_handlers=dict(HANDLERS),
+        request_max_body_size=AGENT_BODY_BYTES,
+        openapi_config=None,
+        state=State({"parts": parts}),
+        logging_config=None,
+    )
+    app.asgi_handler = cast("ASGIApp", AgentDoor(app.asgi_handler, None, None, parts.clock))
     return app
 
 

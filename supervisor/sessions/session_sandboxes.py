@@ -15,7 +15,7 @@ import msgspec
 
 from supervisor.core.actions import Exec
 from supervisor.core.agents.agents import AGENTS, MODEL_KEYS, AgentName, ModelKey, Provider
-from supervisor.core.agents.inside import AGENT_PORT, DOOR, Inside
+from supervisor.core.agents.inside import AGENT_PORT, DOOR, PROGRAMS_PORT, Inside
 from supervisor.core.jobs import Job, job_prompt
 from supervisor.core.network.egress_wire import Credential
 from supervisor.core.sessions import QUARANTINED, Session, is_quarantined
@@ -121,6 +121,7 @@ class SessionSandboxes:
             "GATEHOUSE_SESSION": session.id,
         }
         env |= self._key_variables()
+        ports = (PROXY_PORT, AGENT_PORT)
         if is_quarantined(session.kind, session.command):
             env["GATEHOUSE_QUARANTINE"] = "1"
         else:
@@ -135,15 +136,14 @@ class SessionSandboxes:
         elif session.order:
             home_files = {ORDER: session.order}
         command, binds = self._program(session, caller)
-        spec = self._base(
-            session, command, env, binds, within, caller, ports=(PROXY_PORT, AGENT_PORT), tty=tty
-        )
-        return msgspec.structs.replace(spec, home_files=home_files)
+        spec = self._base(session, command, env, binds, within, caller, ports=ports, tty=tty)
+        spec = msgspec.structs.replace(spec, home_files=home_files)
+        return spec if is_quarantined(session.kind, session.command) else with_programs(spec)
 
     def of_tool(
         self, session: Session, action: Exec, within: Within, caller: StartingShell
     ) -> Spec:
-        """Return the sandbox of one command: no token, no key, no agent's door."""
+        """Return the sandbox of one command: no token, no key, no door."""
         command = ("/bin/bash", "-c", action.command)
         env = self._environment(session, caller)
         ports = (PROXY_PORT,)
@@ -306,6 +306,21 @@ class SessionSandboxes:
                 "" if session.model in ("recorded", DEFAULT_MODEL) else session.model or ""
             )
         return env
+
+
+def with_programs(spec: Spec) -> Spec:
+    """Return the same sandbox, with the programs' door and our programs that ask there."""
+    python, binds = _python()
+    shown = {inside: source for source, inside in (*spec.readonly_binds, *binds)}
+    shown.pop(f"{INSIDE}/agent_image/hooks", None)
+    shown[f"{INSIDE}/agent_image"] = ROOT / "agent_image"
+    return msgspec.structs.replace(
+        spec,
+        ports=(*spec.ports, PROGRAMS_PORT),
+        readonly_binds=tuple((source, inside) for inside, source in shown.items()),
+        links=((python, f"{INSIDE}/python"), ("agent_image/bin", f"{INSIDE}/bin")),
+        env=spec.env | {"PATH": f"{INSIDE}/bin:{spec.env['PATH']}"},
+    )
 
 
 def watched(spec: Spec, judge: JudgeProgram) -> Spec:

@@ -10,16 +10,16 @@ import socket
 from collections import defaultdict
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
 from supervisor import settings as environment
-from supervisor.channels.exec import ExecBroker
+from supervisor.channels.exec import ExecBroker, GiveBack
 from supervisor.channels.job_results import JobResults
 from supervisor.channels.started_programs import StartedPrograms
 from supervisor.core.actions import Exec, FileChange, Packages, category_of
-from supervisor.core.agents.inside import AGENT_PORT
+from supervisor.core.agents.inside import AGENT_PORT, PROGRAMS_PORT
 from supervisor.core.approvals import Request, is_settled, status
 from supervisor.core.jobs import JobResult
 from supervisor.core.network.egress_wire import Credential, Listener
@@ -43,6 +43,7 @@ from supervisor.sessions.session_sandboxes import (
     StartingShell,
     Within,
     watched,
+    with_programs,
 )
 from supervisor.sessions.start_session import StartSession
 from supervisor.settings import ROOT, Settings
@@ -57,7 +58,15 @@ from supervisor.workspace.undo.undo import Undo, reopened
 _FOR_THOSE_WITHOUT_PROXY: dict[int, Listener] = {DOOR_PORT: "door", NAMES_PORT: "names"}
 DEFAULT_DATA = ROOT / "data"
 
-type ServeAgent = Callable[[str, socket.socket], Awaitable[Callable[[], Awaitable[None]]]]
+type ServeDoor = Callable[[str, socket.socket], Awaitable[GiveBack]]
+
+
+class Doors(NamedTuple):
+    """Each serves a door of a session on a listening socket inside a sandbox, and gives what stops
+    it: the agent's, and that of all its programs."""
+
+    agent: ServeDoor
+    programs: ServeDoor
 
 
 class _OpenSession:
@@ -68,7 +77,7 @@ class _OpenSession:
         self.channel = channel
         self.caller = caller
         self.enforces_exec_rules = False
-        self.stop_door: Callable[[], Awaitable[None]] | None = None
+        self.stop_doors: tuple[GiveBack, ...] = ()
         self.listeners: tuple[socket.socket, ...] = ()
 
 
@@ -76,8 +85,8 @@ class Surroundings:
     """The surroundings of one supervisor's sessions. Every method may be called again for a session
     that a crash left.
 
-    `serve_agent` serves the agent's door on a socket, and gives what stops it. `keep_answer` keeps
-    what an agent in quarantine said with its session. `names` stands in for DNS.
+    `keep_answer` keeps what an agent in quarantine said with its session. `names` stands in for
+    DNS.
     """
 
     def __init__(
@@ -91,7 +100,7 @@ class Surroundings:
         named_secrets: NamedSecrets,
         ca_bundle: Path,
         java_store: Path,
-        serve_agent: ServeAgent | None,
+        doors: Doors | None,
         now: Callable[[], float],
         quarantines: Quarantines,
         keep_answer: KeepAnswer,
@@ -107,7 +116,7 @@ class Surroundings:
         self._network = network
         self._spending = spending
         self._named_secrets = named_secrets
-        self._serve_agent = serve_agent
+        self._doors = doors
         self.ca_bundle = ca_bundle
         self._opened: dict[str, _OpenSession] = {}
         self.left = LeftToAnswer(gate, queue, now, settings.keep_left_s)
@@ -187,8 +196,8 @@ class Surroundings:
         return self._with_exec_rules(session, self._quarantined.with_change(session, spec))
 
     def command_spec(self, session: Session, action: Exec) -> Spec:
-        """Return the sandbox of a command that the agent asked for."""
-        return self._with_exec_rules(session, self.tool_spec(session, action))
+        """Return the sandbox of a command that the agent asked for: its programs may ask, too."""
+        return self._with_exec_rules(session, with_programs(self.tool_spec(session, action)))
 
     def _with_exec_rules(self, session: Session, spec: Spec) -> Spec:
         opened = self._opened.get(session.id)
@@ -295,8 +304,9 @@ class Surroundings:
         the agent starts.
         """
         opened = self._opened[session.id]
-        # The door closes its own.
-        opened.listeners = tuple(one for port, one in listeners.items() if port != AGENT_PORT)
+        # The doors close their own.
+        doors = (AGENT_PORT, PROGRAMS_PORT)
+        opened.listeners = tuple(one for port, one in listeners.items() if port not in doors)
         if not self._stays_in_copy(session):
             await opened.channel.start()
         await self._network.open_session(session.id, listeners[PROXY_PORT], self._credentials)
@@ -304,8 +314,11 @@ class Surroundings:
         for port, kind in _FOR_THOSE_WITHOUT_PROXY.items():
             if port in listeners:
                 await self._network.open_session(session.id, listeners[port], kind=kind)
-        assert self._serve_agent is not None
-        opened.stop_door = await self._serve_agent(session.id, listeners[AGENT_PORT])
+        assert self._doors is not None
+        opened.stop_doors = (await self._doors.agent(session.id, listeners[AGENT_PORT]),)
+        if PROGRAMS_PORT in listeners:
+            stop = await self._doors.programs(session.id, listeners[PROGRAMS_PORT])
+            opened.stop_doors += (stop,)
         if self._gate.rulings.runs_contained(session.id):
             check = self._containment.checked(session.id)
             self._gate.handlers.run(_to_end(check), f"containment-{session.id}")
@@ -361,9 +374,9 @@ class Surroundings:
         self._exec_broker.forget_session(session.id)
         self._containment.forget(session.id)
         if opened is not None:
-            if opened.stop_door is not None:
-                await opened.stop_door()
-                opened.stop_door = None
+            for stop in opened.stop_doors:
+                await stop()
+            opened.stop_doors = ()
             opened.channel.has_ended = True
             await opened.channel.stop()
             for listener in opened.listeners:
@@ -483,31 +496,30 @@ class Surroundings:
         return opened.channel.within if opened is not None else None
 
 
-async def lend_proxy(
-    network: NetworkBroker, session_id: str, listeners: Mapping[int, socket.socket]
-) -> Callable[[], Awaitable[None]]:
+async def lend_ports(
+    network: NetworkBroker,
+    doors: Doors | None,
+    session_id: str,
+    listeners: Mapping[int, socket.socket],
+) -> GiveBack:
     """Serve a tool sandbox's sockets as its session's, until the returned function is
     called."""
-    lent: list[socket.socket] = []
-
-    async def take_back() -> None:
-        for ours in lent:
-            await network.close_listener(session_id, ours)
-            ours.close()
-
+    lent = contextlib.AsyncExitStack()
     try:
         for port, listener in listeners.items():
-            ours = (
-                listener.dup()
-            )  # the sandbox closes its own before we can name it to egress again
-            lent.append(ours)
-            await network.open_session(
-                session_id, ours, kind=_FOR_THOSE_WITHOUT_PROXY.get(port, "proxy")
-            )
+            # The sandbox closes its own before we can name it to egress again.
+            ours = listener.dup()
+            if port == PROGRAMS_PORT and doors is not None:
+                lent.push_async_callback(await doors.programs(session_id, ours))
+                continue
+            lent.callback(ours.close)
+            lent.push_async_callback(network.close_listener, session_id, ours)
+            kind = _FOR_THOSE_WITHOUT_PROXY.get(port, "proxy")
+            await network.open_session(session_id, ours, kind=kind)
     except BaseException:
-        await take_back()
+        await lent.aclose()
         raise
-    return take_back
+    return lent.aclose
 
 
 async def _to_end(check: Awaitable[object]) -> None:

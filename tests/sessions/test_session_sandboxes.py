@@ -4,6 +4,8 @@ from pathlib import Path
 
 import pytest
 
+from supervisor.core.actions import Exec
+from supervisor.core.agents.inside import PROGRAMS_PORT
 from supervisor.core.sessions import QUARANTINED, Session, SessionId
 from supervisor.sandbox import toolchains
 from supervisor.sessions.named_secrets import NamedSecrets
@@ -47,3 +49,26 @@ def test_what_is_too_large_to_be_looked_through_is_not_shown(
         (tmp_path / one).mkdir(parents=True)
     shown = toolchains.checkouts_in((tmp_path / "large", tmp_path / "small"))
     assert shown.folders == (tmp_path / "small",)
+
+
+@pytest.mark.parametrize("is_quarantined", [False, True])
+def test_who_is_in_quarantine_has_no_door_for_programs(
+    tmp_path: Path, is_quarantined: bool
+) -> None:
+    sandboxes = SessionSandboxes(settings_in(tmp_path), NamedSecrets(), tmp_path, tmp_path, ())
+    words = ("gatehouse-review", "--base", "none", "--pull")
+    session = Session(
+        id=SessionId("a" * 32),
+        kind="review",
+        workspace=str(tmp_path),
+        command=(*words, QUARANTINED) if is_quarantined else words,
+        token_hash="",
+        created_at=0.0,
+        deadline_at=1.0,
+    )
+    spec = sandboxes.of_agent(session, "t", None, StartingShell("/usr/bin", {}), tty=False)
+    assert (PROGRAMS_PORT in spec.ports) == (not is_quarantined)
+    assert spec.env["PATH"].startswith("/opt/gatehouse/bin:") == (not is_quarantined)
+    # What plans, installs or packs has none, either.
+    tool = sandboxes.of_tool(session, Exec(command="true"), None, StartingShell("/usr/bin", {}))
+    assert PROGRAMS_PORT not in tool.ports

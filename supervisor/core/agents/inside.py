@@ -7,6 +7,9 @@ AGENT_PORT = 3701
 DOOR = f"http://127.0.0.1:{AGENT_PORT}"
 # Our own MCP server there.
 SERVER_URL = f"{DOOR}/mcp"
+# Where any program of a session finds a door of its own, without a token: for git and package
+# managers.
+PROGRAMS_PORT = 3702
 
 
 class Inside(NamedTuple):

@@ -37,7 +37,7 @@ from supervisor.errors import PolicyError
 
 # Gatehouse's default listeners: a check knows no running supervisor.
 OWN_LISTENERS = frozenset(
-    (host, port) for host in ("127.0.0.1", "::1") for port in (3128, 3700, 3701)
+    (host, port) for host in ("127.0.0.1", "::1") for port in (3128, 3700, 3701, 3702)
 )
 _COMMON = frozenset({"id", "category", "policy", "workspace"})
 _KEYS: dict[str, frozenset[str]] = {

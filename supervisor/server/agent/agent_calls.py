@@ -141,9 +141,12 @@ class AgentCalls:
     """One session's calls. Calls that ask return the request as it is right after the verdict:
     pending where a person is asked."""
 
-    def __init__(self, parts: Parts, session_id: str) -> None:
+    def __init__(
+        self, parts: Parts, session_id: str, origin: approvals.Origin = "agent_api"
+    ) -> None:
         self.parts = parts
         self.session_id = session_id
+        self._origin = origin
         self._budget = CallBudget(parts.clock, ASKS_AT_ONCE, ASKS_PER_S)
 
     def spend(self) -> None:
@@ -322,5 +325,5 @@ class AgentCalls:
 
     def _ask(self, action: Action, reason: str) -> approvals.Request:
         return self.parts.gate.ask(
-            action, session_id=self.session_id, reason=reason, origin="agent_api"
+            action, session_id=self.session_id, reason=reason, origin=self._origin
         )

@@ -18,8 +18,9 @@ from supervisor.core.actions import (
     PlannedPackage,
     Proposal,
     RefUpdate,
+    category_of,
 )
-from supervisor.core.approvals import GOES_ON, Request, failure, status
+from supervisor.core.approvals import Request, failure, goes_on, status
 from supervisor.core.budget import SCOPE_WORDS, amount
 from supervisor.core.files.change_card import HAZARD_NOTES
 from supervisor.core.forge_acts import Act, act_title
@@ -335,13 +336,14 @@ def delivery(request: Request) -> str:
     if current in ("approved", "allowed"):
         return (
             "goes through when the agent tries again"
-            if request.origin in GOES_ON
+            if goes_on(request.origin, category_of(request.action))
             else "not carried out yet"
         )
     if current != "used":
         return ""
     if request.settled_at is None:
-        return "let through" if request.origin in GOES_ON else "being carried out"
+        is_passed = goes_on(request.origin, category_of(request.action))
+        return "let through" if is_passed else "being carried out"
     if why := failure(request):
         return f"failed: {why}"
     if isinstance(request.action, FileChange):

@@ -254,16 +254,17 @@ class CallBudget:
 
 
 class AgentDoor:
-    """Lets one session's agent in. INVARIANT: the session comes from the listening socket, and the
-    token must be that session's. Every call counts, whatever its answer; the bytes of all bodies
-    are bounded (`BodyRoom`).
+    """Lets one session's agent in, and at the programs' door, which asks for no token
+    (`authenticate` is None), its programs. INVARIANT: the session comes from the listening socket,
+    and the token must be that session's. Every call counts, whatever its answer; the bytes of all
+    bodies are bounded (`BodyRoom`).
     """
 
     def __init__(
         self,
         app: ASGIApp,
-        authenticate: Callable[[str], bool],
-        bad_tokens: BadTokens,
+        authenticate: Callable[[str], bool] | None,
+        bad_tokens: BadTokens | None,
         clock: Clock,
     ) -> None:
         self._app = app
@@ -297,6 +298,14 @@ class AgentDoor:
             self._bodies.give_back(held)
 
     def _admit(self, scope: Scope) -> None:
+        if self._authenticate is not None:
+            self._check_token(scope, self._authenticate)
+        if not self._calls.spend():
+            raise TurnedAwayError(
+                429, "too many calls", "this session calls too often", "wait a second", 1
+            )
+
+    def _check_token(self, scope: Scope, authenticate: Callable[[str], bool]) -> None:
         token = bearer(scope)
         if token is None:
             raise TurnedAwayError(
@@ -306,15 +315,12 @@ class AgentDoor:
                 "send `Authorization: Bearer $GATEHOUSE_TOKEN`",
             )
         try:
-            is_right = self._authenticate(token)
+            is_right = authenticate(token)
         except GatehouseError:
             is_right = False
         if not is_right:
+            assert self._bad_tokens is not None
             raise _wrong(self._bad_tokens)
-        if not self._calls.spend():
-            raise TurnedAwayError(
-                429, "too many calls", "this session calls too often", "wait a second", 1
-            )
 
 
 def values(scope: Scope, name: bytes) -> list[str]:

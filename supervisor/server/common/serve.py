@@ -8,7 +8,7 @@ aren't logged: paths hold tokens.
 import asyncio
 import contextlib
 import socket
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import uvicorn
@@ -242,6 +242,37 @@ class Serving:
     def _take_no_more(self) -> None:
         for server in getattr(self._server, "servers", ()):
             close_listener(server)
+
+
+class LazyServing:
+    """An agent's door that costs nothing until its first client comes. `build` gives the app;
+    `run` has the serving run in a task."""
+
+    def __init__(
+        self,
+        sock: socket.socket,
+        build: Callable[[], Litestar],
+        run: Callable[[Serving], object],
+    ) -> None:
+        sock.setblocking(False)
+        self._sock = sock
+        self._build = build
+        self._run = run
+        self._serving: Serving | None = None
+        asyncio.get_running_loop().add_reader(sock, self._begin)
+
+    def _begin(self) -> None:
+        asyncio.get_running_loop().remove_reader(self._sock)
+        self._serving = serve_agent(self._build(), self._sock)
+        self._run(self._serving)
+
+    async def stop(self) -> None:
+        """End it, and close the socket."""
+        if self._serving is None:
+            asyncio.get_running_loop().remove_reader(self._sock)
+            self._sock.close()
+        else:
+            await self._serving.stop()
 
 
 def serve_operator(app: Litestar, sock: socket.socket) -> Serving:
