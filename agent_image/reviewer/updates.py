@@ -36,9 +36,17 @@ _INSTALLED = frozenset({"node_modules", ".venv", "venv", "vendor", "target"})
 # Manifest, lock file, and what installs that. pip has files with pins instead.
 _MANAGERS = {
     "npm": ("package.json", "package-lock.json", ["npm", "ci"]),
+    "pnpm": ("package.json", "pnpm-lock.yaml", ["pnpm", "install", "--frozen-lockfile"]),
     "uv": ("pyproject.toml", "uv.lock", ["uv", "sync", "--frozen"]),
     "cargo": ("Cargo.toml", "Cargo.lock", ["cargo", "fetch"]),
+    "go": ("go.mod", "go.sum", ["go", "mod", "download"]),
 }
+# They change the lock file alone, and install nothing.
+_LOCKING = frozenset({"uv", "cargo", "pnpm"})
+_GO_NEED = re.compile(
+    r"^(?:require )?[ \t]*([\w.~/-]{1,250}) (v[\w.+-]{1,100})[ \t]*(//[^\n]*)?$", re.MULTILINE
+)
+_PNPM_KEY = re.compile(r"^  '?(@?[^@'\s()]{1,250})@([\w.+-]{1,100})'?:", re.MULTILINE)
 _PINNED = re.compile(r"requirements[\w.-]*\.txt\Z|pyproject\.toml\Z")
 _PIN = re.compile(
     r"(?:^[ \t]*|[\"'])(?P<name>[A-Za-z0-9][A-Za-z0-9._-]{0,100})(?:\s?\[[^\]\n]{0,200}\])?"
@@ -193,6 +201,10 @@ class Updates:
     def _own(self, project: Project, names: Sequence[str]) -> list[str]:
         """Return those of the names that the project itself asks for."""
         manifest = self._text(project.files[0])
+        if project.manager == "go":
+            indirect = (found[0] for found in _GO_NEED.finditer(manifest) if found[3])
+            for line in indirect:
+                manifest = manifest.replace(line, "")
         own = [
             name
             for name in names
@@ -225,12 +237,14 @@ class Updates:
             return why, False
         if project.manager == "pip":
             self._pin(project)
+        if project.manager == "go" and (why := self._managed(project, ["go", "mod", "tidy"])):
+            return why, False
         if (after := self._locked(project)) == before:
             return "", False
         if back := _gone_back(before, after):
             # npm does so with what was locked before it was old enough.
             return f"older versions than now would come: {back}", False
-        if project.manager in ("uv", "cargo") and (why := self._installed(project)):
+        if project.manager in _LOCKING and (why := self._installed(project)):
             return why, False
         why = self._tested()
         return why, bool(why)
@@ -246,6 +260,11 @@ class Updates:
                 return ["uv", "lock", *named]
             case "cargo":
                 return ["cargo", "update", *names]
+            case "pnpm":
+                age = f"--config.minimum-release-age={int(self._wanted.min_age_s // 60)}"
+                return ["pnpm", "update", *names, age]
+            case "go":
+                return ["go", "get", *(names or self._own(project, [*self._locked(project)]))]
         return ["pip", "install", "--upgrade", *(names or self._locked(project))]
 
     def _installed(self, project: Project) -> str:
@@ -328,7 +347,8 @@ class Updates:
             pins = [found for path in project.files for found in self._pins(path)]
             return {found["name"]: found["version"] for found in pins}
         try:
-            return _versions(project.manager, self._text(project.files[1]))
+            file = project.files[0 if project.manager == "go" else 1]
+            return _versions(project.manager, self._text(file))
         except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
             return {}
 
@@ -381,6 +401,13 @@ def _versions(manager: str, text: str) -> dict[str, str]:
             if "node_modules/" in path and not entry.get("link"):
                 name = entry.get("name") or path.rpartition("node_modules/")[2]
                 found.setdefault(name, set()).add(str(entry.get("version", "")))
+    elif manager == "pnpm":
+        packages = text.partition("\npackages:\n")[2].partition("\nsnapshots:\n")[0]
+        for one in _PNPM_KEY.finditer(packages):
+            found.setdefault(one[1], set()).add(one[2])
+    elif manager == "go":
+        for one in _GO_NEED.finditer(text):
+            found.setdefault(one[1], set()).add(one[2])
     else:
         for entry in tomllib.loads(text).get("package", []):
             if entry.get("source"):

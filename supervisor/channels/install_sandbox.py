@@ -17,7 +17,7 @@ import shutil
 import socket
 import tarfile
 import tempfile
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from types import MappingProxyType
@@ -38,7 +38,11 @@ _RUSTUP = "rustup"
 MOST_READ_BYTES = 32 * 1024 * 1024
 MOST_FILES = 4000
 # What the environments of a project say that they hold.
-_INSTALLED = "*/lib/python3*/site-packages/*.dist-info/METADATA"
+_METADATA = "*/lib/python3*/site-packages/*.dist-info/METADATA"
+_INSTALLED = ("-maxdepth", "6", "-path", _METADATA)
+_LEFT_OUT = ("*/vendor/*", "*/node_modules/*", "*/.*/*")
+_SOURCES = ("-type", "f", *(word for one in _LEFT_OUT for word in ("-not", "-path", one)))
+_SOURCES += ("(", "-name", "*.go", "-o", "-name", "go.mod", ")")
 _LIST = "list"
 
 type Hosts = frozenset[tuple[str, int]]
@@ -74,14 +78,17 @@ class InstallSandbox:
         *,
         is_own: bool = False,
         installed: Iterable[str] = (),
+        sources: str | None = None,
     ) -> dict[str, str | None]:
         """Return files of the private copy by their paths below it, those that are there; of the
         workspace itself with `is_own`. None for what is no regular file, or no text. `installed`
-        are Python environments: also what they say that they hold. `RefusedError` where
-        that is more than a project has."""
+        are Python environments: also what they say that they hold; `sources` is a folder whose
+        sources of go are wanted, too. `RefusedError` where that is more than a project has."""
         listed = "".join(f"./{path}\0" for path in sorted(set(paths)) if path.isprintable())
         script = (
-            f"cp ~/{_LIST} /tmp/list; {_finding(installed)}"
+            f"cp ~/{_LIST} /tmp/list;"
+            f" {_finding(installed, _INSTALLED)}"
+            f" {_finding(() if sources is None else (sources,), _SOURCES)}"
             " tar --null --no-recursion --hard-dereference --ignore-failed-read -T /tmp/list -cf -"
             f" 2>/dev/null | head -c {MOST_READ_BYTES + 1}"
         )
@@ -191,14 +198,13 @@ def _alone(
     )
 
 
-def _finding(installed: Iterable[str]) -> str:
-    places = shlex.join(f"./{one}" for one in installed)
+def _finding(folders: Iterable[str], where: Sequence[str]) -> str:
+    """Return what adds the files of these folders to the list."""
+    places = [f"./{one}" for one in folders]
     if not places:
         return ":;"
-    return (
-        f"find {places} -maxdepth 6 -path {shlex.quote(_INSTALLED)} -print0"
-        f" 2>/dev/null | head -z -n {MOST_FILES} >> /tmp/list;"
-    )
+    words = shlex.join(("find", *places, *where, "-print0"))
+    return f"{words} 2>/dev/null | head -z -n {MOST_FILES} >> /tmp/list;"
 
 
 def _write(folder: Path, files: Mapping[str, str]) -> None:

@@ -32,8 +32,10 @@ from supervisor.core.packages.install_plan import (
     with_facts,
 )
 from supervisor.core.packages.install_recipes import (
+    GO_SETTINGS_FROM,
     RECIPES,
     Recipe,
+    go_config,
     home_config,
     index_environment,
     index_script,
@@ -112,6 +114,7 @@ class PackagePlans:
         self._now = now
         self._updates_of = updates_of
         self._own: dict[str, tuple[str, ...]] = {}
+        self._go = ""
 
     async def planned(self, session_id: str, action: Packages) -> InstallPlan:
         """Return what an action would do, or why that is unknown. `RefusedError` where it can't be
@@ -160,7 +163,10 @@ class PackagePlans:
         try:
             return await self._files.project(session_id, action), ""
         except ValueError as error:
-            return Project(PlanInputs()), shown(str(error))
+            why = shown(str(error))
+            # What can't be read may be what names a program.
+            has_files = action.manager in SOURCES
+            return Project(PlanInputs(unknown=(why,), runs=has_files)), why
 
     async def _resolved(
         self,
@@ -248,20 +254,20 @@ class PackagePlans:
     async def own_index(self, manager: str) -> tuple[str, ...]:
         """Return the index of the person's own configuration; nothing where they have none, or no
         such manager."""
-        if RECIPES[manager].kind not in ("npm", "pypi"):
+        if RECIPES[manager].kind not in ("npm", "pypi", "go"):
             return ()
         if manager not in self._own:
-            try:
-                done = await process.run(
-                    ["/bin/bash", "-c", RECIPES[manager].index_from],
-                    env=for_package_managers(),
-                    cwd="/",
-                    timeout_s=INDEX_S,
-                )
-                self._own[manager] = _urls(done.stdout)
-            except GatehouseError:
-                self._own[manager] = ()
+            self._own[manager] = _urls(await _said(RECIPES[manager].index_from))
         return self._own[manager]
+
+    async def home_config(self, manager: str) -> str:
+        """Return the shell text that configures a sandbox's manager as the person's own is."""
+        if manager == "go":
+            if not self._go:
+                self._go = go_config((await _said(GO_SETTINGS_FROM)).decode(errors="replace"))
+            return self._go
+        own = await self.own_index(manager)
+        return home_config(RECIPES[manager].kind, own[0] if own else "")
 
     # -- the plan ---------------------------------------------------------------------------------
 
@@ -276,7 +282,7 @@ class PackagePlans:
         own: Hosts,
     ) -> Locks:
         """Return what would be locked, as the manager resolves it."""
-        config = home_config(recipe.kind, indexes.own[0] if indexes.own else "")
+        config = await self.home_config(action.manager)
         environment = index_environment(action, indexes.in_force)
         done = await self._sandbox.plan(
             session_id,
@@ -353,6 +359,18 @@ class PackagePlans:
         return self._gate.rulings.verdict(_connect(host), session_id).decision == "allow"
 
 
+async def _said(script: str) -> bytes:
+    """Return what the person's own managers say outside of every project; nothing where they
+    fail."""
+    try:
+        done = await process.run(
+            ["/bin/bash", "-c", script], env=for_package_managers(), cwd="/", timeout_s=INDEX_S
+        )
+    except GatehouseError:
+        return b""
+    return done.stdout
+
+
 def _unplanned(action: Packages, why: str) -> Packages:
     """Return an action whose plan couldn't be made: no rule may allow what nobody knows."""
     told = f"what it would install: {why}"
@@ -408,8 +426,8 @@ def _crates_config(url: str, body: bytes) -> tuple[str, str]:
 
 def _claimed(recipe: Recipe, project: Project, after: Locks) -> set[tuple[str, str]]:
     """Return which packages come as the copy's lock file says, and neither the person's own nor
-    the index does. Cargo takes no lock file's word for it."""
-    if recipe.kind == "crates":
+    the index does. Cargo and go take no lock file's word for it."""
+    if recipe.kind in ("crates", "go"):
         return set()
     try:
         said = locks_in(recipe.lock, project.inputs.files.get(recipe.lock, ""))

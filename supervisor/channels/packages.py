@@ -19,7 +19,6 @@ from supervisor.core.actions import Packages
 from supervisor.core.approvals import Request
 from supervisor.core.packages.install_recipes import (
     PINNED,
-    home_config,
     index_environment,
     is_unsaved,
     pinned,
@@ -113,10 +112,9 @@ class PackageBroker:
         scripts = request.id in self._with_scripts
         if plan.runs and not scripts:
             return {"error": f"{plan.runs}, and it was approved without install scripts"}
-        own = await self._plans.own_index(action.manager)
         recipe = recipe_of(action)
         assert recipe is not None
-        config = home_config(recipe.kind, own[0] if own else "")
+        config = await self._plans.home_config(action.manager)
         is_pinned = recipe.is_report and plan.locks is not None
         if is_pinned:
             config = f"{config}\n{index_environment(action, plan.indexes)}"

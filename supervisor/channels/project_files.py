@@ -10,13 +10,14 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
-from supervisor.channels.install_sandbox import InstallSandbox
+from supervisor.channels.install_sandbox import MOST_FILES, InstallSandbox
 from supervisor.core.actions import Packages
 from supervisor.core.packages import plan_inputs
-from supervisor.core.packages.install_recipes import recipe_of, said
+from supervisor.core.packages.go_sources import go_heads
+from supervisor.core.packages.install_recipes import lock_paths, recipe_of, said
 from supervisor.core.packages.lock_files import Locks, locks_in
 from supervisor.core.packages.package_commands import environments
-from supervisor.core.packages.plan_inputs import SOURCES, PlanInputs
+from supervisor.core.packages.plan_inputs import HERE_ALONE, SOURCES, PlanInputs
 
 # Files of requirements that name others.
 MOST_ROUNDS = 8
@@ -61,19 +62,33 @@ class ProjectFiles:
         files = _texts({path: there[path] for path in there if not path.endswith(marks[1:])})
         inputs = await asyncio.to_thread(_inputs, action.manager, files, folders, at)
         root = folders[at]
+        if (action.manager, action.operation) == ("go", "mod tidy"):
+            heads = await self._go_heads(session_id, root)
+            inputs = inputs._replace(files=heads | inputs.files)
         return Project(inputs, root, await self._own_locks(session_id, root, recipe.lock))
 
     async def locks(self, session_id: str, root: str, lock: str) -> Locks:
         """Return what the copy's lock file names now. `ValueError` where it can't be read."""
-        files = await self._read(session_id, [f"{root}{lock}"])
-        return await asyncio.to_thread(locks_in, lock, files.get(f"{root}{lock}", ""))
+        paths = [f"{root}{one}" for one in lock_paths(lock)]
+        files = await self._read(session_id, paths)
+        text = "\n".join(files.get(path, "") for path in paths)
+        return await asyncio.to_thread(locks_in, lock, text)
+
+    async def _go_heads(self, session_id: str, root: str) -> dict[str, str]:
+        """Return what go reads of a module's sources. `ValueError` where they are too many."""
+        found = await self._sandbox.read(session_id, (), sources=root)
+        if len(found) >= MOST_FILES:
+            raise ValueError(f"more than {MOST_FILES} sources of go aren't read")
+        texts = {path.removeprefix(root): text or "" for path, text in found.items()}
+        return await asyncio.to_thread(go_heads, texts)
 
     async def _own_locks(self, session_id: str, root: str, lock: str) -> Locks:
         """Return what the person's own lock file names: no agent writes there."""
-        path = f"{root}{lock}"
-        files = await self._sandbox.read(session_id, [path], is_own=True)
+        paths = [f"{root}{one}" for one in lock_paths(lock)]
+        files = await self._sandbox.read(session_id, paths, is_own=True)
+        text = "\n".join(files.get(path) or "" for path in paths)
         try:
-            return await asyncio.to_thread(locks_in, lock, files.get(path) or "")
+            return await asyncio.to_thread(locks_in, lock, text)
         except ValueError:
             return {}
 
@@ -118,9 +133,8 @@ def _inputs(manager: str, files: Mapping[str, str], folders: list[str], at: int)
     found = {name: files[f"{root}{name}"] for name in (manifest, lock) if f"{root}{name}" in files}
     hidden = []
     for name in configs:
-        # npm's holds for its folder alone. Others' hold for all folders below, the nearest above
-        # all; cargo puts them together.
-        places = (root,) if manager == "npm" else folders
+        # Most hold for all folders below, the nearest above all; cargo puts them together.
+        places = (root,) if name in HERE_ALONE else folders
         held = [f"{one}{name}" for one in places if f"{one}{name}" in files]
         if held:
             found[name] = files[held[0]]

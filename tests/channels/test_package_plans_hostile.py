@@ -186,6 +186,27 @@ def hostile_files(index: Registry) -> dict[str, dict[str, str]]:
             "rustc": canary(index, "rustc"),
             "rust-toolchain.toml": '[toolchain]\npath = "."\n',
         },
+        "pnpm": {
+            ".pnpmfile.cjs": "require('child_process').execSync('./git')\n",
+            ".pnpmfile.mjs": "import c from 'child_process'; c.execSync('./git')\n",
+            "pnpm-workspace.yaml": "pnpmfile: ./.pnpmfile.cjs\nscriptShell: ./sh\n"
+            "nodeOptions: --require=./.pnpmfile.cjs\nconfigDependencies: {evil: 1.0.0}\n"
+            "patchedDependencies: {tiny-one: evil.patch}\n",
+            "pnpm-lock.yaml": "lockfileVersion: '9.0'\npackages:\n  evil@1.0.0:\n"
+            f"    resolution: {{type: git, repo: '{git}', commit: abc}}\n",
+            "git": canary(index, "pnpm-git"),
+            "sh": canary(index, "pnpm-shell"),
+        },
+        "go": {
+            "go.mod": "module x.test/app\n\ngo 1.17\n\ntoolchain go1.99.1-evil\n\n"
+            f"replace example.org/x => 127.0.0.1:{index.port}/evil v1.0.0\n",
+            "go.work": "go 1.18\n\nuse ./evil\n",
+            "go.env": f"GOPROXY={index.url}/evil\nGOFLAGS=-toolexec=./git\n",
+            "main.go": '//go:generate ./git\npackage main\n\nimport _ "example.org/evil/x"\n',
+            "vendor/modules.txt": "# example.org/x v1.0.0\n",
+            "git": canary(index, "go-git"),
+            "go": canary(index, "go-go"),
+        },
         "yarn": {
             ".yarnrc.yml": "yarnPath: ./yarn.js\n",
             ".yarnrc": 'yarn-path "./yarn.js"\n',
@@ -218,9 +239,12 @@ COMMANDS = (
     "cargo fetch",
     "yarn add tiny-one",
     "pnpm install",
+    "pnpm add tiny-one",
+    "pnpm update",
     "bun add tiny-one",
     "poetry add tiny-wheel",
     "go get example.org/x",
+    "go mod tidy",
 )
 FLAGS = (
     "--ignore-scripts=false",
@@ -300,6 +324,8 @@ async def test_no_project_of_an_agent_s_gets_code_to_run_or_a_secret_out(
         ("pip install -r requirements.txt", ["requirements", "environment"], "tiny-wheel"),
         ("uv add tiny-wheel", ["pyproject", "environment"], "tiny-wheel"),
         ("cargo add tinycrate", ["cargo", "programs"], "tinycrate"),
+        ("pnpm add tiny-one", ["pnpm", "package.json", "programs"], "tiny-one"),
+        ("go get example.org/x", ["go", "programs"], ""),
         ("yarn add tiny-one", ["yarn", "programs"], ""),
     ],
 )
@@ -316,7 +342,7 @@ async def test_the_ways_that_were_open(
     manager = line.partition(" ")[0]
     if (
         shutil.which(manager) is None
-        or subprocess.run([manager, "--version"], capture_output=True, check=False).returncode
+        or subprocess.run([manager, "help"], capture_output=True, check=False).returncode
     ):  # a shim of rustup's finds no toolchain in a home of the tests' own
         pytest.skip(f"there is no {manager} here that this user can use")
     hostile = hostile_files(index)

@@ -47,11 +47,13 @@ async def running(
     tmp_path_factory: pytest.TempPathFactory, index: Registry
 ) -> AsyncIterator[Supervised]:
     policy = (
-        f"version: 1\nallow: [network(127.0.0.1:{index.port}), packages(npm:ruled),"
+        f"version: 1\nallow: [network(127.0.0.1:{index.port}), network(modules.test:{index.port}),"
+        " packages(npm:ruled),"
         " packages(npm ci)]\n"
         "deny: [packages(npm:event-stream)]\n"
     )
-    async with supervised(settings_in(tmp_path_factory.mktemp("packages"), policy)) as running:
+    settings = settings_in(tmp_path_factory.mktemp("packages"), policy)
+    async with supervised(settings, names={"modules.test": ("127.0.0.1",)}) as running:
         yield running
 
 
@@ -312,6 +314,90 @@ async def test_cargo_adds_a_crate_and_its_lock(
     assert plan_of(install)["tinycrate"].licence == "MIT"
     assert "tinycrate" in (workspace / "Cargo.toml").read_text()
     assert 'name = "tinycrate"' in (workspace / "Cargo.lock").read_text()
+
+
+PAD_GO = "package pad\n\nfunc Start(s string) string { return s }\n"
+
+
+@pytest.fixture
+def modules(index: Registry) -> Iterator[Registry]:
+    """The person's own proxy of modules. Go asks no HTTP proxy for what lies on loopback, so it has
+    a name."""
+    if shutil.which("go") is None:
+        pytest.skip("there is no go here")
+    conf = Path(os.environ["HOME"]) / ".config/go/env"
+    conf.parent.mkdir(parents=True, exist_ok=True)
+    conf.write_text(f"GOPROXY=http://modules.test:{index.port}\nGOSUMDB=off\n")
+    yield index
+    conf.unlink()
+
+
+def go_project(workspace: Path, index: Registry) -> None:
+    """A module that imports one package everywhere, and another on Linux alone."""
+    (workspace / "go.mod").write_text("module example.org/shop\n\ngo 1.17\n")
+    (workspace / "main.go").write_text(
+        'package main\n\nimport (\n\t"fmt"\n\n\tp "example.org/tidy/pad"\n)\n\n'
+        'func main() { fmt.Println(p.Start("1")) }\n'
+    )
+    (workspace / "tool").mkdir()
+    (workspace / "tool/tool_linux.go").write_text('package tool\n\nimport _ "example.org/loud"\n')
+    env = os.environ | {"GOPROXY": index.url, "GOSUMDB": "off"}
+    subprocess.run(["go", "mod", "tidy"], cwd=workspace, check=True, capture_output=True, env=env)
+
+
+async def test_go_gets_and_tidies_what_its_cards_show(
+    running: Supervised, workspace: Path, modules: Registry
+) -> None:
+    for name in ("example.org/tidy/pad", "example.org/loud", "example.org/deep"):
+        modules.add_go(name, "v1.0.0", PAD_GO)
+    go_project(workspace, modules)
+    deep = PAD_GO.replace("pad\n", 'pad\n\nimport _ "example.org/deep"\n', 1)
+    modules.add_go("example.org/tidy/pad", "v1.1.0", deep, "\nrequire example.org/deep v1.0.0\n")
+    lines = ("go get example.org/tidy/pad@v1.1.0", "go mod tidy", "go mod download")
+    found, installs = await ask(running, workspace, *lines)
+    assert all(one["outcome"]["ok"] for one in found), found
+    pad = plan_of(installs[0])["example.org/tidy/pad"]
+    assert (pad.before, pad.version, pad.published_at) == ("v1.0.0", "v1.1.0", 1577934245.0)
+    assert pad.link == "https://example.org/tidy/pad"
+    assert pad.has_scripts is False
+    assert plan_of(installs[0])["example.org/deep"].version == "v1.0.0"
+    # What the sources import stays, also on one system alone.
+    assert {*plan_of(installs[2])} == {
+        "example.org/tidy/pad",
+        "example.org/loud",
+        "example.org/deep",
+    }
+    env = os.environ | {"GOPROXY": modules.url, "GOSUMDB": "off"}
+    before = [(workspace / name).read_text() for name in ("go.mod", "go.sum")]
+    subprocess.run(["go", "mod", "tidy"], cwd=workspace, check=True, capture_output=True, env=env)
+    assert [(workspace / name).read_text() for name in ("go.mod", "go.sum")] == before
+
+
+@pytest.mark.skipif(shutil.which("pnpm") is None, reason="there is no pnpm here")
+async def test_pnpm_installs_what_its_card_shows_and_runs_no_hooks(
+    running: Supervised, workspace: Path, index: Registry
+) -> None:
+    hooks = "require('fs').writeFileSync('/workspace/merged/hooked.txt', '')\n"
+    lines = ("pnpm add needs-one lodahs", "pnpm remove lodahs", "rm -rf node_modules")
+    frozen = "pnpm install --frozen-lockfile"
+    found, installs = await ask(running, workspace, *lines, frozen)
+    assert all(one["outcome"]["ok"] for one in found), found
+    versions = {name: one.version for name, one in plan_of(installs[0]).items()}
+    assert versions == {"needs-one": "2.0.0", "tiny-one": "1.1.0", "lodahs": "1.0.0"}
+    assert {*plan_of(installs[2])} == {"needs-one", "tiny-one"}
+    assert "needs-one@2.0.0" in (workspace / "pnpm-lock.yaml").read_text()
+    (workspace / ".pnpmfile.cjs").write_text(hooks)
+    found, (install,) = await ask(running, workspace, frozen)
+    assert "approved without install scripts" in found[-1]["outcome"]["error"]
+    assert isinstance(install.action, Packages)
+    assert install.action.unknown[0] == "what .pnpmfile.cjs changes"
+    (workspace / ".pnpmfile.cjs").unlink()
+    (workspace / "pnpm-workspace.yaml").write_text("packages: ['web']\n")
+    _, (install,) = await ask(running, workspace, frozen)
+    assert isinstance(install.action, Packages)
+    assert "a workspace of pnpm with packages of its own isn't planned" in install.action.unknown[0]
+    sessions = running.parts.settings.sessions_dir
+    assert not list(sessions.rglob("hooked.txt"))
 
 
 async def test_an_index_that_is_swapped_after_the_question_is_asked_again_and_not_reached(

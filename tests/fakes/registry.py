@@ -1,4 +1,4 @@
-"""Package registries on loopback, for npm, pip and cargo: real HTTP, small packages made here."""
+"""Package registries on loopback, for npm, pip, cargo and go: real HTTP, packages made here."""
 
 import base64
 import hashlib
@@ -17,8 +17,9 @@ class Registry:
     """Serves what was added to it. `asked` are the paths of requests that read, in order, `seen`
     the method, path and headers of all."""
 
-    def __init__(self, port: int) -> None:
-        self.url = f"http://127.0.0.1:{port}"
+    def __init__(self, port: int, host: str = "127.0.0.1") -> None:
+        self.url = f"http://{host}:{port}"
+        self.host = host
         self.port = port
         self.asked: list[str] = []
         self.seen: list[tuple[str, str, str]] = []
@@ -27,6 +28,7 @@ class Registry:
         self._npm: dict[str, dict[str, Any]] = {}
         self._simple: dict[str, list[dict[str, Any]]] = {}
         self._crates: dict[str, list[dict[str, Any]]] = {}
+        self._modules: dict[str, list[str]] = {}
         config = {"dl": f"{self.url}/dl/{{crate}}-{{version}}.crate", "api": self.url}
         self._put("/index/config.json", json.dumps(config).encode())
 
@@ -121,6 +123,25 @@ class Registry:
             json.dumps({"version": said | {"yanked": False}}).encode(),
         )
 
+    def add_go(
+        self, name: str, version: str, code: str, needs: str = "", published: str = ""
+    ) -> None:
+        """A module of go, by the protocol of its proxies; `needs` are lines of its go.mod."""
+        manifest = f"module {name}\n\ngo 1.17\n{needs}"
+        made = io.BytesIO()
+        with zipfile.ZipFile(made, "w") as archive:
+            for path, text in (("go.mod", manifest), ("code.go", code)):
+                archive.writestr(f"{name}@{version}/{path}", text)
+        told = {"Version": version, "Time": published or "2020-01-02T03:04:05Z"}
+        told |= {"Origin": {"VCS": "git", "URL": f"https://{name}"}}
+        info = json.dumps(told).encode()
+        self._modules.setdefault(name, []).append(version)
+        self._put(f"/{name}/@v/list", "\n".join(self._modules[name]).encode(), "text/plain")
+        for path, body in (("@latest", info), (f"@v/{version}.info", info)):
+            self._put(f"/{name}/{path}", body)
+        self._put(f"/{name}/@v/{version}.mod", manifest.encode(), "text/plain")
+        self._put(f"/{name}/@v/{version}.zip", made.getvalue(), "application/zip")
+
     def integrity(self, name: str, version: str) -> str:
         """The hash of a package of npm."""
         return str(self._npm[name]["versions"][version]["dist"]["integrity"])
@@ -155,7 +176,7 @@ def _tgz(files: dict[str, str]) -> bytes:
 
 
 @contextmanager
-def serving() -> Iterator[Registry]:
+def serving(host: str = "127.0.0.1") -> Iterator[Registry]:
     """A registry that serves while the block lasts."""
 
     class Handler(BaseHTTPRequestHandler):
@@ -186,8 +207,8 @@ def serving() -> Iterator[Registry]:
         def log_message(self, *words: object) -> None:
             pass
 
-    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
-        registry = Registry(server.server_port)
+    with ThreadingHTTPServer((host, 0), Handler) as server:
+        registry = Registry(server.server_port, host)
         thread = threading.Thread(target=server.serve_forever, daemon=True)
         thread.start()
         try:

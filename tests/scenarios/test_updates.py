@@ -137,6 +137,34 @@ def house(gatehouse: Path, tmp_path: Path, index: Registry) -> Iterator[Gatehous
     made.end()
 
 
+@pytest.mark.many
+@pytest.mark.skipif(shutil.which("pnpm") is None, reason="there is no pnpm here")
+def test_pnpm_s_updates_are_locked_and_a_young_release_waits(
+    house: Gatehouse, project: Path, index: Registry
+) -> None:
+    (project / "package-lock.json").unlink()
+    subprocess.run(
+        ["pnpm", "install", "--lockfile-only"], cwd=project, check=True, capture_output=True
+    )
+    git(project, "add", ".")
+    git(project, "commit", "-qm", "by pnpm")
+    yesterday = (datetime.now(UTC) - timedelta(hours=30)).isoformat()
+    index.add_npm("loud", "1.1.0", code="throw new Error('no more')\n")
+    index.add_npm("tidy-pad", "1.1.0", code=OLD_PAD, repository=REPOSITORY)
+    index.add_npm(
+        "sly",
+        "1.1.0",
+        published=yesterday,
+        scripts={"postinstall": "echo ran > /workspace/merged/ran.txt"},
+    )
+    printed, shown = maintained(house, project, "--updates", "--tests", "node test.js")
+    assert shown.startswith("Update tidy-pad from 1.0.0 to 1.1.0\n"), printed
+    assert re.search(rf"^- tidy-pad: 1.0.0 -> 1.1.0, [\d,]+ days old, {PAGE}$", shown, re.MULTILINE)
+    assert "\nloud 1.1.0 is held back\n" in shown
+    assert "ran.txt" not in shown
+    assert "- sly" not in shown
+
+
 def test_an_update_that_breaks_a_test_is_mended_and_a_young_release_waits(
     house: Gatehouse, project: Path, index: Registry
 ) -> None:

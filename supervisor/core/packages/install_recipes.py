@@ -8,6 +8,8 @@ Sources: the manuals of the managers. Every word of the request is quoted; nothi
 read as shell.
 """
 
+import json
+import re
 import shlex
 from collections.abc import Sequence
 from typing import Literal, NamedTuple
@@ -51,6 +53,9 @@ _QUIET = (
     " POETRY_VIRTUALENVS_IN_PROJECT=true"
     # No other version of itself than the one that is here.
     " COREPACK_ENABLE_NETWORK=0 npm_config_manage_package_manager_versions=false"
+    " npm_config_package_manager_strict=false pnpm_config_pm_on_fail=ignore"
+    # Else pnpm looks for a place on the project's own file system, which is the copy.
+    " npm_config_store_dir=~/.pnpm-store pnpm_config_store_dir=~/.pnpm-store"
     " GOTOOLCHAIN=local UV_PYTHON_DOWNLOADS=never"
     # Over plain HTTP, cargo would request HTTP/2 in a way that proxies refuse.
     " YARN_ENABLE_TELEMETRY=0 CI=1 CARGO_HTTP_MULTIPLEXING=false"
@@ -79,7 +84,7 @@ class Recipe(NamedTuple):
 _NPM_INDEX = "npm config get registry"
 RECIPES: dict[str, Recipe] = {
     "npm": Recipe("npm", _NPM_INDEX, "package-lock.json"),
-    "pnpm": Recipe("npm", "pnpm config get registry"),
+    "pnpm": Recipe("npm", "pnpm config get registry", "pnpm-lock.yaml"),
     "yarn": Recipe(
         "npm",
         "yarn config get registry 2>/dev/null | grep ^http || yarn config get npmRegistryServer",
@@ -101,16 +106,32 @@ RECIPES: dict[str, Recipe] = {
     "go": Recipe(
         "go",
         "go env GOPROXY | tr ',|' '\\n\\n' | grep ^http; go env GOSUMDB"
-        " | sed -n 's#^\\([a-z0-9.-]*\\).*#https://\\1/#p'",
+        " | sed -n 's#^\\([a-z0-9-]*\\.[a-z0-9.-]*\\).*#https://\\1/#p'",
+        "go.mod",
     ),
     "gem": Recipe("rubygems", "gem sources | grep ^http"),
 }
+# What hashes another file has of a lock file's packages.
+_HASHES = {"go.mod": "go.sum"}
+_GO_SETTINGS = ("GOPROXY", "GOSUMDB", "GONOSUMDB", "GOPRIVATE", "GONOPROXY", "GOINSECURE")
+# Prints what go is configured with, as JSON: the person's own where they run it outside of a
+# project.
+GO_SETTINGS_FROM = f"GOTOOLCHAIN=local go env -json {' '.join(_GO_SETTINGS)}"
+# Nothing of a project's configures go, and no module comes from a repository.
+_GO_ALONE = "GOENV=off GOFLAGS=-mod=mod GOWORK=off GOVCS='*:off' GOTOOLCHAIN=local"
+_PNPM_ALONE = ("--config.ignore-scripts=true", "--config.ignore-pnpmfile=true")
+_PNPM_LOCKS = ("--lockfile-only", *_PNPM_ALONE)
 _UV_PIP = Recipe("pypi", RECIPES["uv"].index_from, "uv-pip.txt")
 # The operations of each manager that are planned, and the words that plan them: none if the lock
 # file already lists everything.
 _PLANNED: dict[tuple[str, str], tuple[str, ...]] = {
     **{("npm", one): (one, "--package-lock-only") for one in ("install", "uninstall", "update")},
     ("npm", "ci"): (),
+    ("pnpm", "install"): ("install", "--no-frozen-lockfile", *_PNPM_LOCKS),
+    **{("pnpm", one): (one, *_PNPM_LOCKS) for one in ("add", "remove", "update")},
+    ("go", "get"): ("get",),
+    ("go", "mod tidy"): ("mod", "tidy"),
+    ("go", "mod download"): (),
     ("pip", "install"): ("install", "--dry-run", "--quiet", "--report", "pip-report.json"),
     ("uv", "add"): ("add", "--no-sync"),
     ("uv", "remove"): ("remove", "--no-sync"),
@@ -120,8 +141,10 @@ _PLANNED: dict[tuple[str, str], tuple[str, ...]] = {
     **{("cargo", one): (one,) for one in ("add", "remove", "update")},
     ("cargo", "fetch"): ("update", "--workspace"),
 }
+# Flags with which an operation takes the lock file as it is.
+_FROZEN = {("uv", "sync"): "--frozen", ("pnpm", "install"): "--frozen-lockfile"}
 # Flags of a command that mean nothing to the other one that plans it.
-_OTHER_WORDS = {("uv", "sync"), ("cargo", "fetch"), ("npm", "ci")}
+_OTHER_WORDS = {("uv", "sync"), ("cargo", "fetch"), ("npm", "ci"), ("go", "mod download")}
 # Flags that keep an install out of manifest and lock: a plan needs it there.
 _UNSAVED = ("npm", "--no-save")
 _MORE_FLAGS = frozenset(("--extra-index-url", "--index"))
@@ -219,6 +242,19 @@ def home_config(kind: Kind, index: str) -> str:
     return ":"
 
 
+def go_config(settings: str) -> str:
+    """Return the shell text that configures go as the person's own is, by what `GO_SETTINGS_FROM`
+    prints, and by nothing else."""
+    try:
+        said = {key: str(value) for key, value in json.loads(settings).items()}
+    except (ValueError, AttributeError, RecursionError):
+        said = {}
+    proxies = re.split(r"[,|]", said.get("GOPROXY", ""))
+    said["GOPROXY"] = ",".join(one for one in proxies if host_of(one)) or "off"
+    given = [f"{key}={shlex.quote(said[key])}" for key in _GO_SETTINGS if key in said]
+    return f"export {' '.join(given)} {_GO_ALONE}"
+
+
 def index_environment(action: Packages, indexes: Sequence[str]) -> str:
     """Return the shell text that makes a command's manager use these indexes; the first takes
     precedence."""
@@ -237,6 +273,11 @@ def index_environment(action: Packages, indexes: Sequence[str]) -> str:
 def is_unsaved(action: Packages) -> bool:
     """Return whether the installed packages are written to no lock file."""
     return action.manager == _UNSAVED[0] and _UNSAVED[1] in action.flags
+
+
+def lock_paths(lock: str) -> tuple[str, ...]:
+    """Return the files that a reader of a lock file wants one after the other."""
+    return (lock, _HASHES[lock]) if lock in _HASHES else (lock,)
 
 
 def lock_after(action: Packages) -> str:
@@ -258,7 +299,7 @@ def plan_script(action: Packages, own: str, *, program: str, python: str = "") -
     recipe = recipe_of(action)
     assert recipe is not None
     words = _PLANNED[action.manager, action.operation]
-    if (action.manager, action.operation) == ("uv", "sync") and "--frozen" in action.flags:
+    if _FROZEN.get((action.manager, action.operation)) in action.flags:
         words = ()
     flags = [] if (action.manager, action.operation) in _OTHER_WORDS else _harmless(action)
     names = said(action).names
@@ -268,7 +309,7 @@ def plan_script(action: Packages, own: str, *, program: str, python: str = "") -
     environment = f"export {_NO_SCRIPTS} {_QUIET}"
     run = f"{{ {line}; }} > plan-output.txt 2>&1 || {{ tail -n 40 plan-output.txt >&2; exit 1; }}"
     after = f"{recipe.after} >&2" if action.names and recipe.after else "true"
-    prints = "plan-output.txt" if recipe.lock == "uv-pip.txt" else recipe.lock
+    prints = "plan-output.txt" if recipe.lock == "uv-pip.txt" else " ".join(lock_paths(recipe.lock))
     steps = ("set -e", own, environment, *([run, after] if words else []))
     return "\n".join((*steps, f"cat {prints}"))
 
@@ -333,7 +374,7 @@ def run_script(action: Packages, own: str, *, scripts: bool, is_pinned: bool) ->
             f"install --no-deps --require-hashes -r {pins}" if is_pinned else shlex.join(words)
         )
     else:
-        last = ["--ignore-scripts"] if action.manager == "npm" and not scripts else []
+        last = _last_words(action, scripts=scripts)
         at = words.index("--") if "--" in words else len(words)
         line = shlex.join([*words[:at], *last, *words[at:]])
     if is_pinned and recipe is _UV_PIP:
@@ -345,6 +386,17 @@ def run_script(action: Packages, own: str, *, scripts: bool, is_pinned: bool) ->
     )
     names = _SCRIPTS if scripts else _NO_SCRIPTS
     return f"set -e\n{own}\nexport {names} {_QUIET}\n{line}{after}"
+
+
+def _last_words(action: Packages, *, scripts: bool) -> list[str]:
+    if action.manager == "npm" and not scripts:
+        return ["--ignore-scripts"]
+    if action.manager != "pnpm":
+        return []
+    # Without a terminal pnpm takes a lock file for frozen.
+    is_frozen = "--frozen-lockfile" in action.flags or action.operation != "install"
+    words = [] if is_frozen else ["--no-frozen-lockfile"]
+    return [*words, *(["--config.dangerously-allow-all-builds=true"] if scripts else _PNPM_ALONE)]
 
 
 def _in_environment(folders: Sequence[str]) -> str:

@@ -10,6 +10,8 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from supervisor.core.packages.toml_text import read_toml
+from supervisor.core.text.strict_yaml import load
+from supervisor.errors import PolicyError
 
 _UV_LINE = re.compile(r" *([+~-]) +([A-Za-z0-9._-]+)==(\S+)")
 # More than any project needs; a reader's time and memory grow with the size.
@@ -23,6 +25,11 @@ _PIN = re.compile(
     r" {0,4}== {0,4}([A-Za-z0-9.!+_-]{1,100})",
     re.MULTILINE,
 )
+# YAML takes more time than JSON.
+MOST_YAML_CHARS = 2 * 1024 * 1024
+# Of go.mod one requirement, and of go.sum the hash of a module's code.
+_GO_NEED = re.compile(r"(?:require )?[ \t]*([\w.~/-]{1,250}) (v[\w.+-]{1,100})(?:[ \t]*//.*)?")
+_GO_SUM = re.compile(r"([\w.~/-]{1,250}) (v[\w.+-]{1,100}) (h1:[A-Za-z0-9+/=]{44})")
 # npm's own bound of a name is 214.
 MOST_NAME = 256
 
@@ -134,6 +141,51 @@ def _pip(text: str) -> list[Locked]:
     return found
 
 
+def read_pnpm(text: str) -> dict[str, Any]:
+    """Return a lock file of pnpm's ninth form as data of texts. Raise `ValueError` if it isn't
+    one."""
+    if len(text) > MOST_YAML_CHARS:
+        raise ValueError(f"pnpm-lock.yaml is longer than {MOST_YAML_CHARS} characters")
+    try:
+        lock = load(text, "pnpm-lock.yaml")
+    except PolicyError as error:
+        raise ValueError(str(error)) from error
+    if not isinstance(lock, dict) or not str(lock.get("lockfileVersion")).startswith("9."):
+        raise ValueError("pnpm-lock.yaml has another form than that of pnpm 9 and later")
+    return lock
+
+
+def _pnpm(text: str) -> list[Locked]:
+    found = []
+    for key, entry in (read_pnpm(text).get("packages") or {}).items():
+        name, _, version = key.rpartition("@")
+        said = entry["resolution"]
+        url, integrity = said.get("tarball") or "", said.get("integrity") or ""
+        found.append(Locked(name, version, str(url), integrity=str(integrity)))
+    return found
+
+
+def _go_mod(text: str) -> list[Locked]:
+    """Read a go.mod, followed by its go.sum where that is known: the versions that it requires,
+    with the hashes of their code (Go's reference of modules)."""
+    needed, hashes, block = [], {}, ""
+    for line in text.splitlines():
+        if hashed := _GO_SUM.fullmatch(line):
+            hashes[hashed[1], hashed[2]] = hashed[3]
+        elif line.rstrip().endswith("("):
+            block = line.split("(")[0].strip()
+        elif line.strip() == ")":
+            block = ""
+        elif block == "require" or (not block and line.startswith("require")):
+            needed += [(one[1], one[2])] if (one := _GO_NEED.fullmatch(line)) else []
+    return [Locked(*one, integrity=hashes.get(one, "")) for one in needed]
+
+
+def _go_sum(text: str) -> list[Locked]:
+    rows = [_GO_SUM.fullmatch(line) for line in text.splitlines()]
+    return [Locked(row[1], row[2], integrity=row[3]) for row in rows if row]
+
+
 def _short(licence: object) -> str | None:
     text = str(licence or "").strip()
     return text if text and len(text) <= 60 and text.isprintable() else None
@@ -153,11 +205,16 @@ def _pins(text: str) -> list[Locked]:
 _FORMATS: dict[str, Callable[[str], list[Locked]]] = {
     "package-lock.json": _npm,
     NPM_INSTALLED: _npm,
+    "pnpm-lock.yaml": _pnpm,
     "Cargo.lock": _toml,
+    "go.mod": _go_mod,
+    "go.sum": _go_sum,
     "uv.lock": _toml,
     "pip-report.json": _pip,
     "uv-pip.txt": _uv,
     PINS: _pins,
 }
 # Those that lie in a project.
-LOCKS = frozenset({"package-lock.json", "Cargo.lock", "uv.lock", PINS})
+LOCKS = frozenset(
+    {"package-lock.json", "pnpm-lock.yaml", "Cargo.lock", "uv.lock", "go.mod", "go.sum", PINS}
+)

@@ -13,18 +13,34 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 from supervisor.core.actions import Packages
+from supervisor.core.packages.lock_files import read_pnpm
 from supervisor.core.packages.package_commands import ARCHIVE, fold_name
 from supervisor.core.packages.registry_answers import host_of
 from supervisor.core.packages.toml_text import read_toml, toml
+from supervisor.core.text.strict_yaml import load
+from supervisor.errors import PolicyError
 
 MOST_CHARS = 4 * 1024 * 1024
 # The files that are read from a project, by manager: the first is its manifest, the second its
 # lock.
 SOURCES: dict[str, tuple[str, ...]] = {
     "npm": ("package.json", "package-lock.json", "npm-shrinkwrap.json", ".npmrc"),
+    "pnpm": (
+        "package.json",
+        "pnpm-lock.yaml",
+        ".npmrc",
+        ".pnpmfile.cjs",
+        ".pnpmfile.mjs",
+        "pnpm-workspace.yaml",
+    ),
     "uv": ("pyproject.toml", "uv.lock", "uv.toml"),
     "cargo": ("Cargo.toml", "Cargo.lock", ".cargo/config.toml", ".cargo/config"),
+    "go": ("go.mod", "go.sum", "go.work", "vendor/modules.txt"),
 }
+# Files that hold for their own folder alone, and not for those below.
+HERE_ALONE = frozenset(
+    ("npm-shrinkwrap.json", ".npmrc", ".pnpmfile.cjs", ".pnpmfile.mjs", "vendor/modules.txt")
+)
 REQUIREMENTS, CONSTRAINTS, INSTALLED = "requirements.txt", "constraints.txt", "installed"
 _NODE_FIELDS = ("dependencies", "devDependencies", "optionalDependencies", "peerDependencies")
 _NODE_LOCK_FIELDS = ("dependencies", "optionalDependencies", "peerDependencies")
@@ -32,6 +48,20 @@ _NODE_LOCK_FIELDS = ("dependencies", "optionalDependencies", "peerDependencies")
 _NODE_SPEC = re.compile(
     r"(?:npm:(?:@[\w.~-]+/)?[\w.~-]+(?:@|\Z))?(?!\.)[\w.*^~<>=| +-]*\Z", re.ASCII
 )
+# A version in a lock file of pnpm, with the peers that it is installed with: of the index.
+_PNPM_VERSION = re.compile(r"[\w@/.+~-]+(?:\([\w@/.+~()-]+\))?\Z", re.ASCII)
+_PNPM_KEPT = {"resolution", "engines", "cpu", "os", "libc", "deprecated", "hasBin", "optional"}
+_PNPM_KEPT |= {"bundledDependencies", "peerDependencies", "peerDependenciesMeta"}
+_PNPM_KEPT |= {"transitivePeerDependencies"}
+# Which packages' scripts may run is asked with each install.
+_PNPM_IDLE = frozenset(("onlyBuiltDependencies", "ignoredBuiltDependencies", "allowBuilds"))
+_PNPM_IDLE |= frozenset(("neverBuiltDependencies", "minimumReleaseAge", "packages"))
+# Lines of go.mod that say which versions are wanted, and none where code lies.
+_GO_LINE = re.compile(
+    r"(?:module|go|toolchain|tool|godebug|require|exclude|retract) [\w.~+/=, \[\]-]{1,500}\Z",
+    re.ASCII,
+)
+_GO_SUM = re.compile(r"[\w.~+/-]{1,300} v[\w.+/-]{1,100} h1:[A-Za-z0-9+/=]{1,100}\n?\Z", re.ASCII)
 # Settings that change how npm resolves; they are taken over.
 _NPM_CARRIED = frozenset(("legacy-peer-deps", "strict-peer-deps", "save-exact"))
 _NPM_IDLE = frozenset(("audit", "fund", "loglevel", "progress", "update-notifier", "engine-strict"))
@@ -112,6 +142,8 @@ def inputs(manager: str, files: Mapping[str, str]) -> PlanInputs:
 def has_members(manager: str, manifest: str) -> bool:
     """Return whether a manifest includes folders below as parts of its own project, which then have
     no lock file of their own; also True if it can't be read."""
+    if manager in ("pnpm", "go"):
+        return False  # a file of its own says so
     if len(manifest) > MOST_CHARS:
         return True
     try:
@@ -141,22 +173,26 @@ def _table(value: object) -> dict[str, Any]:
 
 def _npm(found: _Found, files: Mapping[str, str]) -> None:
     manifest = _table(json.loads(files.get("package.json") or "{}"))
-    clean: dict[str, Any] = {key: manifest[key] for key in ("name", "version") if key in manifest}
-    for field in _NODE_FIELDS:
-        clean[field] = found.kept(manifest.get(field), _is_node_spec, "package.json")
     overrides = _table(manifest.get("overrides"))
     if all(_is_node_spec(one) or str(one).startswith("$") for one in _leaves(overrides)):
-        clean["overrides"] = overrides
+        _node_manifest(found, manifest, overrides=overrides)
     else:
+        _node_manifest(found, manifest)
         found.leave("an override of package.json doesn't come from the index")
     if manifest.get("workspaces"):
         found.leave("what the workspaces of package.json need")
-    found.files["package.json"] = json.dumps(clean)
     if files.get("npm-shrinkwrap.json"):
         found.leave("what npm-shrinkwrap.json says")
     if lock := files.get("package-lock.json"):
         _npm_lock(found, _table(json.loads(lock)))
     _npm_config(found, files.get(".npmrc", ""))
+
+
+def _node_manifest(found: _Found, manifest: dict[str, Any], **more: object) -> None:
+    clean: dict[str, Any] = {key: manifest[key] for key in ("name", "version") if key in manifest}
+    for field in _NODE_FIELDS:
+        clean[field] = found.kept(manifest.get(field), _is_node_spec, "package.json")
+    found.files["package.json"] = json.dumps(clean | more)
 
 
 def _npm_lock(found: _Found, lock: dict[str, Any]) -> None:
@@ -224,6 +260,113 @@ def _leaves(value: object) -> Iterator[object]:
             waiting.extend(one.values())
         else:
             yield one
+
+
+# -- pnpm -----------------------------------------------------------------------------------------
+
+
+def _pnpm(found: _Found, files: Mapping[str, str]) -> None:
+    manifest = _table(json.loads(files.get("package.json") or "{}"))
+    _npm_config(found, files.get(".npmrc", ""))
+    for name in (".pnpmfile.cjs", ".pnpmfile.mjs"):
+        if name in files:
+            found.leave(f"what {name} changes")
+    _pnpm_workspace(found, files.get("pnpm-workspace.yaml", ""))
+    for key in ("pnpm", "resolutions"):
+        if _table(manifest.get(key)).keys() - _PNPM_IDLE:
+            found.leave(f"what `{key}` in package.json changes")
+    # A setting can name a program, and a file of hooks is one.
+    found.runs = bool(found.unknown)
+    _node_manifest(found, manifest)
+    if lock := files.get("pnpm-lock.yaml"):
+        found.files["pnpm-lock.yaml"] = json.dumps(_pnpm_lock(found, read_pnpm(lock)))
+
+
+def _pnpm_workspace(found: _Found, text: str) -> None:
+    try:
+        settings = _table(load(text, "pnpm-workspace.yaml"))
+    except PolicyError as error:
+        raise ValueError(str(error)) from error
+    if settings.get("packages"):
+        raise ValueError("a workspace of pnpm with packages of its own isn't planned")
+    for key in settings.keys() - _PNPM_IDLE:
+        found.leave(f"what `{key}` in pnpm-workspace.yaml changes")
+    if str(age := settings.get("minimumReleaseAge") or "").isdecimal():
+        found.files["pnpm-workspace.yaml"] = f"minimumReleaseAge: {age}\n"
+
+
+def _pnpm_lock(found: _Found, lock: dict[str, Any]) -> dict[str, Any]:
+    importers, packages, snapshots = (
+        _table(lock.get(key)) for key in ("importers", "packages", "snapshots")
+    )
+    if importers.keys() - {"."}:
+        raise ValueError("a workspace of pnpm with packages of its own isn't planned")
+    for key in lock.keys() - {"lockfileVersion", "settings", "importers", "packages", "snapshots"}:
+        found.leave(f"what `{key}` in pnpm-lock.yaml says")
+    return {
+        "lockfileVersion": "9.0",
+        "settings": _untexted(_table(lock.get("settings"))),
+        "importers": {
+            ".": {
+                field: found.kept(wanted, _is_pnpm_need, "pnpm-lock.yaml")
+                for field, wanted in _table(importers.get(".")).items()
+                if field in _NODE_FIELDS
+            }
+        },
+        "packages": {
+            key: {name: _untexted(one[name]) for name in one.keys() & _PNPM_KEPT}
+            for key, one in found.kept(packages, _is_pnpm_package, "pnpm-lock.yaml").items()
+            if _is_pnpm_key(found, key)
+        },
+        "snapshots": {
+            key: {name: _untexted(one[name]) for name in one.keys() & _PNPM_KEPT}
+            | {
+                field: found.kept(one[field], _is_pnpm_version, "pnpm-lock.yaml")
+                for field in _NODE_LOCK_FIELDS[:2]
+                if field in one
+            }
+            for key, one in snapshots.items()
+            if _is_pnpm_key(found, key)
+        },
+    }
+
+
+def _is_pnpm_key(found: _Found, key: str) -> bool:
+    if is_known := "@" in key[1:] and _is_pnpm_version(key):
+        return is_known
+    found.leave(f"`{key}` of pnpm-lock.yaml doesn't come from the index")
+    return False
+
+
+def _is_pnpm_version(wanted: object) -> bool:
+    return isinstance(wanted, str) and len(wanted) <= 2000 and bool(_PNPM_VERSION.match(wanted))
+
+
+def _is_pnpm_need(wanted: object) -> bool:
+    return (
+        isinstance(wanted, dict)
+        and wanted.keys() == {"specifier", "version"}
+        and _is_node_spec(wanted["specifier"])
+        and _is_pnpm_version(wanted["version"])
+    )
+
+
+def _is_pnpm_package(entry: object) -> bool:
+    said = _table(_table(entry).get("resolution"))
+    return (
+        "integrity" in said
+        and said.keys() <= {"integrity", "tarball"}
+        and ("tarball" not in said or host_of(str(said["tarball"])) is not None)
+    )
+
+
+def _untexted(value: Any) -> Any:
+    """Return data of texts with truth values."""
+    if isinstance(value, dict):
+        return {key: _untexted(one) for key, one in value.items()}
+    if isinstance(value, list):
+        return [_untexted(one) for one in value]
+    return {"true": True, "false": False}.get(value, value)
 
 
 # -- pip and uv -----------------------------------------------------------------------------------
@@ -458,8 +601,36 @@ def _cargo_config(found: _Found, data: dict[str, Any]) -> None:
         found.files[".cargo/config.toml"] = toml({"source": kept})
 
 
+# -- go -------------------------------------------------------------------------------------------
+
+
+def _go(found: _Found, files: Mapping[str, str]) -> None:
+    kept, block = [], ""
+    for line in files.get("go.mod", "").splitlines():
+        said, _, comment = line.strip().partition("//")
+        said = " ".join(said.split())
+        if said == ")":
+            block = ""
+        elif said.endswith("("):
+            block = said.removesuffix("(").strip()
+        elif said:
+            said = f"{block} {said}".strip()
+            if _GO_LINE.match(said):
+                kept.append(f"{said}{' // indirect' * (comment.strip() == 'indirect')}\n")
+            else:
+                found.leave(f"what `{said}` in go.mod says")
+    found.files["go.mod"] = "".join(kept)
+    rows = files.get("go.sum", "").splitlines(keepends=True)
+    found.files["go.sum"] = "".join(row for row in rows if _GO_SUM.match(row))
+    for name in ("go.work", "vendor/modules.txt"):
+        if name in files:
+            found.leave(f"what {name} changes")
+
+
 _READERS: dict[str, Callable[[_Found, Mapping[str, str]], None]] = {
     "npm": _npm,
+    "pnpm": _pnpm,
     "uv": _uv,
     "cargo": _cargo,
+    "go": _go,
 }

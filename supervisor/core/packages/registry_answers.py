@@ -1,8 +1,8 @@
 """Answers of package registries: what they say of one version.
 
 Sources: npm's registry API (package metadata), the Simple repository API in JSON (PEP 691, PEP
-700), cargo's sparse index and web API. Pure. Facts that an answer doesn't give stay None. Raise
-`ValueError` if it can't be read at all.
+700), cargo's sparse index and web API, Go's reference of modules (GOPROXY protocol). Pure. Facts
+that an answer doesn't give stay None. Raise `ValueError` if it can't be read at all.
 """
 
 import contextlib
@@ -49,6 +49,9 @@ def address(kind: str, index: str, name: str, version: str) -> str:
             # `index` is the API from the index's `config.json`; without one, only the package's
             # existence is known.
             return urljoin(base, f"api/v1/crates/{quote(name)}/{quote(version)}") if index else ""
+        case "go":
+            escaped = (re.sub("[A-Z]", _go_escaped, quote(one)) for one in (name, version))
+            return f"{base}{'/@v/'.join(escaped)}.info"
     return ""
 
 
@@ -176,6 +179,18 @@ def _crates(data: dict[str, Any], version: str) -> RegistryFacts:
     )
 
 
+def _go(data: dict[str, Any], version: str) -> RegistryFacts:
+    if data["Version"] != version:
+        raise KeyError
+    # Go runs nothing of a module that it gets.
+    link = _link((data.get("Origin") or {}).get("URL"))
+    return RegistryFacts(_time(data.get("Time")), has_scripts=False, link=link)
+
+
+def _go_escaped(letter: re.Match[str]) -> str:
+    return f"!{letter[0].lower()}"
+
+
 def _link(said: object) -> str:
     """Return the page of a repository; "" where it names none that a browser opens."""
     text = said.get("url") if isinstance(said, dict) else said
@@ -197,4 +212,5 @@ _READERS: dict[str, Callable[[Any, str], RegistryFacts]] = {
     "npm": _npm,
     "pypi": _pypi,
     "crates": _crates,
+    "go": _go,
 }

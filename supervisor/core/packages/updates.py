@@ -24,10 +24,14 @@ _EVERYTHING = "all"
 # The files that an update changes, by manager.
 FILES: dict[str, tuple[str, ...]] = {
     "npm": ("package.json", "package-lock.json"),
+    "pnpm": ("package.json", "pnpm-lock.yaml"),
     "pip": ("requirements*.txt", "pyproject.toml"),
     "uv": ("pyproject.toml", "uv.lock"),
     "cargo": ("Cargo.toml", "Cargo.lock"),
+    "go": ("go.mod", "go.sum"),
 }
+# Of these only hashes count: which versions there are, another file says.
+_HASHES = "go.sum"
 _PINNED = re.compile(r"requirements[\w.-]*\.txt\Z|pyproject\.toml\Z")
 
 
@@ -81,7 +85,7 @@ def updated(files: Mapping[str, tuple[str, str]], asked: Iterable[Packages]) -> 
                 # Its name stays, and its code needn't: a lock file that was written by hand.
                 other = Updated(name=one.name, before=one.version, after=one.version)
                 found[one.name, one.version, one.version] = other
-            elif key not in before:
+            elif key not in before and lock_of(path) != _HASHES:
                 known = said.get((one.name, one.version), PlannedPackage(name="", version=""))
                 found[one.name, one.before, one.version] = Updated(
                     name=one.name,

@@ -1,5 +1,6 @@
 """The shell texts that managers are planned and run by."""
 
+import json
 import shlex
 import subprocess
 
@@ -8,6 +9,7 @@ import pytest
 from supervisor.core.actions import Packages
 from supervisor.core.packages.install_recipes import (
     RECIPES,
+    go_config,
     home_config,
     index_environment,
     index_script,
@@ -107,7 +109,8 @@ def test_scripts_are_off_unless_a_person_says_so() -> None:
     off, on = (run_script(action, ":", scripts=one, is_pinned=False) for one in (False, True))
     assert "npm_config_ignore_scripts=true" in off
     assert "npm install --ignore-scripts -- a" in off
-    assert "ignore" not in on
+    assert "ignore_scripts" not in on
+    assert "ignore-scripts" not in on
     assert "dangerously_allow_all_scripts" in on
 
 
@@ -156,6 +159,33 @@ def test_what_was_planned_of_pip_s_is_what_is_installed() -> None:
     text = run_script(parse_command("uv pip install a"), ":", scripts=False, is_pinned=True)
     assert "uv pip install --no-config --no-deps -r ~/pinned.txt" in text
     assert pinned({("a", "1"): Locked("a", "1")}) == "a==1\n"
+
+
+def test_pnpm_runs_no_file_of_hooks_and_takes_a_lock_file_for_frozen_where_it_is_told() -> None:
+    off = "--config.ignore-scripts=true --config.ignore-pnpmfile=true"
+    install = parse_command("pnpm install")
+    line = run_script(install, ":", scripts=False, is_pinned=False).splitlines()[-1]
+    assert line == f"pnpm install --no-frozen-lockfile {off}"
+    frozen = parse_command("pnpm install --frozen-lockfile")
+    line = run_script(frozen, ":", scripts=True, is_pinned=False).splitlines()[-1]
+    assert line == "pnpm install --frozen-lockfile --config.dangerously-allow-all-builds=true"
+    assert f"/bin/pnpm install --no-frozen-lockfile --lockfile-only {off}" in plan_script(
+        install, ":", program="/bin/pnpm"
+    )
+    assert "/bin/pnpm" not in plan_script(frozen, ":", program="/bin/pnpm")
+
+
+def test_go_is_configured_as_the_person_s_own_and_by_no_project() -> None:
+    told = {"GOPROXY": "https://a.test|http://b.test,direct", "GOSUMDB": "off", "GOPRIVATE": "$x"}
+    assert go_config(json.dumps(told)) == (
+        "export GOPROXY=https://a.test,http://b.test GOSUMDB=off GOPRIVATE='$x' GOENV=off"
+        " GOFLAGS=-mod=mod GOWORK=off GOVCS='*:off' GOTOOLCHAIN=local"
+    )
+    for nothing in ("", "[]", '{"GOPROXY": "direct"}'):
+        assert go_config(nothing).startswith("export GOPROXY=off GOENV=off")
+    tidy = parse_command("go mod tidy")
+    assert "/bin/go mod tidy" in plan_script(tidy, ":", program="/bin/go")
+    assert plan_script(tidy, ":", program="/bin/go").endswith("cat go.mod go.sum")
 
 
 @pytest.mark.parametrize(

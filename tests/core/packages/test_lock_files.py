@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from supervisor.core.packages.lock_files import MOST_CHARS, Locked, locks_in
+from supervisor.core.packages.lock_files import MOST_CHARS, MOST_YAML_CHARS, Locked, locks_in
 
 NPM = json.dumps(
     {
@@ -65,7 +65,68 @@ PIP = json.dumps(
     }
 )
 
+PNPM = """
+lockfileVersion: '9.0'
+importers:
+  .:
+    dependencies:
+      '@s/b':
+        specifier: ^1.0.0
+        version: 1.0.0(a@1.1.0)
+packages:
+  '@s/b@1.0.0':
+    resolution: {integrity: sha512-b}
+  a@1.1.0:
+    resolution: {integrity: sha512-a, tarball: https://x.test/a.tgz}
+snapshots:
+  '@s/b@1.0.0(a@1.1.0)':
+    dependencies:
+      a: 1.1.0
+  a@1.1.0: {}
+"""
+HASH = f"h1:{'a' * 43}="
+GO = f"""module x.test/app
+
+go 1.17
+
+require x.test/one v1.0.0
+
+require (
+\tx.test/Two/v2 v2.0.1-rc // indirect
+\tnonsense
+)
+
+exclude (
+\tx.test/three v1.0.0
+)
+replace x.test/one => ../one
+x.test/one v1.0.0 {HASH}
+x.test/one v1.0.0/go.mod {HASH}
+x.test/four v1.0.0 {HASH}
+"""
+
 CASES = [
+    (
+        "pnpm-lock.yaml",
+        PNPM,
+        [
+            Locked("@s/b", "1.0.0", integrity="sha512-b"),
+            Locked("a", "1.1.0", "https://x.test/a.tgz", integrity="sha512-a"),
+        ],
+    ),
+    (
+        "go.mod",
+        GO,
+        [Locked("x.test/one", "v1.0.0", integrity=HASH), Locked("x.test/Two/v2", "v2.0.1-rc")],
+    ),
+    (
+        "go.sum",
+        GO,
+        [
+            Locked("x.test/one", "v1.0.0", integrity=HASH),
+            Locked("x.test/four", "v1.0.0", integrity=HASH),
+        ],
+    ),
     (
         "package-lock.json",
         NPM,
@@ -146,6 +207,11 @@ def test_of_several_files_one_without_a_hash_makes_all_unknown(
         ("Cargo.lock", "not toml"),
         ("uv.lock", "[[package]]\nsource = {registry = 'x'}\n"),
         ("pip-report.json", "{}"),
+        ("pnpm-lock.yaml", "a: &b 1\nc: *b\n"),
+        ("pnpm-lock.yaml", "lockfileVersion: '6.0'\n"),
+        ("pnpm-lock.yaml", "- a\n"),
+        ("pnpm-lock.yaml", "lockfileVersion: '9.0'\npackages: {a@1: {}}\n"),
+        ("pnpm-lock.yaml", "#" * (MOST_YAML_CHARS + 1)),
     ],
 )
 def test_what_cannot_be_read_is_a_value_error(file: str, text: str) -> None:

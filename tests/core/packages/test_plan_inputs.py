@@ -376,3 +376,138 @@ rustc = "./evil"
     assert len(found.unknown) == 6
     assert ".cargo/config.toml" not in inputs("cargo", {}).files
     assert not inputs("cargo", {}).runs
+
+
+# -- pnpm -----------------------------------------------------------------------------------------
+
+PNPM_LOCK = """lockfileVersion: '9.0'
+settings: {autoInstallPeers: true, excludeLinksFromLockfile: false}
+importers:
+  .:
+    dependencies:
+      a: {specifier: ^1.0.0, version: 1.0.0(b@1.0.0)}
+      evil: {specifier: 'file:..', version: 'file:..'}
+packages:
+  a@1.0.0:
+    resolution: {integrity: sha512-a}
+    engines: {node: '>=4'}
+    hasBin: true
+    os: [linux]
+  b@1.0.0:
+    resolution: {integrity: sha512-b, tarball: https://x.test/b.tgz}
+  evil@1.0.0:
+    resolution: {type: git, repo: 'ssh://x.test/evil', commit: abc}
+  evil@https://x.test/evil.tgz:
+    resolution: {integrity: sha512-c}
+  evil@2.0.0:
+    resolution: {integrity: sha512-c, tarball: 'file:evil.tgz'}
+snapshots:
+  a@1.0.0(b@1.0.0):
+    dependencies: {b: 1.0.0, evil: 'link:..'}
+    optional: true
+  b@1.0.0: {}
+  evil@file:..: {}
+"""
+
+
+def pnpm(package: object = None, **more: str) -> PlanInputs:
+    names = {"lock": "pnpm-lock.yaml", "npmrc": ".npmrc", "hooks": ".pnpmfile.cjs"}
+    names |= {"workspace": "pnpm-workspace.yaml"}
+    files = {names[key]: text for key, text in more.items()}
+    return inputs("pnpm", {"package.json": json.dumps(package or {}), **files})
+
+
+def test_of_pnpm_what_an_index_answers_is_taken_over() -> None:
+    found = pnpm({"dependencies": {"a": "^1.0.0"}, "packageManager": "x"}, lock=PNPM_LOCK)
+    assert json.loads(found.files["package.json"])["dependencies"] == {"a": "^1.0.0"}
+    assert json.loads(found.files["pnpm-lock.yaml"]) == {
+        "lockfileVersion": "9.0",
+        "settings": {"autoInstallPeers": True, "excludeLinksFromLockfile": False},
+        "importers": {
+            ".": {"dependencies": {"a": {"specifier": "^1.0.0", "version": "1.0.0(b@1.0.0)"}}}
+        },
+        "packages": {
+            "a@1.0.0": {
+                "resolution": {"integrity": "sha512-a"},
+                "engines": {"node": ">=4"},
+                "hasBin": True,
+                "os": ["linux"],
+            },
+            "b@1.0.0": {"resolution": {"integrity": "sha512-b", "tarball": "https://x.test/b.tgz"}},
+        },
+        "snapshots": {
+            "a@1.0.0(b@1.0.0)": {"dependencies": {"b": "1.0.0"}, "optional": True},
+            "b@1.0.0": {},
+        },
+    }
+    assert len(found.unknown) == 5
+    assert not found.runs
+
+
+@pytest.mark.parametrize(
+    ("more", "left"),
+    [
+        ({"hooks": "x"}, "what .pnpmfile.cjs changes"),
+        ({"npmrc": "script-shell=./x\n"}, "what `script-shell` in .npmrc changes"),
+        ({"workspace": "patchedDependencies: {a: b}\n"},
+         "what `patchedDependencies` in pnpm-workspace.yaml changes"),
+    ],
+)  # fmt: skip
+def test_settings_of_pnpm_that_can_name_programs_are_named(more: dict[str, str], left: str) -> None:
+    found = pnpm(None, **more)
+    assert (found.unknown, found.runs) == ((left,), True)
+    found = pnpm({"pnpm": {"overrides": {"a": "1"}, "onlyBuiltDependencies": []}})
+    assert (found.unknown, found.runs) == (("what `pnpm` in package.json changes",), True)
+    found = pnpm(None, lock="lockfileVersion: '9.0'\noverrides: {a: '1'}\n")
+    assert (found.unknown, found.runs) == (("what `overrides` in pnpm-lock.yaml says",), False)
+
+
+def test_how_old_releases_must_be_for_pnpm_is_taken_over() -> None:
+    found = pnpm(None, workspace="minimumReleaseAge: 4320\nonlyBuiltDependencies: [a]\n")
+    assert found.files["pnpm-workspace.yaml"] == "minimumReleaseAge: 4320\n"
+    assert found.unknown == ()
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        {"workspace": "packages: ['web/*']\n"},
+        {"workspace": "a: *b\n"},
+        {"workspace": "- a\n"},
+        {"lock": "lockfileVersion: '9.0'\nimporters: {web: {}}\n"},
+        {"lock": "lockfileVersion: '6.0'\n"},
+    ],
+)
+def test_workspaces_of_pnpm_and_other_forms_are_not_planned(more: dict[str, str]) -> None:
+    with pytest.raises(ValueError, match=r"workspace|form|can't be read"):
+        pnpm(None, **more)
+    assert not has_members("pnpm", '{"workspaces": ["web"]}')
+
+
+# -- go -------------------------------------------------------------------------------------------
+
+
+def test_of_go_what_its_proxies_answer_is_taken_over() -> None:
+    manifest = (
+        "// A shop.\nmodule x.test/app // why\n\ngo 1.17\ntoolchain go1.22.1\n"
+        "require x.test/one v1.0.0\nrequire (\n\tx.test/two/v2 v2.0.0 // indirect\n)\n"
+        "exclude x.test/three v1.0.0\nretract [v1.0.0, v1.1.0]\n"
+        "replace x.test/one => ../one\nreplace (\n\tx.test/two/v2 => x.test/evil v1.0.0\n)\n"
+        'require "x.test/quoted" v1.0.0\n'
+    )
+    sums = f"x.test/one v1.0.0 h1:{'a' * 43}=\nx.test/one v1.0.0/go.mod h1:{'a' * 43}=\n"
+    files = {"go.mod": manifest, "go.sum": f"{sums}nonsense\n", "go.work": "go 1.18\n"}
+    found = inputs("go", files)
+    assert found.files["go.mod"] == (
+        "module x.test/app\ngo 1.17\ntoolchain go1.22.1\nrequire x.test/one v1.0.0\n"
+        "require x.test/two/v2 v2.0.0 // indirect\nexclude x.test/three v1.0.0\n"
+        "retract [v1.0.0, v1.1.0]\n"
+    )
+    assert found.files["go.sum"] == sums
+    assert found.unknown == (
+        "what `replace x.test/one => ../one` in go.mod says",
+        "what `replace x.test/two/v2 => x.test/evil v1.0.0` in go.mod says",
+        'what `require "x.test/quoted" v1.0.0` in go.mod says',
+        "what go.work changes",
+    )
+    assert not has_members("go", "module x.test/app\n")

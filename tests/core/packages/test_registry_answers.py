@@ -30,6 +30,7 @@ def facts(kind: str, body: bytes, version: str) -> RegistryFacts:
         ("npm", "@s/b", "1", "https://x.test/root/@s%2Fb"),
         ("pypi", "A.b", "1", "https://x.test/root/a-b/"),
         ("crates", "itoa", "1.0.0", "https://x.test/root/api/v1/crates/itoa/1.0.0"),
+        ("go", "x.test/A/b", "v1.0.0-RC", "https://x.test/root/x.test/!a/b/@v/v1.0.0-!r!c.info"),
         ("other", "a", "1", ""),
     ],
 )
@@ -105,6 +106,14 @@ def test_the_others() -> None:
     )
 
 
+def test_go() -> None:
+    said = {"Version": "v1.0.0", "Time": "2020-01-02T03:04:05Z"}
+    assert facts("go", json.dumps(said).encode(), "v1.0.0") == RegistryFacts(AT, has_scripts=False)
+    assert facts("go", json.dumps(said).encode(), "v1.0.1") == RegistryFacts()
+    said |= {"Origin": {"VCS": "git", "URL": "https://x.test/a"}}  # type: ignore[dict-item]
+    assert facts("go", json.dumps(said).encode(), "v1.0.0").link == "https://x.test/a"
+
+
 @each_row("size", ["5", -1, 2**60, True, None, []])
 @each_row("time", ["0001-01-01T00:00:00+14:00", "9999-99", 7, "x" * 100])
 def test_what_is_not_what_it_should_be_is_unknown(size: object, time: object) -> None:
@@ -118,7 +127,7 @@ def test_what_is_not_what_it_should_be_is_unknown(size: object, time: object) ->
     assert found.warning.isascii()
 
 
-@each_row("kind", ["npm", "pypi", "crates"])
+@each_row("kind", ["npm", "pypi", "crates", "go"])
 @each_row("body", [b"", b"1", b"{}", b"[]", b'"x"'])
 def test_what_is_no_answer_is_a_value_error_or_says_nothing(kind: str, body: bytes) -> None:
     with contextlib.suppress(ValueError):

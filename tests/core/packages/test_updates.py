@@ -65,6 +65,8 @@ def test_the_scope_is_the_files_of_its_managers_and_what_is_given() -> None:
     [
         ("package-lock.json", "package-lock.json"),
         ("web/uv.lock", "uv.lock"),
+        ("pnpm-lock.yaml", "pnpm-lock.yaml"),
+        ("go.mod", "go.mod"),
         ("requirements-dev.txt", "requirements.txt"),
         ("package.json", ""),
         ("pyproject.toml", "requirements.txt"),
@@ -107,6 +109,21 @@ def test_the_same_version_from_another_file_is_no_update_and_is_said() -> None:
     assert updated({"package-lock.json": (texts[0], texts[0])}, []) == ()
     # A hash that is new says nothing of the file.
     assert updated({"package-lock.json": (texts[2], texts[0])}, []) == ()
+
+
+def test_a_hash_of_go_that_changed_is_said_and_others_are_not() -> None:
+    """go.sum has more versions than are used."""
+    files = {
+        "go.mod": ("require x.test/a v1.0.0\n", "require x.test/a v1.1.0\n"),
+        "go.sum": (
+            f"x.test/a v1.0.0 h1:{'a' * 43}=\n",
+            f"x.test/a v1.0.0 h1:{'b' * 43}=\nx.test/a v1.1.0 h1:{'c' * 43}=\n",
+        ),
+    }
+    assert updated(files, []) == (
+        Updated(name="x.test/a", before="v1.0.0", after="v1.1.0"),
+        Updated(name="x.test/a", before="v1.0.0", after="v1.0.0"),
+    )
 
 
 def test_a_commit_s_title_and_its_lines() -> None:
