@@ -161,7 +161,7 @@ class Parts:
         self.branches = Branches(self.gate, commits)
         self.containment = Containment(
             self.sandbox,
-            lambda session_id: self._tool_spec(session_id, Exec(command=PROBE)),
+            lambda session_id: self._contained_spec(session_id, Exec(command=PROBE)),
             self._containment_checked,
         )
         self.exec_broker = ExecBroker(
@@ -348,6 +348,9 @@ class Parts:
 
     def _command_spec(self, session_id: str, action: Exec) -> Spec:
         return self.surroundings.command_spec(self.sessions.get(session_id), action)
+
+    def _contained_spec(self, session_id: str, action: Exec) -> Spec:
+        return self.surroundings.contained_spec(self.sessions.get(session_id), action)
 
     def _copy_spec(self, session_id: str, action: Exec) -> Spec:
         return self.surroundings.copy_spec(self.sessions.get(session_id), action)

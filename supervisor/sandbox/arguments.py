@@ -5,11 +5,13 @@ whatever isn't named isn't there.
 """
 
 from collections.abc import Iterator, Sequence
+from typing import NamedTuple
 
 from supervisor.sandbox.base import CA_BUNDLE, HOME, JAVA_STORE, LOWER, MERGED, Spec
 from supervisor.sandbox.host import GID, UID, HostSystem
+from supervisor.sandbox.session_home import CLOSED, FILES, FOLDERS, SCRATCH, top_of
 
-# Scratch folders; their content is lost at the end.
+# Scratch folders; their content is lost at the end. The home is one where the session has none.
 TMPFS = ("/tmp", "/run", "/var/tmp", HOME)  # noqa: S108
 PATH = "/usr/local/bin:/usr/bin:/bin:/usr/local/sbin:/usr/sbin:/sbin"
 
@@ -20,20 +22,20 @@ def arguments(
     """Return bubblewrap's options for `spec`, in the order in which they take effect. Pure.
 
     Mounts are stacked, so their order is the policy: (1) programs and /etc, read-only; (2) /proc
-    without what identifies the host, a minimal /dev; (3) empty, bounded tmpfs where programs write;
-    (4) the caller's binds and links; (5) the workspace read-only; (6) covers over everything that
-    must not show through 1 to 5 (`covers`: path inside, is it a directory); (7) the private copy,
-    which may itself lie in a covered place; (8) the root and /dev closed for writing, so that every
-    writable place has a bound or is the copy.
+    without what identifies the host, a minimal /dev; (3) empty, bounded tmpfs where programs write,
+    and the home; (4) the caller's binds and links; (5) the workspace read-only; (6) covers over
+    everything that must not show through 1 to 5 (`covers`: path inside, is it a directory); (7) the
+    private copy, which may itself lie in a covered place; (8) the root and /dev closed for writing,
+    so that every writable place has a bound, or is the copy or the home.
     """
     size = str(spec.limits.tmpfs_bytes)
-    tmpfs = [
-        word for path in TMPFS for word in ("--size", size, "--perms", "0700", "--tmpfs", path)
-    ]
+    scratch = [path for path in TMPFS if spec.home is None or path != HOME]
+    tmpfs = [word for path in scratch for word in _memory(path, size)]
     binds = [
         word
-        for source, inside in spec.readonly_binds
-        for word in ("--ro-bind", str(source), inside)
+        for option, pairs in (("--ro-bind", spec.readonly_binds), ("--bind", spec.writable_binds))
+        for source, inside in pairs
+        for word in (option, str(source), inside)
     ]
     trusted = ((spec.ca_bundle, CA_BUNDLE), (spec.java_store, JAVA_STORE))
     trust = [
@@ -50,6 +52,7 @@ def arguments(
         *_kernel(host),
         *("--dev", "/dev", "--size", size, "--perms", "0700", "--tmpfs", "/dev/shm"),  # noqa: S108
         *tmpfs,
+        *_home(spec, size),
         *binds,
         *(word for link in spec.links for word in ("--symlink", *link)),
         *("--dir", "/workspace", *_lower(spec)),
@@ -59,6 +62,50 @@ def arguments(
         *("--chdir", spec.cwd),
         *_environment(spec),
     ]
+
+
+class Covers(NamedTuple):
+    """Paths below a home on disk that are covered once it is mounted: with something new that the
+    command may change, `own`, or with what is empty and read-only, `closed`."""
+
+    own: tuple[str, ...] = ()
+    closed: tuple[str, ...] = ()
+
+
+def covers_of_home(spec: Spec) -> Covers:
+    """Return what is covered: every name that is ours, but those that have content of ours."""
+    if spec.home is None:
+        return Covers()
+    filled = {top_of(path) for path in _filled(spec)}
+    names = [name for name in (*FILES, *FOLDERS) if name not in filled]
+    if spec.owns_settings:
+        return Covers(tuple(names))
+    own = [name for name in names if name in SCRATCH]
+    closed = [name for name in names if name not in SCRATCH]
+    return Covers(tuple(own), (*closed, *(path for path in CLOSED if top_of(path) in own)))
+
+
+def _filled(spec: Spec) -> list[str]:
+    """Return the paths below the home where there is content of ours."""
+    binds = (*spec.readonly_binds, *spec.writable_binds)
+    below = [
+        inside.removeprefix(f"{HOME}/")
+        for _, inside in binds
+        if f"{inside}/".startswith(f"{HOME}/")
+    ]
+    return [*spec.home_files, *below]
+
+
+def _home(spec: Spec, size: str) -> Iterator[str]:
+    if spec.home is None:
+        return
+    yield from ("--bind", str(spec.home), HOME)
+    for name in sorted({top_of(path) for path in _filled(spec) if "/" in path}):
+        yield from _memory(f"{HOME}/{name}", size)
+
+
+def _memory(path: str, size: str) -> tuple[str, ...]:
+    return ("--size", size, "--perms", "0700", "--tmpfs", path)
 
 
 def _lower(spec: Spec) -> list[str]:

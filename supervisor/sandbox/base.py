@@ -79,8 +79,14 @@ class Spec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     links: tuple[tuple[str, str], ...] = ()
     ca_bundle: Path | None = None
     java_store: Path | None = None
+    # A folder of the host that is the home; None for an empty one, in memory. `session_home` says
+    # what of it is covered; `owns_settings`: whether the command may change its own there.
+    home: Path | None = None
+    owns_settings: bool = False
     # Content of the home at the start, by path below it.
     home_files: dict[str, str] = {}
+    # Pairs of host path and path inside, below the home or in a folder that nobody writes to.
+    writable_binds: tuple[tuple[Path, str], ...] = ()
     # Opened as listening sockets on 127.0.0.1 in the sandbox's own network.
     ports: tuple[int, ...] = ()
     # Whether every TCP connection but those to loopback is redirected to a listening socket at

@@ -25,7 +25,7 @@ from supervisor.base.process import Child, children, spawn
 from supervisor.core.text.numbers import whole_number
 from supervisor.errors import SandboxError, UserError
 from supervisor.sandbox import host_paths, seccomp
-from supervisor.sandbox.arguments import PATH, arguments
+from supervisor.sandbox.arguments import PATH, arguments, covers_of_home
 from supervisor.sandbox.base import (
     DOOR_PORT,
     HOME,
@@ -228,7 +228,7 @@ class _Start:
                 raise SandboxError(
                     f"bubblewrap gave up: {await self._complaint()}", "see `gatehouse doctor`"
                 )
-            await self._close_devices(init_pid, inodes)
+            await self._close_mounts(init_pid, inodes)
             await self._redirect(init_pid, inodes)
             assert self._running is not None
             self._running.listeners = self._listeners
@@ -380,16 +380,19 @@ class _Start:
             with self._entered(init_pid, "net", inodes) as namespaces:
                 await self._opener.redirect(namespaces, self._listeners[DOOR_PORT])
 
-    async def _close_devices(self, init_pid: int, inodes: dict[str, int]) -> None:
-        """Keep the agent from changing device files in its /dev. It would own them there if the
-        supervisor owns the host's, as root does, whatever its number in a user namespace.
+    async def _close_mounts(self, init_pid: int, inodes: dict[str, int]) -> None:
+        """Cover what is ours of the home (`session_home`), and keep the agent from changing device
+        files in its /dev. It would own them there if the supervisor owns the host's, as root does,
+        whatever its number in a user namespace.
 
         bubblewrap has no bind that is read-only and allows devices. Reading and writing the devices
         stays possible.
         """
-        if len(devices_of_others()) < len(DEVICES):
+        devices = DEVICES if len(devices_of_others()) < len(DEVICES) else ()
+        covers = covers_of_home(self._spec)
+        if devices or self._spec.home is not None:
             with self._entered(init_pid, "mnt", inodes) as namespaces:
-                await self._opener.close_mounts(namespaces, DEVICES)
+                await self._opener.close_mounts(namespaces, devices, *covers)
 
     @contextlib.contextmanager
     def _entered(self, init_pid: int, kind: str, inodes: dict[str, int]) -> Iterator[Namespaces]:

@@ -11,7 +11,7 @@ import asyncio
 from collections.abc import Callable, Collection
 
 from supervisor.errors import GatehouseError
-from supervisor.sandbox.base import MERGED, Sandbox, Spec
+from supervisor.sandbox.base import HOME, MERGED, Sandbox, Spec
 from supervisor.sandbox.host import devices_of_others
 
 CHECK_S = 20.0
@@ -96,13 +96,13 @@ def problems_in(output: str, devices: Collection[str] = ()) -> tuple[str, ...]:
 
 
 def _writable(mounts: list[str], devices: Collection[str]) -> list[str]:
-    """Return the writable mounts that aren't the sandbox's own: neither the private copy nor a
-    whole file system in memory, and not one of `devices`."""
+    """Return the writable mounts that aren't the sandbox's own: neither the private copy, nor the
+    session's home, nor a file system in memory that it has whole, nor one of `devices`."""
+    rows = [(line.split(" "), line.rpartition(" - ")[2].split(" ")[0]) for line in mounts]
+    memory = {row[2] for row, kind in rows if kind in ("tmpfs", "devpts") and row[3] == "/"}
     found = []
-    for line in mounts:
-        fields = line.split(" ")
-        root, where, options, kind = *fields[3:6], fields[fields.index("-") + 1]
-        is_own = where == MERGED or (kind in ("tmpfs", "devpts") and root == "/")
+    for (_, _, device, root, where, options, *_), _ in rows:
+        is_own = where in (MERGED, HOME) or device in memory
         is_own = is_own or (where in devices and root == where.removeprefix("/dev"))
         if "rw" in options.split(",") and not is_own:
             found.append(where)

@@ -66,6 +66,8 @@ CA_PLACES = (
 )
 CA_TARGET = "gatehouse/ca-bundle.pem"
 JAVA_TARGET = "gatehouse/ca-bundle.p12"
+# What covers a home's files and folders (`port_opener`).
+EMPTY_FILE, EMPTY_FOLDER = "gatehouse/empty", "gatehouse/empty.d"
 
 # Kernel files that reveal the host or act on it, and that a sandbox whose owner is root could open.
 PROC_MASKED_FILES = (
@@ -134,6 +136,8 @@ def _make_etc(etc: Path, of: Path) -> None:
     bundle.parent.mkdir()
     bundle.touch()
     (fresh / JAVA_TARGET).touch()
+    (fresh / EMPTY_FILE).touch()
+    (fresh / EMPTY_FOLDER).mkdir()
     for place in CA_PLACES:
         (fresh / place).parent.mkdir(parents=True, exist_ok=True)
         (fresh / place).symlink_to(f"/etc/{CA_TARGET}")

@@ -15,6 +15,7 @@ import msgspec
 
 from supervisor.errors import SandboxError
 from supervisor.sandbox.base import HOME, LOWER, Spec
+from supervisor.sandbox.session_home import OURS, top_of
 
 # A workspace that is one of these, or a parent of one, would show more than the project.
 TOO_WIDE = (
@@ -48,6 +49,11 @@ def resolved(spec: Spec) -> Spec:
         readonly_binds=tuple(
             (_existing(source, "bind"), _inside(inside)) for source, inside in spec.readonly_binds
         ),
+        home=None if spec.home is None else _directory(spec.home, "home"),
+        writable_binds=tuple(
+            (_directory(source, "kept folder"), _inside(inside))
+            for source, inside in spec.writable_binds
+        ),
         ca_bundle=None if spec.ca_bundle is None else _existing(spec.ca_bundle, "CA bundle"),
         java_store=None if spec.java_store is None else _existing(spec.java_store, "trust store"),
     )
@@ -55,6 +61,7 @@ def resolved(spec: Spec) -> Spec:
     for path in spec.home_files:
         if not os.path.normpath(f"{HOME}/{path}").startswith(f"{HOME}/"):
             raise SandboxError(f"`{path}` is outside of the home", "name a file below it")
+    _judge_home(spec)
     if spec.workspace_lower is not None:
         _judge_workspace(spec.workspace_lower)
         _judge_copy(spec, spec.workspace_lower)
@@ -101,6 +108,22 @@ def _judge_command(spec: Spec) -> None:
         raise SandboxError(
             f"the working directory `{spec.cwd}` isn't absolute", "give a path inside the sandbox"
         )
+
+
+def _judge_home(spec: Spec) -> None:
+    """INVARIANT: in a home on disk, nothing is written or mounted below a name that an agent could
+    have made a link of."""
+    binds = (*spec.readonly_binds, *spec.writable_binds)
+    below = [inside.removeprefix(f"{HOME}/") for _, inside in binds if _is_in_home(inside)]
+    for path in (*spec.home_files, *below) if spec.home is not None else ():
+        if top_of(os.path.normpath(path)) not in OURS:
+            raise SandboxError(
+                f"nothing of ours can be at `{path}` in the home", "choose a folder that is ours"
+            )
+
+
+def _is_in_home(inside: str) -> bool:
+    return Path(inside).is_relative_to(HOME)
 
 
 def _judge_workspace(lower: Path) -> None:

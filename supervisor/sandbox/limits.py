@@ -20,9 +20,12 @@ from pathlib import Path
 from supervisor.base.clock import worked_s
 from supervisor.base.process import descendants
 from supervisor.sandbox.arguments import TMPFS
-from supervisor.sandbox.base import SandboxLimits
+from supervisor.sandbox.base import HOME, SandboxLimits
 from supervisor.sandbox.cgroups import Cgroup
+from supervisor.sandbox.session_home import OURS
 
+# Folders of a home on disk that may be in memory.
+IN_HOME = tuple(f"{HOME}/{name}" for name in OURS)
 INTERVAL_S = 0.2
 # A disk fills faster than the rest: free room is checked this often between full looks.
 DISK_INTERVAL_S = 0.05
@@ -300,14 +303,20 @@ def _total(rows: list[tuple[int, ...]], files: int) -> int:
 
 def _tmpfs_bytes(one: Watched) -> int:
     """Return what the sandbox's own memory file systems hold; 0 where it has none."""
-    found = 0
+    found: dict[int, int] = {}
     if _has_own(one.init_pid, "mnt"):
-        for path in (*TMPFS, "/dev/shm"):  # noqa: S108
+        for path in (*TMPFS, "/dev/shm", *IN_HOME):  # noqa: S108
             with contextlib.suppress(OSError):
-                status = os.statvfs(f"/proc/{one.init_pid}/root{path}")
+                place = os.open(
+                    f"/proc/{one.init_pid}/root{path}", os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC
+                )
+                try:
+                    status, device = os.fstatvfs(place), os.fstat(place).st_dev
+                finally:
+                    os.close(place)
                 if status.f_blocks * status.f_frsize <= one.limits.tmpfs_bytes:
-                    found += (status.f_blocks - status.f_bfree) * status.f_frsize
-    return found
+                    found[device] = (status.f_blocks - status.f_bfree) * status.f_frsize
+    return sum(found.values())
 
 
 def _has_own(pid: int, namespace: str) -> bool:

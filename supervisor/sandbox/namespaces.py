@@ -117,9 +117,17 @@ class PortOpener:
         it isn't to be relied on."""
         await self._asked(namespaces, {"redirect": steps(DOOR_PORT)}, 0, door.fileno())
 
-    async def close_mounts(self, namespaces: Namespaces, paths: Sequence[str]) -> None:
-        """Make mounts inside read-only. Raise SandboxError."""
-        await self._asked(namespaces, {"read_only": list(paths)}, 0)
+    async def close_mounts(
+        self,
+        namespaces: Namespaces,
+        paths: Sequence[str],
+        own: Sequence[str] = (),
+        closed: Sequence[str] = (),
+    ) -> None:
+        """Make mounts inside read-only, and cover paths below the home (`Covers`). Raise
+        SandboxError."""
+        lists = {"read_only": [*paths], "own": [*own], "closed": [*closed]}
+        await self._asked(namespaces, {**lists}, 0)
 
     async def _asked(
         self, namespaces: Namespaces, request: dict[str, object], count: int, *more_fds: int

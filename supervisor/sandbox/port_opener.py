@@ -12,19 +12,27 @@ in:
   one descriptor per port, in order.
 - `{"redirect": [..]}` with a network namespace, and the listening socket of its door as third
   descriptor: set up what `redirect.steps` says, and check that it leads to the door.
-- `{"read_only": [..]}` with a mount namespace: make these mounts read-only.
+- `{"read_only": [..], "own": [..], "closed": [..]}` with a mount namespace: make these mounts
+  read-only, and cover these paths below the home with empty files and folders: `own` with new ones,
+  then `closed` with what nobody can change.
 The answer is one packet, JSON `{"error": null}` or `{"error": "..."}`.
 """
 
 import ctypes
+import errno
 import json
 import os
 import select
 import socket
+import stat
 import struct
 import sys
 from typing import Any
 
+HOME = "/home/agent"
+# New files and folders that cover others.
+OWN = "/run/home"
+EMPTY_FILE, EMPTY_FOLDER = "/etc/gatehouse/empty", "/etc/gatehouse/empty.d"
 BACKLOG = 512
 REQUEST_BYTES = 16384
 ANSWER_BYTES = 65536
@@ -34,6 +42,11 @@ IP_FREEBIND = 15
 # The same number on every architecture; linux/mount.h; linux/fcntl.h.
 MOUNT_SETATTR = 442
 MOUNT_ATTR_RDONLY = 1
+OPEN_TREE = 428
+OPEN_TREE_CLONE = 1
+MOVE_MOUNT = 429
+# Both ends are descriptors: MOVE_MOUNT_F_EMPTY_PATH and MOVE_MOUNT_T_EMPTY_PATH.
+BOTH_EMPTY_PATH = 0x44
 AT_FDCWD = -100
 # linux/netlink.h
 NLMSG_ERROR = 2
@@ -114,25 +127,57 @@ def tell_kernel(protocol: int, messages: bytes, acks: int) -> None:
                 at += length + -length % 4
 
 
-def close_mounts(user_fd: int, mount_fd: int, paths: list[str]) -> None:
-    """Enter both namespaces and make each of these mounts read-only, keeping its other flags
-    (mount_setattr(2))."""
-    enter(user_fd, mount_fd, os.CLONE_NEWNS)
-    libc = ctypes.CDLL(None, use_errno=True)
+LIBC = ctypes.CDLL(None, use_errno=True)
+
+
+def called(path: str, *words: Any) -> int:
+    """Return what a system call returns. Raise OSError."""
+    found: int = LIBC.syscall(*words)
+    if found < 0:
+        raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()), path)
+    return found
+
+
+def close_mounts(paths: list[str]) -> None:
+    """Make each of these mounts read-only, keeping its other flags (mount_setattr(2))."""
     attributes = (ctypes.c_uint64 * 4)(MOUNT_ATTR_RDONLY, 0, 0, 0)
+    given = (ctypes.byref(attributes), ctypes.sizeof(attributes))
     for path in paths:
-        if (
-            libc.syscall(
-                MOUNT_SETATTR,
-                AT_FDCWD,
-                path.encode(),
-                0,
-                ctypes.byref(attributes),
-                ctypes.sizeof(attributes),
-            )
-            != 0
-        ):
-            raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()), path)
+        called(path, MOUNT_SETATTR, AT_FDCWD, path.encode(), 0, *given)
+
+
+def cover(own: list[str], closed: list[str]) -> None:
+    """Cover these paths below the home (open_tree(2), move_mount(2)). One with a folder in it lies
+    in one of `own`; a folder's ends with a slash.
+
+    INVARIANT: by descriptors that follow no link: others may write to the home meanwhile.
+    """
+    home = os.open(HOME, os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    for path in (*own, *closed):
+        if "/" in path:
+            make(f"{OWN}/{path}", is_folder=path.endswith("/"))
+        name = path.rstrip("/")
+        place = os.open(name, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=home)
+        mode = os.fstat(place).st_mode
+        if not (stat.S_ISREG(mode) or stat.S_ISDIR(mode)):
+            raise OSError(errno.ENOTDIR, "neither a file nor a folder", path)
+        source = EMPTY_FOLDER if stat.S_ISDIR(mode) else EMPTY_FILE
+        if path in own:
+            source = f"{OWN}/{name}"
+            make(source, is_folder=stat.S_ISDIR(mode))
+        clone = OPEN_TREE_CLONE | os.O_CLOEXEC
+        tree = called(source, OPEN_TREE, AT_FDCWD, source.encode(), clone)
+        called(path, MOVE_MOUNT, tree, b"", place, b"", BOTH_EMPTY_PATH)
+        os.close(tree)
+        os.close(place)
+
+
+def make(path: str, *, is_folder: bool) -> None:
+    """Make an empty file or folder."""
+    folder = path if is_folder else path.rpartition("/")[0]
+    os.makedirs(folder, 0o700, exist_ok=True)  # noqa: PTH103 (it imports little)
+    if not is_folder:
+        os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
 
 
 def answer(channel: socket.socket, request: bytes, descriptors: list[int]) -> None:
@@ -142,7 +187,10 @@ def answer(channel: socket.socket, request: bytes, descriptors: list[int]) -> No
         wanted = json.loads(request)
         listeners = []
         if "read_only" in wanted:
-            close_mounts(user_fd, other_fd, wanted["read_only"])
+            enter(user_fd, other_fd, os.CLONE_NEWNS)
+            close_mounts(wanted["read_only"])
+            if wanted["own"] or wanted["closed"]:
+                cover(wanted["own"], wanted["closed"])
         else:
             enter(user_fd, other_fd, os.CLONE_NEWNET)
             if "redirect" in wanted:

@@ -24,12 +24,15 @@ from supervisor.sandbox.arguments import PATH
 from supervisor.sandbox.base import CA_BUNDLE, HOME, JAVA_STORE, MERGED, SandboxLimits, Spec
 from supervisor.sandbox.program_listener import JudgeProgram, ProgramWatch
 from supervisor.sandbox.programs import find_program
+from supervisor.sandbox.session_home import HOME_FOLDER
 from supervisor.sandbox.toolchains import ShownTools, checkouts_in
 from supervisor.sessions import agent_programs
 from supervisor.sessions.named_secrets import NamedSecrets
 from supervisor.settings import ROOT, Settings
 
 PROXY_PORT = 3128
+# Programs of the home come last: none of them is taken for one of the system's.
+PROGRAMS_AT_HOME = (f"{HOME}/.local/bin", f"{HOME}/go/bin")
 INSIDE = "/opt/gatehouse"
 # The built-in agent's task, below its home.
 TASK = ".gatehouse/task"
@@ -151,6 +154,15 @@ class SessionSandboxes:
         return msgspec.structs.replace(
             spec, cwd=MERGED if action.cwd in ("", ".") else f"{MERGED}/{action.cwd}"
         )
+
+    def at_home(self, session: Session, spec: Spec, *, owns_settings: bool = False) -> Spec:
+        """Return the same sandbox with the session's home, where it has one."""
+        home = self._settings.sessions_dir / session.id / HOME_FOLDER
+        if not home.is_dir() or is_quarantined(session.kind, session.command):
+            return spec
+        path = ":".join((spec.env["PATH"], *PROGRAMS_AT_HOME))
+        env = spec.env | {"PATH": path, "GIT_CONFIG_GLOBAL": f"{HOME}/.config/gitconfig"}
+        return msgspec.structs.replace(spec, home=home, owns_settings=owns_settings, env=env)
 
     def model_url(self, provider: Provider) -> str:
         """Return the URL of a provider's API."""

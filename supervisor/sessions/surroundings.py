@@ -30,6 +30,7 @@ from supervisor.gate.left_to_answer import LeftToAnswer, can_wait
 from supervisor.ledger.spending import Spending
 from supervisor.network.network import NetworkBroker
 from supervisor.records.approval_queue import ApprovalQueue
+from supervisor.sandbox import session_home
 from supervisor.sandbox.base import DOOR_PORT, NAMES_PORT, Spec
 from supervisor.sandbox.containment import Containment
 from supervisor.sandbox.toolchains import GIT_IDENTITY, tools_of
@@ -193,11 +194,16 @@ class Surroundings:
         spec = self._sandboxes.of_agent(
             session, token, self._within(session), self._caller(session), tty=tty
         )
+        spec = self._sandboxes.at_home(session, spec, owns_settings=True)
         return self._with_exec_rules(session, self._quarantined.with_change(session, spec))
 
     def command_spec(self, session: Session, action: Exec) -> Spec:
         """Return the sandbox of a command that the agent asked for: its programs may ask, too."""
-        return self._with_exec_rules(session, with_programs(self.tool_spec(session, action)))
+        return self._with_exec_rules(session, with_programs(self.contained_spec(session, action)))
+
+    def contained_spec(self, session: Session, action: Exec) -> Spec:
+        """Return the same without a way to ask, and a judge of the programs that it starts."""
+        return self._sandboxes.at_home(session, self.tool_spec(session, action))
 
     def _with_exec_rules(self, session: Session, spec: Spec) -> Spec:
         opened = self._opened.get(session.id)
@@ -208,7 +214,7 @@ class Surroundings:
         return watched(spec, programs.judge)
 
     def tool_spec(self, session: Session, action: Exec) -> Spec:
-        """Return the sandbox of one command."""
+        """Return the sandbox of one command of ours, which sees nothing of the session's home."""
         return self._sandboxes.of_tool(
             session, action, self._within(session), self._caller(session)
         )
@@ -261,6 +267,9 @@ class Surroundings:
             await self._lend(folder)
         if wanted.resume is not None:
             await self._take_over(session, wanted.resume)
+        if self._settings.backend == "bubblewrap":
+            await asyncio.to_thread(session_home.prepare, folder / session_home.HOME_FOLDER)
+        if wanted.resume is not None:
             return (f"it goes on with the copy of session {wanted.resume}",)
         include_ignored = wanted.include_ignored
         made = await make_private_copy(

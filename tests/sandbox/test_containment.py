@@ -39,6 +39,13 @@ def test_a_sandbox_as_it_should_be_has_no_problem() -> None:
     assert problems_in(printed()) == ()
 
 
+def test_a_part_of_its_own_memory_may_be_written_to_and_of_another_not() -> None:
+    part = "144 137 {device} /home/.cargo /home/agent/.cargo rw,nosuid - tmpfs tmpfs rw\n"
+    assert problems_in(printed(mounts=GOOD_MOUNTS + part.format(device="0:63"))) == ()
+    other = printed(mounts=GOOD_MOUNTS + part.format(device="0:64"))
+    assert problems_in(other) == ("`/home/agent/.cargo` of the host can be written to",)
+
+
 def test_a_device_file_may_be_writable_where_nobody_in_the_sandbox_owns_it() -> None:
     # As an ordinary user's sandbox has it: root owns the host's device, which is bound there.
     bound = "141 140 0:6 {root} /dev/null rw,nosuid - devtmpfs devtmpfs rw,mode=755\n"

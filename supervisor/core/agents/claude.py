@@ -5,6 +5,8 @@ import json
 from supervisor.core.agents.inside import SERVER_URL, Inside
 
 ENVIRONMENT = {
+    # All that it keeps is in one folder, its state too.
+    "CLAUDE_CONFIG_DIR": "/home/agent/.claude",
     "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC": "1",
     "DISABLE_TELEMETRY": "1",
     "DISABLE_ERROR_REPORTING": "1",
@@ -69,5 +71,5 @@ def home(inside: Inside) -> dict[str, str]:
     }
     return {
         ".claude/settings.json": json.dumps(settings, indent=1),
-        ".claude.json": json.dumps(state, indent=1),
+        ".claude/.claude.json": json.dumps(state, indent=1),
     }

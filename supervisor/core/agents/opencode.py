@@ -48,12 +48,13 @@ def home(inside: Inside) -> dict[str, str]:
             }
         },
     }
-    # This makes OpenCode believe that the packages for plugins are installed; our plugin needs
-    # none.
+    # This makes OpenCode believe that the packages for plugins are installed, in both folders that
+    # it reads settings from; our plugin needs none.
     lock = {"packages": {"": {"dependencies": {"@opencode-ai/plugin": "*"}}}}
+    has_all = {"node_modules/.keep": "", "package-lock.json": json.dumps(lock)}
     return {
-        ".config/opencode/node_modules/.keep": "",
-        ".config/opencode/package-lock.json": json.dumps(lock),
+        **{f".config/opencode/{name}": text for name, text in has_all.items()},
+        **{f".opencode/{name}": text for name, text in has_all.items()},
         ".config/opencode/opencode.json": json.dumps(config, indent=1),
         ".config/opencode/plugins/gatehouse.js": inside.plugin,
     }

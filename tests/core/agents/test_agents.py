@@ -62,11 +62,11 @@ def test_claude_code_calls_the_hook_before_any_tool_and_takes_the_key_without_as
     (matched,) = json.loads(files[".claude/settings.json"])["hooks"]["PreToolUse"]
     assert matched["matcher"] == "*"
     assert matched["hooks"][0]["command"] == '/opt/a "b"/python hook.py'
-    state = json.loads(files[".claude.json"])
+    state = json.loads(files[".claude/.claude.json"])
     assert state["customApiKeyResponses"]["approved"] == [PLACEHOLDER[-KEY_CHARS:]]
     assert state["projects"]["/workspace/merged"]["hasTrustDialogAccepted"]
     without = inside()._replace(placeholders={})
-    state = json.loads(AGENTS["claude"].home(without)[".claude.json"])
+    state = json.loads(AGENTS["claude"].home(without)[".claude/.claude.json"])
     assert state["customApiKeyResponses"]["approved"] == []
 
 
