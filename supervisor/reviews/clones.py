@@ -27,6 +27,7 @@ from supervisor.git.run_git import SAFE_DIFF, GitPlace, run_git, without_attribu
 from supervisor.reviews import clone_room
 from supervisor.reviews.core.deliveries import is_branch, is_sha
 from supervisor.reviews.core.diffs import ChangedFile, FilePatch, changed_files, file_patches
+from supervisor.reviews.core.job_posts import commit_line, with_line
 
 DEPTH, DEEPEN_BY, MOST_DEPTH = 50, 500, 5_000
 FETCH_S, GIT_S = 600.0, 120.0
@@ -173,16 +174,16 @@ class Clones:
             finally:
                 self._used.discard(folder)
 
-    async def squashed(self, checkout: Checkout, commit: str, pack: bytes) -> PackedCommit:
+    async def squashed(
+        self, checkout: Checkout, commit: str, pack: bytes, job: str
+    ) -> PackedCommit:
         """Put a commit of a checkout's head into its clone, and return it as one commit of the
-        checkout's base."""
+        checkout's base that names the job."""
         clone = checkout.clone
         if pack:
             await self._index(clone, pack)
-        made = commit
-        if await self._id(clone, f"{commit}^") != checkout.base:
-            tree = await self._id(clone, f"{commit}^{{tree}}")
-            made = await self._committed(clone, tree, checkout.base, commit)
+        tree = await self._id(clone, f"{commit}^{{tree}}")
+        made = await self._committed(clone, tree, checkout.base, commit, commit_line(job, tree))
         words = ("pack-objects", "--revs", "--thin", "--stdout", "--delta-base-offset", "--quiet")
         wanted = f"{made}\n^{checkout.base}\n".encode()
         packed = await run_git(
@@ -207,10 +208,13 @@ class Clones:
         found = merged.stdout.decode().strip()
         return base if found == tree else await self._committed(clone, found, base, pushed)
 
-    async def _committed(self, clone: Path, tree: str, parent: str, like: str) -> str:
-        """Commit a tree with the message and author of another commit."""
+    async def _committed(
+        self, clone: Path, tree: str, parent: str, like: str, line: str = ""
+    ) -> str:
+        """Commit a tree with the message and author of another commit. `line` ends the message."""
         said = await self._git(clone, "log", "-1", "--format=%an%n%ae%n%B", like)
         name, mail, message = said.stdout.split(b"\n", 2)
+        message = with_line(message, line) if line else message
         made = await run_git(
             GitPlace(clone),
             *("commit-tree", tree, "-p", parent, "-F", "-"),

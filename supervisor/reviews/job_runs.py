@@ -288,7 +288,8 @@ class JobRuns:
         opened = await self._forge.open_pulls(facts)
         head = await self._forge.branch_head(facts, work.branch)
         with self._engine.connect() as connection:
-            ours = jobs.commits_of(connection, work.job.id)
+            pushed = jobs.job(connection, work.job.id).pushed
+            ours = jobs.commits_of(connection, work.job.id) | {pushed}
         others = [one for one in opened if one.author == own and one.head_ref.startswith(PREFIX)]
         return standing(
             [_branch_pull(one, own) for one in pulls],
@@ -362,17 +363,21 @@ class JobRuns:
         if plan.output.mode == "issue":
             return await self._report(work, plan, task, session.review, session.id)
         commit = result.commit or checkout.head
-        if commit in (checkout.base, stands.lease):
+        # What was pushed and has no pull request gets one.
+        if commit == checkout.base or (commit == stands.lease and stands.number):
             more = f", and #{stands.number} conflicts with {base.branch}"
             return JobRunEnd("nothing", f"{NOTHING}{more if checkout.has_conflict else ''}")
         taken = await self._sessions.commit_of(session) if result.commit else b""
-        made = await self._clones.squashed(checkout, commit, taken)
+        made = await self._clones.squashed(checkout, commit, taken, work.job.name)
         changes = await self._clones.take_commit(base, checkout.base, *made)
         proof = judge(task, changes)
         if why := refusal(task, proof):
             return JobRunEnd("refused", why)
         if len(made.pack) > MOST_PACK_BYTES:
             return JobRunEnd("refused", f"its commit has more than {MOST_PACK_BYTES >> 20} MB")
+        if task.tests and not result.commit:
+            why = "the commit is an earlier run's"
+            result = msgspec.structs.replace(result, tests="not run", tests_why=why)
         result = msgspec.structs.replace(result, commit=made.commit, proof=proof)
         if task.updates is not None:
             found = await self._updated(work, checkout, made.commit, changes, result)

@@ -15,6 +15,7 @@ import yaml
 from supervisor.reviews.core.job_posts import branch_of
 from supervisor.reviews.demo.forge import DemoForge, DemoPull
 from supervisor.reviews.demo.stage import NAME, TITLE, staged
+from supervisor.reviews.demo.state import run_git
 from supervisor.sessions.demo_project import CHANGED, FILES
 from tests.conftest import ROOT
 from tests.doors.conftest import Door, no_bug
@@ -439,6 +440,53 @@ def test_a_schedule_has_the_repositorys_jobs_done(runner: Runner) -> None:
     done = runner.job("workflow_dispatch", SCHEDULE, INPUT_JOBS="docs-drift")
     assert (done.code, done.outputs["outcome"]) == (0, "skipped"), done
     assert "somebody else" in done.summary
+    assert forge.sha(NAME, branch) == theirs
+
+
+@pytest.mark.many
+def test_a_runner_that_dies_after_the_push_leaves_a_branch_that_the_next_one_goes_on_with(
+    runner: Runner,
+) -> None:
+    forge, runner.permissions["contents"] = runner.forge, "write"
+    forge.permissions["contents"] = "write"
+    forge.commit(NAME, "main", {".reviewerc": JOBS}, "Jobs")
+    branch = branch_of(NAME, "docs-drift")
+    # It is tried again, so that the runner is still there.
+    forge.refuses[("POST", "/pulls")] = 503
+    given = runner.variables("schedule", SCHEDULE, INPUT_JOBS="docs-drift")
+    started = runner.door.start("action", **given)
+    until(lambda: ("POST", f"/api/repos/{NAME}/pulls") in forge.calls, "the pull request")
+    started.signal(signal.SIGKILL)
+    started.ended()
+    left = forge.sha(NAME, branch)
+    forge.refuses.clear()
+    done = runner.job("schedule", SCHEDULE, INPUT_JOBS="docs-drift")
+    assert (done.code, done.outputs["outcome"]) == (0, "proposed"), done
+    (pull,) = forge.repositories[NAME].pulls.values()
+    assert (pull.head_ref, pull.author) == (branch, BOT)
+
+    # One between the push of an update and the new text.
+    forge.commit(NAME, "main", {"shop/new.py": "x = 1\n"}, "More")
+    forge.refuses[("PATCH", "/pulls/")] = 503
+    started = runner.door.start(
+        "action", **runner.variables("schedule", SCHEDULE, INPUT_JOBS="docs-drift")
+    )
+    until(lambda: ("PATCH", f"/api/repos/{NAME}/pulls/{pull.number}") in forge.calls, "its text")
+    started.signal(signal.SIGKILL)
+    started.ended()
+    assert forge.sha(NAME, branch) not in (left, pull.body)
+    forge.refuses.clear()
+    forge.commit(NAME, "main", {"shop/new.py": "x = 2\n"}, "Still more")
+    done = runner.job("schedule", SCHEDULE, INPUT_JOBS="docs-drift")
+    assert (done.code, done.outputs["outcome"]) == (0, "proposed"), done
+    assert list(forge.repositories[NAME].pulls) == [pull.number]
+
+    # Who amends the commit has a commit of their own, with its words.
+    folder, head = forge.repositories[NAME].folder, forge.sha(NAME, branch)
+    words = run_git(folder, "show", "-s", "--format=%B", head)
+    theirs = forge.commit(NAME, branch, {"docs/mine.md": "mine"}, words, base="main")
+    done = runner.job("schedule", SCHEDULE, INPUT_JOBS="docs-drift")
+    assert (done.code, done.outputs["outcome"]) == (0, "skipped"), done
     assert forge.sha(NAME, branch) == theirs
 
 

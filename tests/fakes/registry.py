@@ -74,7 +74,10 @@ class Registry:
     ) -> None:
         """A package of pip, as a wheel."""
         stem = f"{name.replace('-', '_')}-{version}"
-        metadata = f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\nLicense: MIT\n"
+        metadata = (
+            f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\nLicense: MIT\n"
+            f"Project-URL: Changelog, https://example.org/{name}/changes\n"
+        )
         wheel = "Wheel-Version: 1.0\nGenerator: t\nRoot-Is-Purelib: true\nTag: py3-none-any\n"
         folder = f"{stem}.dist-info"
         files = {

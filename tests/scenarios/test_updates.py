@@ -237,7 +237,9 @@ def test_pip_s_pins_are_updated_and_a_young_one_is_held_back(
         house, python_project, "--updates", "pip", "--scope", "*.py", "--tests", tests
     )
     message, _, diff = shown.partition("\ndiff --git")
-    assert re.search(r"^- pad-it: 1.0.0 -> 1.1.0, [\d,]+ days old$", message, re.MULTILINE), printed
+    changes = "https://example.org/pad-it/changes"
+    row = rf"^- pad-it: 1.0.0 -> 1.1.0, [\d,]+ days old, {changes}$"
+    assert re.search(row, message, re.MULTILINE), printed
     assert "\nsly-one is held back\n" in message
     assert "sly-one 2.0.0: released less than 3d ago" in message
     assert "AttributeError: module 'pad_it' has no attribute 'pad_start'" in message

@@ -51,6 +51,7 @@ def _added(one: Locked, before: str) -> PlannedPackage:
         before=before,
         has_scripts=one.has_scripts,
         licence=one.licence,
+        link=one.link,
     )
 
 
@@ -99,7 +100,7 @@ def _with(kind: str, one: PlannedPackage, said: RegistryFacts | None, now: float
         licence=said.licence or one.licence,
         has_scripts=runs,
         notes=tuple(notes),
-        link=said.link,
+        link=said.link or one.link,
     )
 
 

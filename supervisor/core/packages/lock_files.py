@@ -9,6 +9,7 @@ import re
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
+from supervisor.core.packages.registry_answers import project_link
 from supervisor.core.packages.toml_text import read_toml
 from supervisor.core.text.strict_yaml import load
 from supervisor.errors import PolicyError
@@ -37,7 +38,7 @@ MOST_NAME = 256
 class Locked(NamedTuple):
     """One version of a package, with what the lock file says about it; None: nothing. `integrity`
     is the hash of its file, or all hashes of several files; if one has none, `url` has all
-    addresses instead."""
+    addresses instead. `link`: where its changes may be read."""
 
     name: str
     version: str
@@ -45,6 +46,7 @@ class Locked(NamedTuple):
     has_scripts: bool | None = None
     licence: str | None = None
     integrity: str = ""
+    link: str = ""
 
 
 type Locks = dict[tuple[str, str], Locked]
@@ -137,7 +139,9 @@ def _pip(text: str) -> list[Locked]:
         said = source["archive_info"]
         sha256 = said.get("hashes", {}).get("sha256") or said["hash"].removeprefix("sha256=")
         integrity = f"sha256:{sha256}"
-        found.append(Locked(data["name"], data["version"], url, runs, _short(licence), integrity))
+        link = project_link([*data.get("project_url", ()), f"homepage,{data.get('home_page')}"])
+        name, version = data["name"], data["version"]
+        found.append(Locked(name, version, url, runs, _short(licence), integrity, link))
     return found
 
 

@@ -6,6 +6,7 @@ that an answer doesn't give stay None. Raise `ValueError` if it can't be read at
 """
 
 import contextlib
+import itertools
 import json
 import re
 from collections.abc import Callable, Iterable
@@ -19,6 +20,10 @@ MOST_HOSTS = 20
 MOST_WARNING = 200
 MOST_LICENCE = 200
 MOST_LINK = 300
+# Labels of a project's addresses (Core metadata specifications, "Well-known Project URLs").
+_CHANGES = ("changelog", "changes", "releasenotes", "history", "whatsnew")
+_PROJECT = ("repository", "source", "sourcecode", "github", "homepage")
+MOST_ADDRESSES = 50
 _PAGE = re.compile(r"(?:git\+)?(https://[A-Za-z0-9][A-Za-z0-9._~/-]*?)(?:\.git)?")
 
 
@@ -196,6 +201,17 @@ def _link(said: object) -> str:
     text = said.get("url") if isinstance(said, dict) else said
     found = _PAGE.fullmatch(text) if isinstance(text, str) and len(text) <= MOST_LINK else None
     return found[1] if found else ""
+
+
+def project_link(addresses: Iterable[object]) -> str:
+    """Return where a Python project's changes may be read; "" where it names no page for that.
+    `addresses` are its `Project-URL`s: a label, a comma, and the address."""
+    pages: dict[str, str] = {}
+    for said in itertools.islice(addresses, MOST_ADDRESSES):
+        label, _, address = str(said)[: 2 * MOST_LINK].partition(",")
+        folded = re.sub(r"[^a-z]", "", label.lower())
+        pages[folded] = pages.get(folded) or _link(address.strip())
+    return next((pages[one] for one in (*_CHANGES, *_PROJECT) if pages.get(one)), "")
 
 
 def _time(text: object) -> float | None:

@@ -70,14 +70,16 @@ def lock_of(path: str) -> str:
 
 
 def updated(files: Mapping[str, tuple[str, str]], asked: Iterable[Packages]) -> tuple[Updated, ...]:
-    """Return which versions changed. `files`: each lock file by its path, as it was and is now.
-    `asked`: the installs of the job, whose plans say more of a version."""
+    """Return which versions changed; a file that can't be read stands there without any. `files`:
+    each lock file by its path, as it was and is now. `asked`: the installs of the job, whose plans
+    say more of a version."""
     found: dict[tuple[str, str, str], Updated] = {}
     said = {(one.name, one.version): one for action in asked for one in action.plan}
     for path, texts in sorted(files.items()):
         try:
             before, after = (locks_in(lock_of(path), text) for text in texts)
         except ValueError:
+            found[path, "", ""] = Updated(name=path)
             continue
         for one in planned(before, after):
             key = one.name, one.version
@@ -115,6 +117,8 @@ def update_lines(changes: Iterable[Updated], now: float) -> list[str]:
         versions = f"{one.before or 'new'} -> {one.after or 'removed'}"
         if one.before == one.after:
             versions = f"{one.after} comes from another file or place than before"
+        if not (one.before or one.after):
+            versions = "can't be read, so what it locks isn't listed"
         age = ""
         if one.published_at is not None:
             days = max(0, int((now - one.published_at) // DAY_S))

@@ -15,6 +15,7 @@ import msgspec
 
 from supervisor.core.actions import title
 from supervisor.core.approvals import Request, failure, status
+from supervisor.core.jobs import OURS
 from supervisor.core.secrets.token_shapes import without_tokens
 from supervisor.errors import GatehouseError, UserError
 from supervisor.parts import Parts
@@ -24,7 +25,7 @@ from supervisor.reviews.core.config.effective import ConfigLayer
 from supervisor.reviews.core.config.reader import read_settings
 from supervisor.reviews.core.deliveries import Webhook, is_full_name, is_sha, read_body
 from supervisor.reviews.core.forge_pages import pages_base, pull_page
-from supervisor.reviews.core.job_posts import branch_of, job_mark
+from supervisor.reviews.core.job_posts import branch_of, is_our_commit, job_mark
 from supervisor.reviews.core.kept_rounds import KeptRounds, read_kept, with_posted
 from supervisor.reviews.core.mentions import shown_finding
 from supervisor.reviews.core.posts import reviewed_by
@@ -198,10 +199,16 @@ async def _do_jobs(
     names = [one for one in await service.schedule.adopt(repository) if not wanted or one in wanted]
     # What earlier jobs pushed stands in the newest pull request of each branch.
     facts, own = facts_of(repository), await forge.own_login()
+    author = parts.settings.job_author or OURS
     for name in names:
         pulls = await forge.pulls_of_branch(facts, branch_of(repository.full_name, name))
         said = job_mark(pulls[0].body) if pulls and pulls[0].author == own else None
-        service.schedule.know_pushed(repository, name, said.commit if said else "")
+        pushed = said.commit if said else ""
+        head = await forge.branch_head(facts, branch_of(repository.full_name, name))
+        # A runner that died after the push left no other word of it than the commit.
+        if head not in ("", pushed) and is_our_commit(name, author, *await forge.commit(head)):
+            pushed = head
+        service.schedule.know_pushed(repository, name, pushed)
     await service.job_pulls.tidy()
     refused = await _until_over(parts, service)
     for name in names:

@@ -21,6 +21,7 @@ PREFIX = "gatehouse/"
 REST_S = 30 * 86_400.0
 _MOST_FOUND = 20
 _SUMMARY_CHARS, _ASKED_CHARS, _OUTPUT_CHARS = 4_000, 2_000, 6_000
+_LINE = "Gatehouse-Job:"
 _MARK = re.compile(r"<!-- gatehouse:job:([a-z0-9-]+):([0-9a-f]+):([0-9a-f]+) -->")
 
 
@@ -83,6 +84,27 @@ def standing(
     if others >= most:
         return Standing(f"{others} pull requests of jobs are open already, and {most} may be")
     return Standing(lease=head)
+
+
+def commit_line(job: str, tree: str) -> str:
+    """Return the trailer by which a job's commit is known. It names the tree: who amends the commit
+    has another one."""
+    return f"{_LINE} {job} {tree}"
+
+
+def with_line(message: bytes, line: str) -> bytes:
+    """Return a commit's message with this trailer in place of an earlier one."""
+    kept = [one for one in message.split(b"\n") if not one.startswith(_LINE.encode())]
+    said = b"\n".join(kept).rstrip()
+    is_trailer = said.rpartition(b"\n")[2].startswith(b"Signed-off-by: ")
+    return said + (b"\n" if is_trailer else b"\n\n") + line.encode() + b"\n"
+
+
+def is_our_commit(job: str, author: str, tree: str, message: str, committer: str) -> bool:
+    """Return whether a run of this job made a commit, and nobody changed it. `author` makes ours;
+    both are written `Name <mail>`.
+    Who may push to the branch could forge that, and would lose that commit alone."""
+    return committer == author and message.rstrip().split("\n")[-1] == commit_line(job, tree)
 
 
 def job_mark(body: str) -> JobMark | None:

@@ -25,7 +25,7 @@ from supervisor.reviews.demo import conversation_routes, pull_page
 from supervisor.reviews.demo.api_call import Call, Refusal, page, pull_of, refuse
 from supervisor.reviews.demo.conversation import user_json
 from supervisor.reviews.demo.forge import DemoForge
-from supervisor.reviews.demo.state import DemoIssue, Json
+from supervisor.reviews.demo.state import DemoIssue, Json, run_git
 
 MOST_DIFF_FILES, MOST_DIFF_LINES = 300, 20_000
 _API = "/api"
@@ -179,6 +179,14 @@ def _ref(call: Call, name: str, branch: str) -> tuple[int, Any]:
     return 200, {"ref": f"refs/heads/{branch}", "object": {"type": "commit", "sha": sha}}
 
 
+def _commit(call: Call, name: str, sha: str) -> tuple[int, Any]:
+    repository = call.repository(name, "contents")
+    said = run_git(repository.folder, "show", "-s", "--format=%T%n%cn%n%ce%n%B", sha)
+    tree, by, mail, message = said.split("\n", 3)
+    committer = {"name": by, "email": mail}
+    return 200, {"sha": sha, "tree": {"sha": tree}, "committer": committer, "message": message}
+
+
 def _issue_json(call: Call, name: str, issue: DemoIssue) -> Json:
     return {
         "number": issue.number,
@@ -282,6 +290,7 @@ _ROUTES: list[tuple[str, str, Callable[..., tuple[int, Any]]]] = [
     ("GET", rf"/repos/{_NAME}/pulls/(\d+)", _one_pull),
     ("PATCH", rf"/repos/{_NAME}/pulls/(\d+)", _change_pull),
     ("GET", rf"/repos/{_NAME}/git/ref/heads/(.+)", _ref),
+    ("GET", rf"/repos/{_NAME}/git/commits/([0-9a-f]{{40}})", _commit),
     ("GET", rf"/repos/{_NAME}/issues", _issues),
     ("POST", rf"/repos/{_NAME}/issues", _open_issue),
     ("PATCH", rf"/repos/{_NAME}/issues/(\d+)", _change_issue),

@@ -3,7 +3,7 @@
 Every call raises `ForgeError`, which says whether a retry may help.
 """
 
-from typing import Literal, Protocol
+from typing import Literal, NamedTuple, Protocol
 
 import msgspec
 
@@ -19,17 +19,26 @@ class ForgeError(GatehouseError):
     def __init__(
         self,
         message: str,
-        remedy: str = "it is tried again later",
+        remedy: str = "",
         *,
         status: int = 0,
         may_retry: bool = False,
         retry_at: float | None = None,
     ) -> None:
         # A forge may echo a header or a token, and errors are stored and shown.
-        super().__init__(without_tokens(message), remedy)
+        again = "it is tried again later" if may_retry else ""
+        super().__init__(without_tokens(message), remedy or again)
         self.status = status
         self.may_retry = may_retry
         self.retry_at = retry_at
+
+
+class CommitFacts(NamedTuple):
+    """A commit as its forge describes it. `committer` is written `Name <mail>`."""
+
+    tree: str
+    message: str
+    committer: str
 
 
 class RepositoryFacts(msgspec.Struct, frozen=True, kw_only=True):

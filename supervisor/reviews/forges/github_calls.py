@@ -26,6 +26,7 @@ NAME = "gatehouse"
 ANSWER_S = 30.0
 PAGE, MOST_PAGES = 100, 100
 LIMITED = 429
+_NOT_ALLOWED = "give the App, or the token, the permission for it"
 _SECONDARY = "secondary rate limit"
 # App JWTs are valid for ten minutes at most, and clocks differ.
 _JWT_S = 9 * 60
@@ -266,6 +267,7 @@ def _failed(method: str, path: str, error: gidgethub.HTTPException, now: float) 
     )
     return ForgeError(
         f"{method} {path.partition('?')[0]}: {status}, {error}",
+        _NOT_ALLOWED if status == 403 and not is_limit else "",
         status=status,
         may_retry=is_limit or status >= 500,
         retry_at=None if not is_limit else reset_at if wait_s is None else now + wait_s,

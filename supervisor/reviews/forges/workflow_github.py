@@ -10,7 +10,13 @@ from urllib.parse import quote
 
 from msgspec.structs import replace
 
-from supervisor.reviews.forges.base import FailedDelivery, ForgeError, Installed, RepositoryFacts
+from supervisor.reviews.forges.base import (
+    CommitFacts,
+    FailedDelivery,
+    ForgeError,
+    Installed,
+    RepositoryFacts,
+)
 from supervisor.reviews.forges.github import GitHub
 from supervisor.reviews.forges.github_calls import GitHubCalls, read
 
@@ -51,6 +57,11 @@ class WorkflowGitHub(GitHub):
     async def failed_deliveries(self) -> list[FailedDelivery]:
         return []
 
+    async def commit(self, sha: str) -> CommitFacts:
+        """Return what a commit says of itself."""
+        path = f"/repos/{self._repository}/git/commits/{sha}"
+        return read(_commit, await self._calls.call("GET", path, token=self._token))
+
     async def check_text(self, head: str, name: str, external_id: str) -> str:
         """Return the text of our own check on a commit; "" if it has none."""
         login = await self.own_login()
@@ -82,6 +93,12 @@ class _TokenCalls(GitHubCalls):
         self, installation: int, permissions: dict[str, str], names: list[str] | None = None
     ) -> str:
         return self._given
+
+
+def _commit(one: dict[str, Any]) -> CommitFacts:
+    by = one["committer"]
+    committer = f"{by['name']} <{by['email']}>"
+    return CommitFacts(str(one["tree"]["sha"]), str(one["message"]), committer)
 
 
 def _repository(one: dict[str, Any]) -> RepositoryFacts:

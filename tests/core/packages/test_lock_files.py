@@ -48,7 +48,12 @@ PIP = json.dumps(
     {
         "install": [
             {
-                "metadata": {"name": "six", "version": "1.16.0", "license": "MIT"},
+                "metadata": {
+                    "name": "six",
+                    "version": "1.16.0",
+                    "license": "MIT",
+                    "project_url": ["Changelog, https://x.test/six/changes"],
+                },
                 "download_info": {
                     "url": "https://files.test/six-1.16.0-py2.py3-none-any.whl",
                     "archive_info": {"hashes": {"sha256": "1"}},
@@ -152,6 +157,7 @@ CASES = [
                 False,
                 "MIT",
                 "sha256:1",
+                "https://x.test/six/changes",
             ),
             Locked(
                 "built", "1", "https://files.test/built-1.tar.gz#sha256=0", True, None, "sha256:2"

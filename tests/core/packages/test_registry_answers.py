@@ -8,12 +8,14 @@ import pytest
 
 from supervisor.core.packages import registry_answers
 from supervisor.core.packages.registry_answers import (
+    MOST_ADDRESSES,
     RegistryFacts,
     address,
     crates_config,
     crates_config_address,
     file_hosts,
     host_of,
+    project_link,
 )
 from tests.tables import each_row
 
@@ -104,6 +106,24 @@ def test_the_others() -> None:
     assert facts("crates", json.dumps({"version": crate}).encode(), "1") == RegistryFacts(
         AT, 4, "MIT", None, "yanked"
     )
+
+
+@pytest.mark.parametrize(
+    ("addresses", "link"),
+    [
+        (
+            ["Homepage, https://x.test", "Change-Log, https://x.test/changes"],
+            "https://x.test/changes",
+        ),
+        (["Source Code, https://x.test/a.git", "Docs, https://x.test/docs"], "https://x.test/a"),
+        (["Changelog, javascript:alert(1)", "homepage,https://x.test/h"], "https://x.test/h"),
+        (["Changelog", 7, None], ""),
+        ([], ""),
+        (["x, https://x.test"] * MOST_ADDRESSES + ["Homepage, https://x.test"], ""),
+    ],
+)
+def test_where_a_python_project_s_changes_are_read(addresses: list[object], link: str) -> None:
+    assert project_link(addresses) == link
 
 
 def test_go() -> None:

@@ -94,6 +94,7 @@ def test_changed_versions_come_from_the_lock_files() -> None:
         ),
         Updated(name="gone", before="1.0.0"),
         Updated(name="six", before="1.16.0", after="1.17.0"),
+        Updated(name="web/package-lock.json"),
     )
 
 
@@ -137,6 +138,9 @@ def test_a_commit_s_title_and_its_lines() -> None:
     assert update_lines([Updated(name="a", after="1"), Updated(name="b", before="1")], 0.0) == [
         "a: new -> 1",
         "b: 1 -> removed",
+    ]
+    assert update_lines([Updated(name="a/uv.lock")], 0.0) == [
+        "a/uv.lock: can't be read, so what it locks isn't listed"
     ]
     assert update_lines([pad] * (MOST_SAID + 2), 1500 * DAY_S)[-2:] == [
         "pad: 1.0.0 -> 1.1.0, 1,500 days old, https://x.t/p",

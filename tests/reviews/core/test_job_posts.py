@@ -9,10 +9,13 @@ from supervisor.reviews.core.job_posts import (
     JobMark,
     Standing,
     branch_of,
+    commit_line,
+    is_our_commit,
     issue_act,
     job_mark,
     pull_act,
     standing,
+    with_line,
 )
 
 OURS, THEIRS = "a" * 40, "b" * 40
@@ -54,6 +57,20 @@ def test_a_job_may_run(
 )
 def test_a_job_may_not_run(pulls: list[BranchPull], head: str, others: int, why: str) -> None:
     assert why in standing(pulls, head, {OURS}, now=NOW, others=others, most=3).why
+
+
+def test_a_commit_of_ours_is_known_by_committer_and_tree() -> None:
+    author, tree = "Gatehouse <gatehouse@localhost>", "a" * 40
+    line = commit_line("drift", tree)
+    assert with_line(b"Title\n\nWhy.\n", line).decode() == f"Title\n\nWhy.\n\n{line}\n"
+    signed = b"Title\n\nSigned-off-by: A <a@b.c>\n" + commit_line("drift", "b" * 40).encode()
+    said = with_line(signed, line).decode()
+    assert said == f"Title\n\nSigned-off-by: A <a@b.c>\n{line}\n"
+    assert is_our_commit("drift", author, tree, said, author)
+    assert not is_our_commit("drift", author, "c" * 40, said, author)
+    assert not is_our_commit("drift", author, tree, said, "Jo <jo@b.c>")
+    assert not is_our_commit("drift", author, tree, f"{said}More\n", author)
+    assert not is_our_commit("other", author, tree, said, author)
 
 
 def test_a_branch_is_one_job_s_of_one_repository() -> None:
