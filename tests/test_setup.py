@@ -259,6 +259,7 @@ def test_it_installs_and_then_has_nothing_to_do(machine: Machine, shell: str) ->
     )
 
 
+@pytest.mark.many
 def test_a_changed_lock_file_and_a_moved_checkout_are_noticed(machine: Machine) -> None:
     machine.stand_in("uv", WORKING_UV)
     machine.link("python3.13", BASE_PYTHON)
@@ -275,6 +276,7 @@ def test_a_changed_lock_file_and_a_moved_checkout_are_noticed(machine: Machine) 
         assert [call for call in machine.calls("uv") if "requirements-dev.lock" in call]
 
 
+@pytest.mark.many
 def test_a_failed_install_is_tried_again(machine: Machine) -> None:
     machine.stand_in(
         "uv",

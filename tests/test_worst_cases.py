@@ -30,7 +30,7 @@ from tests.worst_cases import LARGE, MOST_GROWTH, Case, of_tokens, slowest, take
 
 EVERYTHING = bool(os.environ.get("EVERYTHING"))
 # Cases for each expression, and tokens for each parser: `make test` tries a share.
-MOST_CASES, TOKENS = (300, 1) if EVERYTHING else (12, 40)
+MOST_CASES, TOKENS = (300, 1) if EVERYTHING else (5, 40)
 
 # Expressions are tried by so many tests, side by side.
 PARTS = 60 if EVERYTHING else 8

@@ -1,6 +1,7 @@
 """Many changed files as one card in the browser: opened folder by folder, one denied, a folder
 approved, then the rest; by keyboard, too."""
 
+import pytest
 import pytest_asyncio
 from playwright.async_api import BrowserContext, Locator, Page, expect
 
@@ -277,6 +278,7 @@ async def test_a_folder_without_its_tick_keeps_what_is_not_listed_of_it(
     await expect(card.get_by_role("button", name="Approve 0 of 299")).to_be_disabled()
 
 
+@pytest.mark.many
 async def test_a_folder_that_is_opened_or_comes_again_stays_without_its_tick(
     site: Site, context: BrowserContext, requests: list[Request]
 ) -> None:
@@ -309,6 +311,7 @@ async def test_a_folder_that_is_opened_or_comes_again_stays_without_its_tick(
     assert states(site, lazy[150:300]) == ["pending"] * 150
 
 
+@pytest.mark.many
 async def test_what_left_the_page_stays_without_its_tick_and_goes_back_with_its_comments(
     site: Site, context: BrowserContext, requests: list[Request]
 ) -> None:

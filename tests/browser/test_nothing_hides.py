@@ -169,6 +169,7 @@ async def test_each_end_is_in_view_and_what_is_folded_is_unfolded_first(
     await nothing_is_cut_off(page, [])
 
 
+@pytest.mark.many
 async def test_whichever_field_is_folded_the_first_press_shows_it(site: Site, page: Page) -> None:
     asked = ask(site, HOSTILE["short lines"])
     await expect(rows(page)).to_have_count(len(asked))
@@ -204,6 +205,8 @@ async def test_several_are_approved_once_all_of_each_was_shown(site: Site, page:
         site.ask(Exec(command=one)) for one in ("make", "make all", "ls " + "x" * 3000 + " the-end")
     ]
     await expect(rows(page)).to_have_count(3)
+    # What is selected is all that is like the card that is open.
+    await expect(page.locator("#pane [data-role=action]")).to_be_visible()
     await page.keyboard.press("X")
     card = page.locator("#pane[data-batch]")
     await expect(card.locator("[data-role=action]")).to_have_count(3)

@@ -110,6 +110,7 @@ async def test_one_finding_of_two_is_posted_in_other_words(
             await page.context.close()
 
 
+@pytest.mark.many
 async def test_a_review_is_posted_without_its_findings(browser: Browser, tmp_path: Path) -> None:
     with forge_with_people(tmp_path / "stage") as stage:
         async with reviewing_at(stage, tmp_path) as on:
@@ -141,6 +142,7 @@ async def test_a_review_is_posted_without_its_findings(browser: Browser, tmp_pat
             await page.context.close()
 
 
+@pytest.mark.many
 async def test_hostile_names_and_texts_are_shown_as_they_are(
     browser: Browser, tmp_path: Path
 ) -> None:

@@ -5,6 +5,7 @@ import re
 from collections.abc import AsyncIterator
 from pathlib import Path
 
+import pytest
 import pytest_asyncio
 from playwright.async_api import Browser, Locator, Page, Route, expect
 
@@ -132,6 +133,7 @@ async def test_a_denial_is_lifted_and_a_saved_rule_removed(site: Site, page: Pag
     assert not _is_allowed(site.ask(Exec(command="make docs")))
 
 
+@pytest.mark.many
 async def test_what_cant_be_undone_offers_nothing_and_the_message_leaves(
     site: Site, page: Page
 ) -> None:

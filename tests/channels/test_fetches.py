@@ -201,6 +201,7 @@ async def test_over_http_the_person_s_credential_helper_is_used_and_stays_outsid
     assert "could not read Username" in refused["outcome"]["error"], refused
 
 
+@pytest.mark.many
 async def test_thousands_of_refs_are_fetched_at_once(
     running: Supervised, workspace: Path, remote: Path
 ) -> None:

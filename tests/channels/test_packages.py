@@ -263,6 +263,7 @@ async def test_what_changed_since_it_was_shown_is_asked_again(
     assert not (workspace / "package-lock.json").exists()
 
 
+@pytest.mark.many
 async def test_pip_installs_into_the_environment_of_the_project(
     running: Supervised, workspace: Path, index: Registry
 ) -> None:

@@ -33,6 +33,7 @@ async def test_a_forged_lock_file_of_what_is_installed_hides_nothing(
     assert set(plan_of(install)) == {"needs-one", "tiny-one"}
 
 
+@pytest.mark.many
 async def test_what_the_person_s_own_lock_file_names_is_no_news(
     running: Supervised, workspace: Path
 ) -> None:
@@ -116,6 +117,7 @@ async def test_another_package_than_was_planned_is_a_failure(
         await running.ended(session)
 
 
+@pytest.mark.many
 @pytest.mark.parametrize("has_lock", [True, False])
 async def test_what_is_installed_without_saving_it_is_shown_as_well(
     running: Supervised, workspace: Path, index: Registry, has_lock: bool
@@ -272,6 +274,7 @@ async def test_the_nearest_configuration_of_cargo_hides_none_above(
     assert any("approve it with install scripts" in one for one in install.action.notes)
 
 
+@pytest.mark.many
 async def test_pip_runs_no_module_of_the_folder_s(
     running: Supervised, workspace: Path, index: Registry
 ) -> None:

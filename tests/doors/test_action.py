@@ -169,6 +169,7 @@ def test_a_further_push_posts_nothing_twice(runner: Runner) -> None:
     assert len(json.loads(done.outputs["findings"])) == 1
 
 
+@pytest.mark.many
 def test_a_mention_is_heard_and_what_it_says_is_known_to_the_next_job(runner: Runner) -> None:
     pull = runner.open_pull()
     found = json.loads(runner.job("pull_request").outputs["findings"])
@@ -221,6 +222,7 @@ def test_a_forks_job_without_secrets_says_that_nothing_was_reviewed(runner: Runn
     assert pull.reviews
 
 
+@pytest.mark.many
 def test_what_no_rule_allows_is_refused_and_listed(runner: Runner) -> None:
     pull = runner.open_pull()
     policy = "version: 1\nmodes: {review: ask}\nallow: [review(check */*)]\n"
@@ -340,6 +342,7 @@ def test_the_steps_of_the_action_are_run_as_they_are_written(
         assert one["value"] == f"${{{{ steps.gatehouse.outputs.{name} }}}}"
 
 
+@pytest.mark.many
 def test_what_else_was_checked_out_is_read_by_its_path_but_no_token(
     runner: Runner, tmp_path: Path
 ) -> None:
@@ -490,6 +493,7 @@ def test_a_runner_that_dies_after_the_push_leaves_a_branch_that_the_next_one_goe
     assert forge.sha(NAME, branch) == theirs
 
 
+@pytest.mark.many
 def test_a_closed_pull_request_of_a_job_rests_and_its_branch_goes(runner: Runner) -> None:
     forge, runner.permissions["contents"] = runner.forge, "write"
     forge.permissions["contents"] = "write"
@@ -508,6 +512,7 @@ def test_a_closed_pull_request_of_a_job_rests_and_its_branch_goes(runner: Runner
     assert (done.code, done.outputs["outcome"]) == (0, "ignored")
 
 
+@pytest.mark.many
 def test_a_token_that_may_not_push_or_open_ends_the_job_and_leaves_no_branch(
     runner: Runner,
 ) -> None:
@@ -531,6 +536,7 @@ def test_a_token_that_may_not_push_or_open_ends_the_job_and_leaves_no_branch(
     assert (done.code, done.outputs["outcome"]) == (0, "proposed"), done
 
 
+@pytest.mark.many
 def test_a_job_that_ended_before_it_kept_anything_has_nothing_posted_twice(runner: Runner) -> None:
     pull = runner.open_pull()
     runner.forge.refuses[("POST", "/check-runs")] = 403

@@ -13,6 +13,7 @@ ASKS = "echo one > one.txt; sleep 4; echo two > two.txt"
 AS_A_BROWSER = {"Accept": "text/html"}
 
 
+@pytest.mark.many
 def test_a_request_is_found_at_its_address_until_it_is_answered_and_later(house: House) -> None:
     house.up()
     session = house.agent(ASKS)

@@ -105,6 +105,7 @@ def test_a_check_may_block_where_it_is_required(house: House, tmp_path: Path) ->
     assert "maybe" in one_line(house.run("up", "--reviews", GATEHOUSE_CHECK="maybe"), "maybe")
 
 
+@pytest.mark.many
 def test_reviews_as_earlier_versions_stored_them_are_shown(demo: tuple[House, Started]) -> None:
     house, _ = demo
     request = house.until_told(lambda: _post(house), "the review's card")

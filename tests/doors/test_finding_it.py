@@ -42,6 +42,7 @@ def test_verbs_agree_on_a_supervisor_that_starts(door: Door) -> None:
     assert len(door.sessions()) == 1, "it has that session"
 
 
+@pytest.mark.many
 def test_a_supervisor_that_stands_still_is_said(door: Door) -> None:
     up = door.up()
     up.signal(signal.SIGSTOP)

@@ -3,6 +3,8 @@ runs by verb, by the API and on the page."""
 
 from pathlib import Path
 
+import pytest
+
 from tests.doors.conftest import House, no_bug, one_line
 from tests.doors.test_demo import demo_of
 from tests.doors.test_every_page import walked
@@ -30,6 +32,7 @@ def test_the_settings_of_jobs_are_heeded(house: House, tmp_path: Path) -> None:
     assert f"Signed-off-by: {author}" in body
 
 
+@pytest.mark.many
 def test_the_demos_nightly_job_is_let_out_run_again_paused_and_resumed(
     house: House, tmp_path: Path
 ) -> None:

@@ -60,6 +60,7 @@ def test_what_a_session_may_use(house: House) -> None:
     assert "code-4" in done.stdout or "code-5" in done.stdout, done
 
 
+@pytest.mark.many
 def test_what_a_session_sees(house: House) -> None:
     (house.workspace / ".gitignore").write_text("own.env\n")
     (house.workspace / "own.env").write_text("of-mine\n")

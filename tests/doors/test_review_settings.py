@@ -88,6 +88,7 @@ def summary(stage: Stage, pull: Any, word: str) -> str:
     return until(found, f"a check that says `{word}`")
 
 
+@pytest.mark.many
 def test_models_and_limits_are_those_that_are_set(
     house: House, stage: Stage, model: MessagesServer, upstream_ca: Path
 ) -> None:

@@ -210,6 +210,7 @@ def test_one_file_is_undone_on_the_changes_tab(
     assert (house.workspace / "README.md").read_text() == "# Shop\n"
 
 
+@pytest.mark.many
 @pytest.mark.parametrize("width", [390, 1300])
 def test_each_tab_has_an_address_and_fits(
     worked: tuple[House, str],

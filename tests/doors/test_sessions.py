@@ -57,6 +57,7 @@ def test_a_session_is_paused_goes_on_and_is_stopped(house: House) -> None:
         assert house.http("POST", f"/api/sessions/{session}/{verb}", {})[0] == 400
 
 
+@pytest.mark.many
 def test_a_session_has_a_name_that_a_person_may_change(house: House) -> None:
     house.up()
     ids = [house.ended("echo one"), house.ended("echo two")]
@@ -83,6 +84,7 @@ def branches(house: House) -> str:
     return house.git("branch", "--format", "%(refname:short) %(subject)")
 
 
+@pytest.mark.many
 def test_a_branch_is_taken_while_it_runs_after_its_end_and_after_a_restart(house: House) -> None:
     house.up()
     running = house.agent(COMMITS)

@@ -94,6 +94,7 @@ def test_the_form_starts_a_review_a_job_and_a_command(house: House, page: Page) 
     expect(page.locator(f"#ended [data-session='{command}']")).to_contain_text("stopped by")
 
 
+@pytest.mark.many
 def test_the_form_starts_each_agent_on_its_task(house: House, page: Page) -> None:
     programs = house.folder / "programs"
     programs.mkdir()
@@ -136,6 +137,7 @@ def test_an_agent_that_is_not_there_is_told_with_its_remedy(house: House, page: 
     assert house.sessions() == []
 
 
+@pytest.mark.many
 def test_folders_are_completed_as_they_are_typed(house: House, page: Page) -> None:
     place = house.folder / "src"
     for name in ("shop", "shelf", "other", ".hidden"):
@@ -155,6 +157,7 @@ def test_folders_are_completed_as_they_are_typed(house: House, page: Page) -> No
     expect(offered).to_have_count(0)
 
 
+@pytest.mark.many
 def test_an_empty_inbox_offers_three_ways_to_begin(house: House, page: Page) -> None:
     (house.workspace / "README.md").write_text("# Shop\n\nOpen.\n")
     house.up(ANTHROPIC_API_KEY="")
@@ -205,6 +208,7 @@ def test_what_ended_goes_on_by_its_button(house: House, page: Page) -> None:
     assert first in " ".join(house.session(again)["notices"])
 
 
+@pytest.mark.many
 def test_a_name_that_was_given_on_the_page_stays(house: House, page: Page) -> None:
     house.up()
     session = house.ended("true")

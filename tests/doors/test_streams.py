@@ -38,6 +38,7 @@ def test_a_reader_that_has_enough_ends_a_verb_in_peace(door: Door) -> None:
 CLOSED = ("<&-", ">&-", "2>&-", "<&- >&- 2>&-", "| head -n 1")
 
 
+@pytest.mark.many
 @pytest.mark.parametrize("closed", share(CLOSED, "<&- >&- 2>&-", "| head -n 1"))
 def test_a_session_goes_on_without_its_terminal(door: Door, closed: str) -> None:
     """And the exit code is the agent's."""

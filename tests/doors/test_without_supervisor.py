@@ -35,6 +35,7 @@ def test_a_request_that_was_left_is_shown(house: House) -> None:
     assert "+now" in shown
 
 
+@pytest.mark.many
 def test_rules_are_saved_and_removed(house: House) -> None:
     added = house.ok("rules", "add", "deny", "network(*.example.org)", "--why", "not needed")
     (rule,) = re.findall(r"saved with id (\S+);", added)

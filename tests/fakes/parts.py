@@ -129,6 +129,7 @@ class FakeSessions:
             )
         return session
 
+    ids: Any = SessionManager.ids
     identity: Any = SessionManager.identity
     live: Any = SessionManager.live
     ended: Any = SessionManager.ended

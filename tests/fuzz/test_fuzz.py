@@ -39,6 +39,7 @@ def test_a_short_search_finds_nothing(target: str, tmp_path: Path) -> None:
     assert f"Done {RUNS.get(target, 1_000)} runs" in done.stdout
 
 
+@pytest.mark.many
 @needs_atheris
 def test_what_breaks_a_promise_is_found_and_kept(tmp_path: Path) -> None:
     """The search itself: a planted fault is found from a seed that doesn't show it, and the

@@ -349,6 +349,7 @@ def answer_and_die(folder: Path, event: str) -> None:
     world.gate.answers.close("the agent has exited", second.id)
 
 
+@pytest.mark.many
 @pytest.mark.parametrize(
     ("event", "said"),
     [

@@ -245,6 +245,7 @@ def of_many(folder: Path, kind: str, object_id: str, count: int) -> str:
     return git(folder, "mktree", data=lines.encode())
 
 
+@pytest.mark.many
 async def test_a_tree_is_measured_before_anything_of_it_is_written(
     stage: Stage, clones: Clones, tmp_path: Path
 ) -> None:

@@ -127,6 +127,7 @@ def requests(product: Gatehouse) -> list[dict[str, Any]]:
     return found
 
 
+@pytest.mark.many
 def test_what_cant_be_shown_cant_be_approved(product: Gatehouse, tmp_path: Path) -> None:
     workspace = tmp_path / "workspace"
     up(product, tmp_path)
@@ -192,6 +193,7 @@ def test_a_copy_that_is_gone_hides_nothing_of_other_sessions(
     assert not (tmp_path / "workspace/n1.txt").exists()
 
 
+@pytest.mark.many
 def test_what_a_version_before_left_is_shown_and_answered(
     product: Gatehouse, tmp_path: Path
 ) -> None:

@@ -320,6 +320,7 @@ async def test_after_the_supervisors_death_the_work_goes_on_with_the_same_copy(
             assert "first" in agent.results()[-1], running.story()
 
 
+@pytest.mark.many
 async def test_opencode_asks_before_a_command(
     start_supervisor: StartSupervisor, workspace: Path, installed: None
 ) -> None:
@@ -446,6 +447,7 @@ PROGRAM = {"type": "local", "command": ["python3", "notes.py"]}
 ADDRESS = {"type": "remote", "url": "http://127.0.0.1:9/mcp", "headers": {"X-Ours": "1"}}
 
 
+@pytest.mark.many
 @pytest.mark.parametrize("server", [PROGRAM, ADDRESS], ids=["program", "address"])
 async def test_opencode_calls_no_server_of_a_repository_by_the_name_of_ours(
     start_supervisor: StartSupervisor, workspace: Path, installed: None, server: dict[str, Any]

@@ -93,6 +93,7 @@ def test_a_permissive_policy_allows_in_its_own_session_alone(
         product.end()
 
 
+@pytest.mark.many
 def test_limits_of_the_command_line_bound_its_session_alone(
     product: Gatehouse, tmp_path: Path
 ) -> None:

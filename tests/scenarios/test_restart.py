@@ -124,6 +124,7 @@ def test_an_answer_that_was_acknowledged_before_the_kill_is_carried_out_after_it
     assert len(product.events("request_answered")) == 1
 
 
+@pytest.mark.many
 def test_a_denial_that_was_acknowledged_stays_one(
     supervised: tuple[Gatehouse, subprocess.Popen[bytes]], workspace: Path, tmp_path: Path
 ) -> None:
@@ -135,6 +136,7 @@ def test_a_denial_that_was_acknowledged_stays_one(
     assert not (workspace / "asked.txt").exists()
 
 
+@pytest.mark.many
 def test_a_command_that_ran_when_the_supervisor_died_is_said_to_be_unknown(
     supervised: tuple[Gatehouse, subprocess.Popen[bytes]], workspace: Path, tmp_path: Path
 ) -> None:
@@ -177,6 +179,7 @@ def test_a_killed_egress_is_started_again_and_allows_nothing_meanwhile(
     assert "write asked.txt" in product.waiting()  # the requests are still there
 
 
+@pytest.mark.many
 def test_a_killed_agent_leaves_its_changes_waiting(
     supervised: tuple[Gatehouse, subprocess.Popen[bytes]], workspace: Path
 ) -> None:

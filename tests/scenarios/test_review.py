@@ -61,6 +61,7 @@ def files_of(running: Supervised, session: Session) -> tuple[dict[str, Any], str
 # -- recorded -------------------------------------------------------------------------------------
 
 
+@pytest.mark.many
 async def test_the_recorded_model_asks_for_all_six_kinds_at_once_and_goes_on_when_answered(
     start_supervisor: StartSupervisor, changed: Path
 ) -> None:
@@ -146,6 +147,7 @@ async def test_the_first_look_of_a_new_installation_shows_a_card_of_each_kind(
         assert STRICT_NOTICE not in other.notices
 
 
+@pytest.mark.many
 async def test_a_folder_without_git_is_reviewed_with_a_notice(
     start_supervisor: StartSupervisor, tmp_path: Path
 ) -> None:

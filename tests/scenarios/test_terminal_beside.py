@@ -138,6 +138,7 @@ def test_much_output_arrives_whole_and_in_order(product: Gatehouse) -> None:
         assert one.process.wait(PATIENCE_S) == 0
 
 
+@pytest.mark.many
 def test_the_death_of_the_cli_ends_its_session(product: Gatehouse) -> None:
     start(product)
     with terminal(product, PATIENT) as one:
@@ -148,6 +149,7 @@ def test_the_death_of_the_cli_ends_its_session(product: Gatehouse) -> None:
         assert ended["reason"] == "the terminal that the agent had is gone"
 
 
+@pytest.mark.many
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
 def test_a_signal_to_the_cli_ends_its_session_and_gives_the_terminal_back(
     product: Gatehouse, number: int
@@ -162,6 +164,7 @@ def test_a_signal_to_the_cli_ends_its_session_and_gives_the_terminal_back(
         assert product.until_event("session_ended")
 
 
+@pytest.mark.many
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
 def test_the_end_of_the_supervisor_gives_the_terminal_back(product: Gatehouse, number: int) -> None:
     supervisor = start(product)

@@ -77,6 +77,7 @@ def test_after_a_run_everything_is_taken_back_without_a_supervisor(
     assert {line["by"] for line in product.events("undo_started")} == {"operator (cli)"}
 
 
+@pytest.mark.many
 def test_a_file_that_was_edited_since_is_named(product: Gatehouse, workspace: Path) -> None:
     work(product, workspace)
     (workspace / "a.txt").write_text("edited since\n")
@@ -129,6 +130,7 @@ def test_beside_a_supervisor_one_change_and_a_time(
     assert "nothing would change" in product.ok("undo", session)
 
 
+@pytest.mark.many
 def test_a_person_at_a_terminal_is_asked(product: Gatehouse, workspace: Path) -> None:
     work(product, workspace)
     ours, theirs = pty.openpty()
@@ -150,6 +152,7 @@ def test_a_person_at_a_terminal_is_asked(product: Gatehouse, workspace: Path) ->
     assert is_as_before(workspace)
 
 
+@pytest.mark.many
 def test_what_is_meant_must_be_said(product: Gatehouse, workspace: Path) -> None:
     for words, said in (
         ((), "nothing to undo was named"),
@@ -164,6 +167,7 @@ def test_what_is_meant_must_be_said(product: Gatehouse, workspace: Path) -> None
         assert done.stderr.count("\n") == 1
 
 
+@pytest.mark.many
 def test_a_session_that_a_crash_left_is_taken_up_first(
     product: Gatehouse, workspace: Path, tmp_path: Path
 ) -> None:

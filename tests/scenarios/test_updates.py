@@ -196,6 +196,7 @@ def test_an_update_that_breaks_a_test_is_mended_and_a_young_release_waits(
     assert versions == ["1.0.0", "1.0.1", "1.0.0", "1.1.0"], printed
 
 
+@pytest.mark.many
 def test_packages_of_a_group_alone_are_updated_and_none_goes_back(
     house: Gatehouse, project: Path, index: Registry
 ) -> None:
@@ -215,6 +216,7 @@ def test_packages_of_a_group_alone_are_updated_and_none_goes_back(
     assert "- sly:" not in shown
 
 
+@pytest.mark.many
 def test_nothing_is_updated_where_the_tests_fail_before(
     house: Gatehouse, project: Path, index: Registry
 ) -> None:
@@ -225,6 +227,7 @@ def test_nothing_is_updated_where_the_tests_fail_before(
     assert "the job: nothing to change" in printed
 
 
+@pytest.mark.many
 def test_pip_s_pins_are_updated_and_a_young_one_is_held_back(
     house: Gatehouse, python_project: Path, index: Registry
 ) -> None:

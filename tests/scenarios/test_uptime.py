@@ -65,6 +65,7 @@ def test_max_uptime_ends_a_session_in_order(product: Gatehouse, tmp_path: Path) 
     assert kept.read_text() == "x\n"  # what wasn't approved is not lost either
 
 
+@pytest.mark.many
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_signal_ends_it_the_same_way(
     product: Gatehouse, tmp_path: Path, number: signal.Signals
@@ -82,6 +83,7 @@ def test_a_signal_ends_it_the_same_way(
     assert product.events("supervisor_stopped")
 
 
+@pytest.mark.many
 def test_an_agent_that_ignores_sigterm_is_killed_after_ten_seconds(
     product: Gatehouse, tmp_path: Path
 ) -> None:
@@ -96,6 +98,7 @@ def test_an_agent_that_ignores_sigterm_is_killed_after_ten_seconds(
     until(lambda: not any(is_alive(pid) for pid in below), "everything to be gone")
 
 
+@pytest.mark.many
 def test_with_stay_the_page_stays_open_after_the_agent_until_a_signal(
     product: Gatehouse, tmp_path: Path
 ) -> None:
@@ -110,6 +113,7 @@ def test_with_stay_the_page_stays_open_after_the_agent_until_a_signal(
     assert process.wait(PATIENCE_S) == 0
 
 
+@pytest.mark.many
 def test_with_stay_max_uptime_still_ends_it(product: Gatehouse, tmp_path: Path) -> None:
     log = tmp_path / "run.log"
     process = product.launch(

@@ -47,6 +47,7 @@ async def test_a_password_in_a_remotes_url_is_stored_nowhere(tmp_path: Path) -> 
             assert b"the-password" not in path.read_bytes(), path
 
 
+@pytest.mark.many
 @pytest.mark.parametrize(
     ("setting", "wanted", "expected"),
     [(False, True, True), (True, None, True), (True, False, False)],
@@ -67,6 +68,7 @@ async def test_what_git_ignores_is_in_the_copy_only_where_it_is_wanted(
     assert ("from the host" in output) == expected
 
 
+@pytest.mark.many
 async def test_a_session_that_is_stopped_while_its_copy_is_made_leaves_none(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

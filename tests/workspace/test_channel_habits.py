@@ -118,6 +118,7 @@ async def test_a_checkout_of_another_branch_is_one_question(desk: Desk, branches
         assert git_of(desk, "status", "--porcelain") == ""
 
 
+@pytest.mark.many
 async def test_a_checkout_there_and_back_leaves_nothing_to_ask(desk: Desk, branches: Path) -> None:
     async with desk.running():
         before = files(desk.host)

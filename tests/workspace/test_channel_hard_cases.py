@@ -143,6 +143,7 @@ async def test_the_longest_path_that_is_possible(desk: Desk) -> None:
         assert not (desk.host / parts[0]).exists()
 
 
+@pytest.mark.many
 async def test_folders_as_deep_as_a_path_may_be(desk: Desk) -> None:
     async with desk.running(start=False):
         deep = desk.copy / "/".join(["d"] * 240)
@@ -291,6 +292,7 @@ async def test_a_sparse_file_of_4_gigabytes_that_changes_at_its_end(desk: Desk) 
         assert any("big.img" in line and "too large" in line for line in notices), notices
 
 
+@pytest.mark.many
 @pytest.mark.timeout(600)
 async def test_a_flood_of_files_in_one_folder_made_by_the_agent(
     desk: Desk, monkeypatch: pytest.MonkeyPatch

@@ -504,6 +504,7 @@ def test_nothing_happens_that_nobody_approved(mode: str, script: Script) -> None
     play(script, mode)
 
 
+@pytest.mark.many
 @MODES
 @pytest.mark.timeout(LIMIT_S)
 @settings(max_examples=examples(12), deadline=None, suppress_health_check=[HealthCheck.too_slow])

@@ -424,6 +424,7 @@ async def test_messages_of_one_session_are_counted_together(
     unknown.let_go()
 
 
+@pytest.mark.many
 async def test_what_a_client_of_http2_does_not_take_fills_no_memory(
     egress: FakeSupervisor, proxy: Proxy, https: Origin, ca_file: Path
 ) -> None:

@@ -150,6 +150,7 @@ async def test_a_secret_is_not_given_back_in_wide_characters(
     )
 
 
+@pytest.mark.many
 async def test_a_secret_is_not_given_back_in_what_an_origin_says_as_it_goes_away(
     proxy: Proxy, authority: trustme.CA, ca_file: Path
 ) -> None:

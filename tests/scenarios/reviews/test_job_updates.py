@@ -73,6 +73,7 @@ def project(folder: Path) -> dict[str, str]:
     }
 
 
+@pytest.mark.many
 async def test_each_night_s_updates_are_one_pull_request(tmp_path: Path, index: Registry) -> None:
     files = project(tmp_path / "project")
     index.add_npm("tidy-pad", "1.1.0", code=NEW_PAD, repository=REPOSITORY)

@@ -301,6 +301,7 @@ async def test_a_job_with_a_scope_is_let_out_by_a_rule(tmp_path: Path) -> None:
         assert on.pulls[0].head_sha == run.head_sha
 
 
+@pytest.mark.many
 @pytest.mark.parametrize(
     ("old", "new", "outcome", "why"),
     [
@@ -352,6 +353,7 @@ FOUND = """<review>{"verdict": "comment", "summary": "One page is wrong.", "find
 ], "notes": []}</review>"""
 
 
+@pytest.mark.many
 async def test_a_job_may_end_in_one_issue_that_is_replaced(tmp_path: Path) -> None:
     script = [said(FOUND), said(FOUND.replace("A shop no more", "Another")), said(CLEAN)]
     with MessagesServer(script, api_key=MODEL_KEY) as model:
@@ -502,6 +504,7 @@ async def test_what_its_tests_do_counts_as_the_job_s(
             assert on.acts() == []
 
 
+@pytest.mark.many
 async def test_a_job_runs_where_its_conditions_hold(tmp_path: Path) -> None:
     wanted = "      conditions: {paths: {include: ['shop/**']}, branch: {include: [main]}}\n"
     async with nights(tmp_path, CONFIG + wanted) as on:
@@ -519,6 +522,7 @@ async def test_a_job_runs_where_its_conditions_hold(tmp_path: Path) -> None:
         assert (run.outcome, run.reason) == ("skipped", "its conditions name other branches")
 
 
+@pytest.mark.many
 async def test_what_is_stopped_in_the_middle_is_done_again_afterwards(tmp_path: Path) -> None:
     with forge_with_people(tmp_path / "stage") as stage:
         stage.forge.commit(NAME, "main", {"Makefile": "test:\n\tsleep 600\n"}, "Slow tests")

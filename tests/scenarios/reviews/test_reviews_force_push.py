@@ -95,6 +95,7 @@ async def test_a_person_who_redelivers_a_handled_webhook_changes_nothing(tmp_pat
         assert [one.id for one in await on.posts()] == [request.id]
 
 
+@pytest.mark.many
 async def test_a_review_for_another_base_stands_for_nothing(tmp_path: Path) -> None:
     """What is reviewed for `dev`, which has most of it, is not yet reviewed for `main`."""
     rules = tmp_path / "approves.yaml"

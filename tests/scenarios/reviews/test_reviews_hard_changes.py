@@ -174,6 +174,7 @@ async def test_all_of_it_is_reviewed_or_named_as_left_out(tmp_path: Path) -> Non
         assert not (tmp_path / "x").exists()
 
 
+@pytest.mark.many
 @pytest.mark.parametrize("kind", ["only what is skipped", "nothing but a mode", "nothing at all"])
 async def test_a_change_in_which_nothing_can_be_read_is_said_to_be_so(
     tmp_path: Path, kind: str
@@ -226,6 +227,7 @@ async def test_no_approval_and_no_green_check_stand_on_what_nobody_read(
 READ_ON = [calls(tool_use("git_diff", {"paths": ["c.py", "z.py"]})), said(CLEAN)]
 
 
+@pytest.mark.many
 @pytest.mark.parametrize("is_asked_for", [False, True], ids=["nobody read on", "read to the end"])
 async def test_no_approval_and_no_green_check_stand_on_a_diff_that_was_cut(
     tmp_path: Path, is_asked_for: bool

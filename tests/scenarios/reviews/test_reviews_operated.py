@@ -46,6 +46,7 @@ def test_hold_and_release_at_the_command_line(
         product.end()
 
 
+@pytest.mark.many
 @pytest.mark.parametrize(
     ("number", "is_waited_for"), [(signal.SIGTERM, True), (signal.SIGINT, False)]
 )

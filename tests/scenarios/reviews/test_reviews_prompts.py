@@ -145,6 +145,7 @@ async def test_what_a_prompt_told_it_does_not_tell_again(tmp_path: Path) -> None
         assert len(pull.issue_comments) == 1
 
 
+@pytest.mark.many
 async def test_what_waits_still_is_said_by_the_act_that_takes_its_place(tmp_path: Path) -> None:
     async with reviewed(tmp_path) as on:
         configured(on, "version: 1\nreview: {prompts: [{id: p, prompt: Look.}]}")
@@ -434,6 +435,7 @@ async def _first_comment(on: Reviewed, pull: DemoPull) -> Any:
 # -- the operator's doors -------------------------------------------------------------------------
 
 
+@pytest.mark.many
 async def test_what_the_operator_sets_is_stronger_and_is_seen_with_its_source(
     tmp_path: Path,
 ) -> None:

@@ -241,6 +241,7 @@ async def test_no_stream_stays_open(agent: httpx.AsyncClient, method: str) -> No
     assert (answer.status_code, answer.headers["allow"]) == (405, "POST")
 
 
+@pytest.mark.many
 async def test_calls_by_either_protocol_share_one_budget(
     agent_door: OnSocket, running: FakeParts, impatient: None
 ) -> None:
@@ -333,6 +334,7 @@ async def test_a_file_of_many_brackets_is_one_value(agent_door: OnSocket, impati
     assert data_of(result)["category"] == "filesystem"
 
 
+@pytest.mark.many
 async def test_refused_calls_count_too(agent: httpx.AsyncClient) -> None:
     codes = [
         (await agent.post("/mcp", content=b"[]")).status_code

@@ -231,6 +231,7 @@ async def test_a_door_that_is_cancelled_closes_its_socket(running: FakeParts) ->
     assert sock.fileno() == -1
 
 
+@pytest.mark.many
 @pytest.mark.parametrize("turns", range(5))
 async def test_who_comes_as_a_door_closes_is_no_error(
     running: FakeParts, monkeypatch: pytest.MonkeyPatch, turns: int

@@ -194,6 +194,7 @@ async def test_output_is_told_once_while_it_waits(
     assert kinds == ["output"]
 
 
+@pytest.mark.many
 async def test_a_page_that_does_not_read_is_dropped_and_slows_nobody(
     operator_door: OnSocket, running: FakeParts, monkeypatch: pytest.MonkeyPatch
 ) -> None:

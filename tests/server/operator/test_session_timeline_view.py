@@ -68,6 +68,7 @@ async def test_a_long_timeline_is_read_page_by_page(
     assert seen == [*(f"make {at}" for at in range(129, 0, -1)), "make", "sh"]
 
 
+@pytest.mark.many
 @pytest.mark.parametrize("files", [False, True])
 async def test_twenty_thousand_requests_are_no_more_work(
     browser: httpx.AsyncClient,

@@ -74,6 +74,7 @@ async def unfolded(cli: httpx.AsyncClient, request: Request) -> tuple[str, str]:
     return shown, word
 
 
+@pytest.mark.many
 @pytest.mark.parametrize("lines", [200, 10_001])
 async def test_a_long_change_is_unfolded_to_its_end_before_it_is_approved(
     world: World, cli: httpx.AsyncClient, lines: int

@@ -128,6 +128,7 @@ async def test_after_a_restart_an_edit_is_still_made_on_what_waits(desk: Desk) -
         assert (desk.host / APP).read_text() == TEXT.replace("two = 2", "two = 222")
 
 
+@pytest.mark.many
 async def test_two_hundred_edits_are_one_request(desk: Desk) -> None:
     big = "".join(f"line {number:04}\n" for number in range(60_000))
     (desk.host / APP).write_text(big)

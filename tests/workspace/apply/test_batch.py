@@ -233,6 +233,7 @@ async def test_what_rules_allow_happens_each_for_itself(desk: Desk) -> None:
         assert all((desk.host / f"free/{number}.txt").exists() for number in range(20))
 
 
+@pytest.mark.many
 @pytest.mark.timeout(600)
 async def test_a_real_formatter_over_2_000_files(tmp_path: Path) -> None:
     host = tmp_path / "host"

@@ -103,6 +103,7 @@ def _reading_only(self: Copier, reading: int, writing: int, at: int, most: int) 
     return os.pwrite(writing, os.pread(reading, min(most, 1 << 20), at), at)
 
 
+@pytest.mark.many
 async def test_a_hundred_thousand_files_in_one_folder(folder: Path, tmp_path: Path) -> None:
     (folder / "many").mkdir()
     for group in range(

@@ -99,6 +99,7 @@ async def test_a_gateway_without_a_provider_is_tried_again(tmp_path: Path) -> No
         await on.check(pull.head_sha, "success")
 
 
+@pytest.mark.many
 async def test_a_provider_that_refuses_connections_is_tried_again(tmp_path: Path) -> None:
     with socket.socket() as closed:
         closed.bind(("127.0.0.1", 0))

@@ -51,6 +51,7 @@ async def test_a_limit_holds_the_review_until_it_is_reset(
             assert list(rows.scalars()) == ["held", "clean"]
 
 
+@pytest.mark.many
 async def test_a_provider_that_is_down_is_tried_again(tmp_path: Path) -> None:
     """Six calls of one reader, and then the next attempt."""
     script: list[Step] = [Failure(529, "overloaded_error", headers=(("retry-after", "0.01"),))] * 6
