@@ -175,13 +175,15 @@ class Clones:
                 self._used.discard(folder)
 
     async def squashed(
-        self, checkout: Checkout, commit: str, pack: bytes, job: str
+        self, branch: WantedBranch, checkout: Checkout, commit: str, pack: bytes, job: str
     ) -> PackedCommit:
         """Put a commit of a checkout's head into its clone, and return it as one commit of the
-        checkout's base that names the job."""
+        checkout's base that names the job. `branch` is what was checked out."""
         clone = checkout.clone
         if pack:
-            await self._index(clone, pack)
+            # Who looks at the clone meanwhile would take half a pack for a killed fetch's.
+            async with self._turns.setdefault(branch.name, asyncio.Lock()):
+                await self._index(clone, pack)
         tree = await self._id(clone, f"{commit}^{{tree}}")
         made = await self._committed(clone, tree, checkout.base, commit, commit_line(job, tree))
         words = ("pack-objects", "--revs", "--thin", "--stdout", "--delta-base-offset", "--quiet")

@@ -281,6 +281,9 @@ class JobRuns:
         facts, own = facts_of(work.repository), await self._forge.own_login()
         pulls = await self._forge.pulls_of_branch(facts, work.branch)
         for one in pulls:
+            if one.is_open and one.author != own:
+                there = f"#{one.number} of its branch is {one.author}'s"
+                return Standing(f"{there}: close it, and the job opens its own")
             # A commit of one branch brings all of that along into another.
             if one.is_open and one.base_ref != base:
                 there = f"#{one.number} of its branch goes into {one.base_ref}, not {base}"
@@ -368,7 +371,7 @@ class JobRuns:
             more = f", and #{stands.number} conflicts with {base.branch}"
             return JobRunEnd("nothing", f"{NOTHING}{more if checkout.has_conflict else ''}")
         taken = await self._sessions.commit_of(session) if result.commit else b""
-        made = await self._clones.squashed(checkout, commit, taken, work.job.name)
+        made = await self._clones.squashed(base, checkout, commit, taken, work.job.name)
         changes = await self._clones.take_commit(base, checkout.base, *made)
         proof = judge(task, changes)
         if why := refusal(task, proof):

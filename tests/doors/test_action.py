@@ -492,6 +492,13 @@ def test_a_runner_that_dies_after_the_push_leaves_a_branch_that_the_next_one_goe
     assert (done.code, done.outputs["outcome"]) == (0, "skipped"), done
     assert forge.sha(NAME, branch) == theirs
 
+    # A person's own pull request from the branch keeps its words.
+    forge.close(NAME, pull.number)
+    own = forge.open_pull(NAME, branch, title="Mine", body="My words")
+    done = runner.job("schedule", SCHEDULE, INPUT_JOBS="docs-drift")
+    assert f"{own.number} of its branch is {own.author}'s" in done.summary
+    assert (own.title, own.body) == ("Mine", "My words")
+
 
 @pytest.mark.many
 def test_a_closed_pull_request_of_a_job_rests_and_its_branch_goes(runner: Runner) -> None:

@@ -1,6 +1,7 @@
 """Clones over real git and HTTP: what is fetched, what is kept warm, and that nothing of a
 repository's runs."""
 
+import asyncio
 import os
 import shutil
 import subprocess
@@ -10,8 +11,9 @@ from pathlib import Path
 import pytest
 
 from supervisor.reviews import clones as clones_module
-from supervisor.reviews.clones import CloneError, Clones, WantedCode
+from supervisor.reviews.clones import CloneError, Clones, WantedBranch, WantedCode
 from supervisor.reviews.demo.stage import NAME, Stage, staged
+from supervisor.reviews.demo.state import run_git
 
 
 @pytest.fixture
@@ -326,3 +328,38 @@ async def test_a_change_that_is_too_long_to_be_shown_is_not(
         base, head = checkout.base, checkout.head
     monkeypatch.setattr(clones_module, "MOST_SHOWN_BYTES", 300)
     assert await clones.known_diff(NAME, base, head) == []
+
+
+async def test_commits_of_jobs_that_end_at_once_are_all_taken(
+    stage: Stage, clones: Clones, tmp_path: Path
+) -> None:
+    """Who looks at a clone removes what a killed fetch left of a pack."""
+    forge = stage.forge
+    token = forge.mint(forge.installation, ["shop"], {"contents": "read"}).value
+    branch = WantedBranch(NAME, f"{forge.url}/{NAME}.git", token, "main")
+    folder = forge.repositories[NAME].folder
+    packs = []
+    for number in range(4):
+        text = os.urandom(1_000_000).hex()
+        commit = forge.commit(NAME, f"job-{number}", {"big.txt": text}, "Big", base="main")
+        wanted = f"{commit}\n^{forge.sha(NAME, 'main')}\n".encode()
+        words = ("git", "pack-objects", "--revs", "--stdout", "--quiet")
+        made = subprocess.run(words, cwd=folder, input=wanted, capture_output=True, check=True)
+        packs.append((commit, made.stdout))
+
+    async with clones.branch_checkout(branch) as checkout:
+
+        async def looks() -> None:
+            while True:
+                async with clones.branch_checkout(branch):
+                    await asyncio.sleep(0)
+
+        looking = asyncio.create_task(looks())
+        done = await asyncio.gather(
+            *(clones.squashed(branch, checkout, *one, "drift") for one in packs)
+        )
+        looking.cancel()
+    assert len({one.commit for one in done}) == len(packs)
+    said = run_git(checkout.clone, "show", "-s", "--format=%B", done[0].commit)
+    tree = run_git(checkout.clone, "rev-parse", f"{done[0].commit}^{{tree}}")
+    assert said == f"Big\n\nGatehouse-Job: drift {tree}"
