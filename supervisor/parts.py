@@ -331,6 +331,7 @@ class Parts:
     def _register_handlers(self) -> None:
         handlers = self.gate.handlers
         handlers.on_ready("packages", "agent_api", self.installs.carry_out)
+        handlers.on_ready("packages", "agent_tool", self.installs.carry_out)
         handlers.on_ready("git", "agent_api", self.pushes.carry_out)
         handlers.on_ready("git", "agent_tool", self.pushes.carry_out)
         handlers.on_ready("exec", "agent_api", self.exec_broker.carry_out)

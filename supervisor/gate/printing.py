@@ -3,12 +3,16 @@
 A person sees it on the card. It is kept in memory alone, as bytes: whoever shows it redacts it.
 """
 
-from collections.abc import Callable, Iterable
+import contextlib
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator
 
 from supervisor.base.process import Printed
 from supervisor.gate.grants import Grant
 
 KEPT_BYTES = 64 * 1024
+
+type Follower = Callable[[int, bytes], None]
 
 
 class Printing:
@@ -17,19 +21,35 @@ class Printing:
     def __init__(self) -> None:
         self.on_change: Callable[[str], None] = lambda request_id: None
         self._streams: dict[str, tuple[bytearray, bytearray]] = {}
+        self._followers: defaultdict[str, list[Follower]] = defaultdict(list)
 
     def streams_of(self, grant: Grant) -> Printed:
         """Return what is to be called with standard output, and with standard error."""
         request_id = grant.request_id or ""
         kept = self._streams[request_id] = (bytearray(), bytearray())
 
-        def keep(stream: bytearray, block: bytes) -> None:
+        def keep(number: int, block: bytes) -> None:
+            stream = kept[number]
             stream += block
             if len(stream) > 2 * KEPT_BYTES:  # so that a byte is moved at most once
                 del stream[:-KEPT_BYTES]
             self.on_change(request_id)
+            for follower in self._followers.get(request_id, ()):
+                follower(number, block)
 
-        return (lambda block: keep(kept[0], block)), (lambda block: keep(kept[1], block))
+        return (lambda block: keep(0, block)), (lambda block: keep(1, block))
+
+    @contextlib.contextmanager
+    def followed(self, request_id: str, follower: Follower) -> Iterator[None]:
+        """Give each block that is printed from now on to `follower`, too, with 0 for standard
+        output and 1 for standard error."""
+        self._followers[request_id].append(follower)
+        try:
+            yield
+        finally:
+            self._followers[request_id].remove(follower)
+            if not self._followers[request_id]:
+                del self._followers[request_id]
 
     def printed(self, request_id: str) -> tuple[bytes, bytes]:
         """Return the end of both streams; nothing where it doesn't run."""

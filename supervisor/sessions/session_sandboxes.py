@@ -4,6 +4,7 @@ Command, environment, binds, bounds. INVARIANT: no secret is in a Spec, only pla
 of the agent's door is in the agent's alone.
 """
 
+import os
 import secrets
 import shlex
 import sys
@@ -18,6 +19,7 @@ from supervisor.core.agents.agents import AGENTS, MODEL_KEYS, AgentName, ModelKe
 from supervisor.core.agents.inside import AGENT_PORT, DOOR, PROGRAMS_PORT, Inside
 from supervisor.core.jobs import Job, job_prompt
 from supervisor.core.network.egress_wire import Credential
+from supervisor.core.packages.package_commands import managers
 from supervisor.core.sessions import QUARANTINED, Session, is_quarantined
 from supervisor.errors import UserError
 from supervisor.sandbox.arguments import PATH
@@ -34,6 +36,8 @@ PROXY_PORT = 3128
 # Programs of the home come last: none of them is taken for one of the system's.
 PROGRAMS_AT_HOME = (f"{HOME}/.local/bin", f"{HOME}/go/bin")
 INSIDE = "/opt/gatehouse"
+# Stands in for each package manager, by its name.
+_MANAGER = "agent_image/programs/package_manager"
 # The built-in agent's task, below its home.
 TASK = ".gatehouse/task"
 # Of a reader in quarantine: what it reviews.
@@ -330,9 +334,26 @@ def with_programs(spec: Spec) -> Spec:
         spec,
         ports=(*spec.ports, PROGRAMS_PORT),
         readonly_binds=tuple((source, inside) for inside, source in shown.items()),
-        links=((python, f"{INSIDE}/python"), ("agent_image/bin", f"{INSIDE}/bin")),
-        env=spec.env | {"PATH": f"{INSIDE}/bin:{spec.env['PATH']}"},
+        links=(
+            (python, f"{INSIDE}/python"),
+            ("agent_image/bin", f"{INSIDE}/bin"),
+            *((f"../{_MANAGER}", f"{INSIDE}/managers/{one}") for one in _managers(spec)),
+            (_MANAGER, f"{INSIDE}/pip-python"),
+        ),
+        env=spec.env
+        | {
+            "PATH": f"{INSIDE}/bin:{INSIDE}/managers:{spec.env['PATH']}",
+            # pip starts itself anew by it, also the one of an environment.
+            "PIP_PYTHON": f"{INSIDE}/pip-python",
+        },
     )
+
+
+def _managers(spec: Spec) -> list[str]:
+    """Return which package managers the sandbox has, so that no other seems to be there."""
+    folders = spec.env["PATH"].split(":")
+    names = [name for manager in managers().values() for name in manager.names] + ["npx"]
+    return [name for name in names if any(os.access(f"{one}/{name}", os.X_OK) for one in folders)]
 
 
 def watched(spec: Spec, judge: JudgeProgram) -> Spec:

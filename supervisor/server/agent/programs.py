@@ -12,6 +12,7 @@ had that the agent's own door wouldn't give.
 
 import asyncio
 import contextlib
+import shlex
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator
 from typing import Any
@@ -22,20 +23,53 @@ from litestar.params import JSONBody
 from litestar.response import Stream
 from litestar.types import ControllerRouterHandler
 
-from supervisor.core.actions import title
+from supervisor.core.actions import Packages, title
 from supervisor.core.approvals import Request, failure, is_settled, status
+from supervisor.core.secrets.redact import Redactor
 from supervisor.errors import GatehouseError
-from supervisor.server.agent.agent_bodies import GitBody
+from supervisor.server.agent.agent_bodies import GitBody, ManagerBody, manager_action
 from supervisor.server.agent.agent_calls import AgentCalls
 
 # How long a wait for news lasts before it is begun anew.
 NEWS_S = 60.0
+# How often what is printed is passed on, and how much of it at once.
+PRINTED_S = 0.2
+MOST_PRINTED = 256 * 1024
+LONGEST_LINE = 8 * 1024
 # A program that went with its whole session leaves its request to be answered; the session's end is
 # known this soon.
 GONE_S = 2.0
 GONE = "the program that asked has gone"
 
 type AnswerLine = dict[str, Any]
+
+
+class PrintedLines:
+    """What a program prints, in whole lines and without secrets."""
+
+    def __init__(self, redactor: Redactor) -> None:
+        self._redactor = redactor
+        self._begun = [b"", b""]
+        self._blocks: list[tuple[int, bytes]] = []
+        self._bytes = 0
+
+    def take(self, stream: int, block: bytes) -> None:
+        """Keep a block of standard output (0) or error (1); what is too much at once is left
+        out."""
+        self._bytes += len(block)
+        if self._bytes <= MOST_PRINTED:
+            self._blocks.append((stream, block))
+
+    def lines(self, *, is_end: bool = False) -> Iterator[AnswerLine]:
+        """Yield what is whole by now, and with `is_end` the rest."""
+        blocks, self._blocks, self._bytes = self._blocks, [], 0
+        for stream, block in [*blocks, *([(0, b""), (1, b"")] if is_end else [])]:
+            whole = self._begun[stream] + block
+            end = len(whole) if is_end and not block else whole.rfind(b"\n") + 1
+            end = end or (len(whole) if len(whole) > LONGEST_LINE else 0)
+            self._begun[stream] = whole[end:]
+            if text := self._redactor.printed(whole[:end].decode(errors="replace")):
+                yield {("out", "err")[stream]: text}
 
 
 class ProgramAsks:
@@ -68,12 +102,23 @@ class ProgramAsks:
         except GatehouseError as error:
             yield {"exit": 1, "why": error.message, "remedy": error.remedy}
             return
-        with self._waited_for(request):
-            if status(request) == "pending":
-                waits = calls.parts.redactor.text(title(request.action))
-                yield {"waits": waits, "id": request.id, "page": self._page}
-            while not is_settled(request):
-                request = await calls.news(request.id, NEWS_S)
+        printed, again = PrintedLines(calls.parts.redactor), request.id
+        while again:
+            request = calls.parts.queue.get(again) if again != request.id else request
+            following = calls.parts.gate.printing.followed(request.id, printed.take)
+            with self._waited_for(request), following:
+                if status(request) == "pending":
+                    waits = calls.parts.redactor.text(_waits(request))
+                    yield {"waits": waits, "id": request.id, "page": self._page}
+                while not is_settled(request):
+                    wait_s = PRINTED_S if status(request) == "used" else NEWS_S
+                    request = await calls.news(request.id, wait_s)
+                    for line in printed.lines():
+                        yield line
+            for line in printed.lines(is_end=True):
+                yield line
+            # What changed since it was shown is asked once more.
+            again = (request.outcome or {}).get("asked_again", "")
         if status(request) == "used":
             for line in outcome(request):
                 yield line
@@ -85,6 +130,8 @@ class ProgramAsks:
             return {"exit": 1, "why": seen.why, "remedy": seen.remedy}
         if failed := failure(request):
             code = (request.outcome or {}).get("exit_code") or 1
+            if failed == f"exit code {code}":  # it has said why itself
+                return {"exit": code}
             return {"exit": code, "why": self._calls.parts.redactor.text(failed)}
         return {"exit": 0}
 
@@ -113,6 +160,11 @@ class ProgramAsks:
             parts.gate.answers.close(GONE, request_id)
 
 
+def _waits(request: Request) -> str:
+    count = len(request.action.plan) if isinstance(request.action, Packages) else 0
+    return title(request.action) + (f" ({count} package{'s' * (count != 1)})" if count else "")
+
+
 def handlers(calls: AgentCalls, page: str) -> list[ControllerRouterHandler]:
     """Return every route of the programs' door, for one session."""
     asks = ProgramAsks(calls, page)
@@ -122,4 +174,12 @@ def handlers(calls: AgentCalls, page: str) -> list[ControllerRouterHandler]:
         calls.spend()
         return asks.answer(calls.git(data), lambda request: ())
 
-    return [run_git]
+    @post("/v1/run-package", status_code=200, summary="Run a package manager, if it fetches")
+    async def run_package(data: JSONBody[ManagerBody]) -> Stream:
+        calls.spend()
+        action = manager_action(data)
+        if action is None:
+            return Stream(iter([b'{"plain": true, "exit": 0}\n']))
+        return asks.answer(calls.manager(action, shlex.join(data.words)), lambda request: ())
+
+    return [run_git, run_package]

@@ -1,0 +1,127 @@
+"""Hand a package manager's words to Gatehouse, which asks and runs them, and print what comes.
+
+`package_manager` starts this with the real program, with pip's own folder where pip started it, and
+with the words. What fetches only what is missing (`cargo build`, `npx`) starts the real program
+once that is there; so does what Gatehouse leaves alone. It believes nothing: whatever it sends is
+judged like any ask of the session's.
+"""
+
+import os
+import sys
+
+PATH = "/v1/run-package"
+# Cargo's verbs that need all packages, and fetch those that are missing.
+BUILDS = ("build", "b", "check", "c", "test", "t", "run", "r", "bench", "doc", "d", "clippy", "fix")
+BUILDS += ("rustc", "rustdoc")
+
+
+def main(real, runner, name, *words):
+    """Do what the words say; return the exit code."""
+    verb = next((one for one in words if not one.startswith(("-", "+"))), "")
+    first = None
+    if name == "npx" or (name == "npm" and verb in ("exec", "x")):
+        first = missing_command(words if name == "npx" else words[words.index(verb) + 1 :])
+    elif name == "cargo" and verb in BUILDS:
+        first = missing_crates(real, words)
+    elif name == "go" and verb not in ("get", "install", "mod"):
+        first = missing_modules(real)
+    elif name == "uv" and verb == "run":
+        first = missing_wheels(real)
+    else:
+        first = ("pip" if runner else name, *words)
+        code = asked(first, environment(runner))
+        return start(real, runner, words) if code is None else code
+    code = asked(first) if first else 0
+    return code or start(real, runner, words)
+
+
+def asked(words, environment=""):
+    """Ask for a manager's words; return its exit code, None where Gatehouse has nothing to ask."""
+    from agent_image.programs.door import ask, tell
+
+    body = {"words": words, "cwd": os.environ["PWD"], "environment": environment}
+    for line in ask(PATH, body):
+        if line.get("plain"):
+            return None
+        for stream, key in ((sys.stdout, "out"), (sys.stderr, "err")):
+            stream.write(line.get(key, ""))
+            stream.flush()
+        if "why" in line:
+            tell("; ".join(filter(None, (line["why"], line.get("remedy")))))
+    return line["exit"]
+
+
+def start(real, runner, words):
+    """Become the real program."""
+    if not real:
+        print(f"{sys.argv[3]}: command not found", file=sys.stderr)
+        return 127
+    os.environ.pop("PIP_PYTHON", None)
+    return os.execv(real, [real, *([runner] if runner else []), *words])
+
+
+def environment(runner):
+    """Return the folder of the environment that pip is meant for; empty where it is none."""
+    folder = runner.partition("/lib/python3")[0] if runner else os.environ.get("VIRTUAL_ENV", "")
+    return folder if folder and os.access(f"{folder}/pyvenv.cfg", os.R_OK) else ""
+
+
+def values(words, *options):
+    """Return the values of an option among words, in either form."""
+    found = [words[at + 1] for at, one in enumerate(words[:-1]) if one in options]
+    return found + [
+        one.partition("=")[2] for one in words if one.partition("=")[0] in options and "=" in one
+    ]
+
+
+def missing_command(words):
+    """Return what installs the command that npx would fetch; nothing where it is there."""
+    wanted = values(words, "-p", "--package")
+    spec = next((one for one in words if not one.startswith("-")), "")
+    if {"--no", "--no-install"} & {*words} or spec.startswith((".", "/")) or not (wanted or spec):
+        return None
+    folder, places = os.environ["PWD"], os.environ["PATH"].split(":")
+    while folder:
+        places.append(f"{folder}/node_modules/.bin")
+        folder = folder.rpartition("/")[0]
+    if not wanted and any(os.access(f"{one}/{spec}", os.X_OK) for one in places):
+        return None
+    return ("npm", "install", "-g", *(wanted or [spec]))
+
+
+def missing_crates(real, words):
+    """Return what fetches the crates of a build that aren't there."""
+    at = [f"--manifest-path={one}" for one in values(words, "--manifest-path")]
+    return ("cargo", "fetch") if fails([real, "fetch", "--offline", *at], "offline") else None
+
+
+def missing_modules(real):
+    """Return what fetches the modules of a build that aren't there."""
+    listed = ["env", "GOPROXY=off", real, "list", "-deps", "-test", "./..."]
+    return ("go", "mod", "download") if fails(listed, "GOPROXY=off") else None
+
+
+def missing_wheels(real):
+    """Return what fetches the wheels of a project that aren't there."""
+    return ("uv", "sync") if fails([real, "sync", "--offline", "--check"], "") else None
+
+
+def fails(command, because):
+    """Return whether a command fails, and says so."""
+    if not command[0]:
+        return False
+    import subprocess
+
+    done = subprocess.run(command, capture_output=True, stdin=subprocess.DEVNULL, check=False)
+    return done.returncode != 0 and because.encode() in done.stderr
+
+
+if __name__ == "__main__":
+    sys.path.append(__file__.rpartition("/agent_image/")[0])
+    try:
+        os.environ["PWD"] = os.path.realpath(".")
+        sys.exit(main(*sys.argv[1:]))
+    except KeyboardInterrupt:
+        sys.exit(130)
+    except BrokenPipeError:
+        os._exit(141)

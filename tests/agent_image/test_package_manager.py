@@ -1,0 +1,105 @@
+"""The program that stands in for package managers: which words it hands over, and to which program
+it gives all others."""
+
+import os
+import subprocess
+import time
+from pathlib import Path
+
+import pytest
+
+from supervisor.core.packages.package_commands import fetches, managers, parse_command
+from supervisor.settings import ROOT
+
+PROGRAM = ROOT / "agent_image/programs/package_manager"
+
+
+@pytest.fixture
+def stand_ins(tmp_path: Path) -> Path:
+    """A folder with the program under every name, where it says what it hands over to whom, and one
+    with the real programs."""
+    ours, real = tmp_path / "ours", tmp_path / "real"
+    ours.mkdir()
+    real.mkdir()
+    script = tmp_path / "program"
+    text = PROGRAM.read_text()
+    script.write_text(text.replace("/opt/gatehouse/python -I -S", "/bin/echo ASKS"))
+    script.chmod(0o755)
+    for manager in managers().values():
+        for name in manager.names:
+            (ours / name).symlink_to(script)
+            (real / name).write_text('#!/bin/sh\necho REAL ${0##*/} "$@"\n')
+            (real / name).chmod(0o755)
+    (ours / "npx").symlink_to(script)
+    (real / "npx").symlink_to(real / "npm")
+    return tmp_path
+
+
+def said(folder: Path, *words: str, **more: str) -> str:
+    path = f"{folder}/ours:{folder}/ours/:{folder}/real:/usr/bin:/bin"
+    done = subprocess.run(
+        words, env={"PATH": path, **more}, capture_output=True, text=True, check=False, cwd=folder
+    )
+    return done.stdout + done.stderr
+
+
+def test_each_verb_that_may_fetch_is_handed_over_and_no_other_operation(stand_ins: Path) -> None:
+    for manager, one in managers().items():
+        for operation, others in one.operations.items():
+            for verb in (operation, *others):
+                words = (one.names[-1], "--some", *verb.split(), "x")
+                is_asked = said(stand_ins, *words).startswith("ASKS ")
+                wanted = fetches(parse_command(f"{manager} {verb} x"))
+                assert is_asked is wanted, words
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "npm test", "npm run install:all", "npm --version", "npm install --help", "pip list",
+        "pip3 uninstall -y x", "yarn --version", "yarn run build", "cargo --version",
+        "cargo build --offline", "go version", "go vet --help", "gem list", "uv --version",
+        "npx --version", "pip install --no-index x", "poetry show", "bun run x", "npm",
+    ],
+)  # fmt: skip
+def test_what_fetches_nothing_is_the_next_program_on_the_path(stand_ins: Path, line: str) -> None:
+    assert said(stand_ins, *line.split()) == f"REAL {line}\n"
+
+
+@pytest.mark.parametrize(
+    "line", ["yarn", "yarn --frozen-lockfile", "npx x", "cargo build", "go build ./...", "uv run x"]
+)
+def test_what_may_lack_a_package_is_handed_over(stand_ins: Path, line: str) -> None:
+    name = line.partition(" ")[0]
+    program = "/opt/gatehouse/agent_image/programs/package.py"
+    wanted = f"ASKS {program} {stand_ins}/real/{name}  {line}"
+    assert said(stand_ins, *line.split()).strip() == wanted
+
+
+def test_pip_started_by_pip_s_own_option_runs_in_its_environment(stand_ins: Path) -> None:
+    (stand_ins / "ours/pip-python").symlink_to(stand_ins / "program")
+    bin_folder = stand_ins / "venv/bin"
+    bin_folder.mkdir(parents=True)
+    (bin_folder / "python").symlink_to(stand_ins / "real/pip")
+    runner = f"{stand_ins}/venv/lib/python3.11/site-packages/pip"
+    assert said(stand_ins, "pip-python", runner, "list") == f"REAL python {runner} list\n"
+    words = f"{bin_folder}/python {runner} pip-python install x"
+    assert said(stand_ins, "pip-python", runner, "install", "x").endswith(f"package.py {words}\n")
+
+
+def test_a_manager_that_is_not_there_is_not_found(stand_ins: Path) -> None:
+    (stand_ins / "real/gem").unlink()
+    assert said(stand_ins, "gem", "list") == "gem: command not found\n"
+
+
+def test_it_costs_next_to_nothing(stand_ins: Path) -> None:
+    def best(program: str) -> float:
+        took = []
+        for _ in range(20):
+            begun = time.perf_counter()
+            subprocess.run([program, "test"], env=env, stdout=subprocess.DEVNULL, check=True)
+            took.append(time.perf_counter() - begun)
+        return min(took)
+
+    env = {"PATH": f"{stand_ins}/ours:{stand_ins}/real:{os.environ['PATH']}"}
+    assert best(f"{stand_ins}/ours/npm") - best(f"{stand_ins}/real/npm") < 0.005

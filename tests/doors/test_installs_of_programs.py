@@ -1,0 +1,175 @@
+"""Package managers as people type them in a supervised shell: their words become a card, and what
+comes of it is the manager's own output and exit code."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from tests.doors.conftest import House, Started
+from tests.fakes import registry
+from tests.fakes.registry import Registry
+
+
+@pytest.fixture(scope="module")
+def index() -> Iterator[Registry]:
+    with registry.serving() as serving:
+        serving.add_npm("tiny-one", "1.0.0", bin={"tiny-one": "index.js"})
+        serving.add_wheel("tiny-wheel", "1.0.0")
+        serving.add_crate("tinycrate", "1.2.3")
+        yield serving
+
+
+@pytest.fixture
+def shop(house: House, index: Registry) -> House:
+    """A workspace of npm and pip, supervised, whose person uses the index."""
+    (house.workspace / "package.json").write_text(
+        '{"name": "app", "version": "1.0.0", "scripts": {"test": "echo TESTED"}}\n'
+    )
+    (house.workspace / ".gitignore").write_text("node_modules\n.venv\nother\n")
+    (house.workspace / "requirements.txt").write_text("tiny-wheel==1.0.0\n")
+    house.up(npm_config_registry=f"{index.url}/", PIP_INDEX_URL=f"{index.url}/simple/")
+    house.ok("rules", "add", "allow", f"network(127.0.0.1:{index.port})")
+    return house
+
+
+def begun(house: House, script: str) -> Started:
+    place = ("--workspace", str(house.workspace))
+    return house.start("run", *place, "--", "bash", "-c", f"{script}\necho ENDED $?")
+
+
+def install_of(house: House, command: str) -> dict[str, Any]:
+    """The install with this title, once it waits."""
+
+    def found() -> dict[str, Any] | None:
+        return next((one for one in house.requests() if one["title"] == command), None)
+
+    try:
+        return house.until_told(found, f"`{command}` to wait")
+    except AssertionError as error:
+        logs = [one.read_text() for one in house.folder.glob("log-*.txt")]
+        raise AssertionError("\n".join([str(error), *logs])) from error
+
+
+def approved(house: House, started: Started, command: str) -> dict[str, Any]:
+    """Approve the install that a program waits for, as the terminal says."""
+    asked = install_of(house, command)
+    assert asked["origin"] == "agent_tool"
+    started.until_printed(f"(gatehouse approve {asked['id'][:8]})")
+    house.ok("approve", asked["id"][:8])
+    return asked
+
+
+def test_npm_install_typed_in_a_shell_is_a_card_and_ends_as_npm_does(shop: House) -> None:
+    started = begun(
+        shop, "npm install tiny-one && node -p 'require(\"tiny-one/package.json\").version'"
+    )
+    approved(shop, started, "npm install tiny-one")
+    printed = started.until_printed("ENDED 0")
+    assert "waiting for an answer: npm install tiny-one (1 package)" in printed
+    assert "added 1 package" in printed
+    assert "1.0.0\n" in printed
+    assert [one["category"] for one in shop.requests() if one["origin"] == "egress"] == []
+
+
+def test_a_denied_install_is_one_line_with_its_reason(shop: House) -> None:
+    started = begun(shop, "npm install tiny-one")
+    asked = install_of(shop, "npm install tiny-one")
+    shop.ok("deny", asked["id"], "--reason", "use left-pad")
+    printed = started.until_printed("ENDED 1")
+    (line,) = [one for one in printed.splitlines() if "use left-pad" in one]
+    assert line.startswith("gatehouse: denied by operator (cli): use left-pad; ask again after ")
+
+
+def test_an_interrupted_install_withdraws_its_card(shop: House) -> None:
+    (shop.workspace / "interrupt.py").write_text(
+        "import os, signal, subprocess, sys, time\n"
+        "install = subprocess.Popen(['npm', 'install', 'tiny-one'])\n"
+        "while not os.path.exists('/workspace/lower/go'):\n    time.sleep(0.05)\n"
+        "install.send_signal(signal.SIGINT)\nprint('CODE', install.wait())\n"
+    )
+    started = begun(shop, "python3 interrupt.py; sleep 100")
+    asked = install_of(shop, "npm install tiny-one")
+    (shop.workspace / "go").write_text("")
+    printed = started.until_printed("CODE 130")
+
+    def withdrawn() -> bool:
+        now = shop.http("GET", f"/api/requests/{asked['id']}")[1]["request"]
+        return bool(now["why"] == "the program that asked has gone")
+
+    shop.until_told(withdrawn, "the card to be withdrawn")
+    assert "Traceback" not in printed
+    shop.stop(asked["session_id"])
+
+
+def test_parts_of_lines_scripts_and_make_are_asked_when_it_comes_to_them(shop: House) -> None:
+    (shop.workspace / "Makefile").write_text("all:\n\tnpm install tiny-one\n\tnpm test\n")
+    (shop.workspace / "install.py").write_text(
+        "import subprocess, sys\nsys.exit(subprocess.call(['npm', 'uninstall', 'tiny-one']))\n"
+    )
+    started = begun(shop, "echo begun && make all && python3 install.py && npm ci && npm test")
+    approved(shop, started, "npm install tiny-one")
+    approved(shop, started, "npm uninstall tiny-one")
+    approved(shop, started, "npm ci")
+    printed = started.until_printed("ENDED 0")
+    assert printed.count("TESTED") == 4  # npm shows the line, too
+    assert "removed 1 package" in printed
+
+
+def test_a_command_that_the_agent_asks_for_has_its_parts_asked(shop: House) -> None:
+    call = (
+        'curl -s -m 60 "$GATEHOUSE_URL/v1/exec" -H "Authorization: Bearer $GATEHOUSE_TOKEN" -H'
+        ' "Content-Type: application/json" -d \'{"command": "npm install tiny-one && npm test"}\''
+        '; while sleep 0.1; do curl -s -H "Authorization: Bearer $GATEHOUSE_TOKEN"'
+        ' "$GATEHOUSE_URL/v1/requests" | grep TESTED && break; done'
+    )
+    started = begun(shop, call)
+    asked = install_of(shop, "npm install tiny-one")
+    shop.ok("approve", asked["id"])
+    started.until_printed("TESTED")
+    assert "added 1 package" in started.until_printed("ENDED 0")
+
+
+def test_a_line_with_a_denied_part_does_not_start(shop: House) -> None:
+    shop.ok("rules", "add", "deny", "packages(npm:tiny-one)")
+    call = (
+        'curl -s -m 60 "$GATEHOUSE_URL/v1/exec" -H "Authorization: Bearer $GATEHOUSE_TOKEN" -H'
+        ' "Content-Type: application/json" -d \'{"command": "echo a > a; npm install tiny-one"}\''
+    )
+    started = begun(shop, f"{call}; ls a; npm install tiny-one")
+    printed = started.until_printed("ENDED 1")
+    assert '"status":"denied"' in printed
+    assert "cannot access 'a'" in printed
+    (line,) = [one for one in printed.splitlines() if one.startswith("gatehouse: denied")]
+    assert "packages(npm:tiny-one)" in line
+    assert "ask the operator for a rule, or do without it" in line
+
+
+def test_words_that_fetch_nothing_are_the_manager_s_own(shop: House) -> None:
+    lines = "npm test; npm --version; npm help install | head -1; pip3 list; npm install --help"
+    started = begun(shop, f"{lines}; command -v npm no-manager yarn; no-manager")
+    printed = started.until_printed("ENDED 127")
+    assert printed.count("TESTED") == 2
+    assert "gatehouse: " not in printed.partition("TESTED")[2].partition("ENDED")[0]
+    assert "/opt/gatehouse/managers/npm" in printed
+    assert "managers/yarn" not in printed  # there is none
+    assert not [one for one in shop.requests() if one["category"] == "packages"]
+
+
+def test_pip_in_an_environment_is_a_card_however_it_is_started(shop: House) -> None:
+    started = begun(
+        shop,
+        "python3 -m venv .venv && python3 -m venv other && pip install -r requirements.txt"
+        " && .venv/bin/python -c 'import tiny_wheel; print(\"FIRST\", tiny_wheel.VERSION)'"
+        " && .venv/bin/python -m pip uninstall -qy tiny-wheel"
+        " && .venv/bin/python -m pip install tiny-wheel"
+        " && . other/bin/activate && pip list && pip install -r requirements.txt"
+        " && python -c 'import tiny_wheel; print(\"LAST\", tiny_wheel.__file__)'",
+    )
+    approved(shop, started, "pip install -r requirements.txt")
+    started.until_printed("FIRST 1.0.0")
+    approved(shop, started, "pip install tiny-wheel")
+    approved(shop, started, "pip --python other install -r requirements.txt")
+    printed = started.until_printed("ENDED 0")
+    assert "LAST /workspace/merged/other/lib/" in printed
+    assert "Successfully installed tiny-wheel-1.0.0" in printed
