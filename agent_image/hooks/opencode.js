@@ -49,8 +49,18 @@ function shows(text) {
   return `printf '%s\\n' '${text.replaceAll("\0", "").replaceAll("'", `'"'"'`)}'`
 }
 
-export const Gatehouse = async ({ directory }) => ({
+// What the screen says where the answer isn't there at once.
+const MOMENT_MS = 2000
+
+function saying(client) {
+  const message = `waits for an answer: ${process.env.GATEHOUSE_PAGE} or \`gatehouse approve\``
+  const body = { title: "Gatehouse", message, variant: "warning" }
+  return setTimeout(() => client?.tui?.showToast({ body }).catch(() => {}), MOMENT_MS)
+}
+
+export const Gatehouse = async ({ client, directory }) => ({
   "tool.execute.before": async (input, output) => {
+    const shown = saying(client)
     try {
       for (const question of questions(input.tool, output.args, directory)) {
         const done = await ask(question)
@@ -58,6 +68,8 @@ export const Gatehouse = async ({ directory }) => ({
       }
     } catch (error) {
       throw new Error(`Gatehouse: ${error.message}`)
+    } finally {
+      clearTimeout(shown)
     }
   },
 })

@@ -118,6 +118,7 @@ class Supervisor:
             self._door = serve_operator(self._app, listener)
             self._tasks.create_task(self._door.run(), name="operator-door")
             await self._door.started.wait()
+            self.parts.surroundings.take_page(f"http://127.0.0.1:{self.port}")
             own = tuple((one, self.port) for one in ("127.0.0.1", "::1", *own_addresses()))
             parts.network.forbid(own)
             parts.gate.rulings.forbid_endpoints(frozenset(own))

@@ -169,6 +169,10 @@ def _parser() -> argparse.ArgumentParser:
 
     parser.section("start an agent")
     _add_running(verb)
+    text = "Remove the conversations that are kept of agents."
+    verb("forget", verbs.agents_forget, group("agents", text, "forget")).add_argument(
+        "agent", metavar="AGENT", nargs="?", choices=("claude", "codex", "opencode")
+    )
     parser.section("answer what it asks")
     _add_answering(verb)
     parser.section("work with a session")

@@ -76,6 +76,20 @@ def opencode(options: argparse.Namespace) -> int:
     return _supervise_agent(options, "opencode")
 
 
+def agents_forget(options: argparse.Namespace) -> int:
+    """Remove the conversations that are kept of an agent, or of all."""
+    import asyncio
+
+    from supervisor.core.agents.agents import AGENTS
+    from supervisor.sessions import conversations
+
+    count = asyncio.run(conversations.forget(settings_of(options), options.agent))
+    whose = AGENTS[options.agent].title if options.agent else "every agent"
+    where = f"in {count} workspace{'s' * (count != 1)}" if count else "there were none"
+    print(f"forgotten: conversations of {whose}, {where}")
+    return 0
+
+
 def _supervise_agent(options: argparse.Namespace, name: AgentName) -> int:
     words = options.words[1:] if options.words[:1] == ["--"] else options.words
     return _supervise(

@@ -79,7 +79,7 @@ def covers_of_home(spec: Spec) -> Covers:
     filled = {top_of(path) for path in _filled(spec)}
     names = [name for name in (*FILES, *FOLDERS) if name not in filled]
     if spec.owns_settings:
-        return Covers(tuple(names))
+        return Covers((*names, *spec.forgotten))
     own = [name for name in names if name in SCRATCH]
     closed = [name for name in names if name not in SCRATCH]
     return Covers(tuple(own), (*closed, *(path for path in CLOSED if top_of(path) in own)))

@@ -87,6 +87,8 @@ class Spec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     home_files: dict[str, str] = {}
     # Pairs of host path and path inside, below the home or in a folder that nobody writes to.
     writable_binds: tuple[tuple[Path, str], ...] = ()
+    # Folders in those, by path below the home and with a slash at the end, that are new and empty.
+    forgotten: tuple[str, ...] = ()
     # Opened as listening sockets on 127.0.0.1 in the sandbox's own network.
     ports: tuple[int, ...] = ()
     # Whether every TCP connection but those to loopback is redirected to a listening socket at

@@ -13,6 +13,7 @@ folders that `prepare` made, and no later sandbox is mounted over a link of an a
 import os
 import secrets
 import stat
+from collections.abc import Iterable
 from pathlib import Path
 
 # The home in a session's folder.
@@ -76,9 +77,14 @@ def prepare(home: Path) -> None:
     An agent may have written in it: nothing here follows a link.
     """
     home.mkdir(mode=0o700, exist_ok=True)
-    folder = os.open(home, os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    make_folders(home, FOLDERS, FILES)
+
+
+def make_folders(place: Path, folders: Iterable[str], files: Iterable[str] = ()) -> None:
+    """Make these mount points in a folder that agents write to."""
+    folder = os.open(place, os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
     try:
-        for names, kind in ((FILES, stat.S_IFREG), (FOLDERS, stat.S_IFDIR)):
+        for names, kind in ((files, stat.S_IFREG), (folders, stat.S_IFDIR)):
             for name in names:
                 _make(folder, name, kind)
     finally:

@@ -8,7 +8,7 @@ of a session stay.
 import asyncio
 import contextlib
 import os
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
 from supervisor.base import log
@@ -90,9 +90,14 @@ async def _remove(folder: Path) -> None:
         # It isn't there, or what was left by an earlier removal is in the way and goes first.
         with contextlib.suppress(OSError):
             (folder / name).rename(folder / f"{name}{GOING}")
-    going = [f"{name}{GOING}" for name in COPIES]
-    await _on_copies(folder, ("chmod", "-R", "u+rwx"), going)
-    await _on_copies(folder, ("rm", "-rf"), going)
+    await remove_all(folder, [f"{name}{GOING}" for name in COPIES])
+
+
+async def remove_all(folder: Path, names: Sequence[str]) -> bool:
+    """Remove these folders in a folder, in which an agent wrote. Return whether they are gone."""
+    await _on_copies(folder, ("chmod", "-R", "u+rwx"), names)
+    done = await _on_copies(folder, ("rm", "-rf"), names)
+    return done is None or done.ok
 
 
 async def _on_copies(

@@ -28,7 +28,7 @@ from supervisor.sandbox.program_listener import JudgeProgram, ProgramWatch
 from supervisor.sandbox.programs import find_program
 from supervisor.sandbox.session_home import HOME_FOLDER
 from supervisor.sandbox.toolchains import ShownTools, checkouts_in
-from supervisor.sessions import agent_programs
+from supervisor.sessions import agent_programs, conversations
 from supervisor.sessions.named_secrets import NamedSecrets
 from supervisor.settings import ROOT, Settings
 
@@ -113,6 +113,8 @@ class SessionSandboxes:
         self._ca_bundle = ca_bundle
         self._java_store = java_store
         self._masked = masked
+        # The address of the operator's page; the port that was free is known later.
+        self.page = f"http://127.0.0.1:{settings.port}"
         self._checkouts = checkouts_in(settings.checkouts)
         self._placeholders = {
             key.variable: f"gatehouse-placeholder-{secrets.token_hex(12)}" for key in MODEL_KEYS
@@ -138,6 +140,7 @@ class SessionSandboxes:
             agent = AGENTS[cast("AgentName", session.agent)]
             env |= agent.environment
             home_files = agent.home(self._inside())
+            env["GATEHOUSE_PAGE"] = self.page
         elif session.job is not None:
             home_files = {TASK: job_prompt(session.job)}
         elif session.order:
@@ -166,7 +169,17 @@ class SessionSandboxes:
             return spec
         path = ":".join((spec.env["PATH"], *PROGRAMS_AT_HOME))
         env = spec.env | {"PATH": path, "GIT_CONFIG_GLOBAL": f"{HOME}/.config/gitconfig"}
-        return msgspec.structs.replace(spec, home=home, owns_settings=owns_settings, env=env)
+        spec = msgspec.structs.replace(spec, home=home, owns_settings=owns_settings, env=env)
+        kept = conversations.folder_of(session, self._settings)
+        if not owns_settings or kept is None or not kept.is_dir():
+            return spec
+        told = AGENTS[cast("AgentName", session.agent)].conversations
+        return msgspec.structs.replace(
+            spec,
+            writable_binds=((kept, f"{HOME}/{told.place}"),),
+            forgotten=tuple(f"{told.place}/{name}/" for name in told.forgotten),
+            env={**spec.env, **told.environment},
+        )
 
     def model_url(self, provider: Provider) -> str:
         """Return the URL of a provider's API."""
@@ -214,6 +227,7 @@ class SessionSandboxes:
             plugin=(ROOT / "agent_image/hooks/opencode.js").read_text(),
             placeholders=self._key_variables(),
             urls=self._other_urls(),
+            page=self.page,
         )
 
     def _program(

@@ -34,7 +34,7 @@ from supervisor.sandbox import session_home
 from supervisor.sandbox.base import DOOR_PORT, NAMES_PORT, Spec
 from supervisor.sandbox.containment import Containment
 from supervisor.sandbox.toolchains import GIT_IDENTITY, tools_of
-from supervisor.sessions import workspace_git
+from supervisor.sessions import conversations, workspace_git
 from supervisor.sessions.named_secrets import NamedSecrets
 from supervisor.sessions.quarantined_sessions import KeepAnswer, QuarantinedSessions
 from supervisor.sessions.session_plans import SessionPlans, must_have_copy
@@ -133,6 +133,10 @@ class Surroundings:
         self._exec_broker = exec_broker
         self._containment = containment
         self._job_results = job_results
+
+    def take_page(self, address: str) -> None:
+        """Take the address of the operator's page, which agents are told."""
+        self._sandboxes.page = address
 
     def channel(self, session_id: str) -> WorkspaceChannel | None:
         """Return an open session's workspace channel."""
@@ -269,6 +273,7 @@ class Surroundings:
             await self._take_over(session, wanted.resume)
         if self._settings.backend == "bubblewrap":
             await asyncio.to_thread(session_home.prepare, folder / session_home.HOME_FOLDER)
+            await asyncio.to_thread(conversations.prepare, session, self._settings)
         if wanted.resume is not None:
             return (f"it goes on with the copy of session {wanted.resume}",)
         include_ignored = wanted.include_ignored

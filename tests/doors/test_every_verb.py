@@ -83,6 +83,8 @@ ROWS = (
     Row("claude --workspace empty", "11111"),
     Row("codex --workspace empty", "11111"),
     Row("opencode --workspace empty", "11111"),
+    Row("agents forget", "00000"),
+    Row("agents forget claude", "00000"),
     Row("up --max-uptime never", "11111"),
     Row("demo --port never", "11111"),
     # In no job of a workflow.

@@ -43,6 +43,15 @@ MODEL_CALLS: Mapping[Provider, tuple[str, ...]] = {
 }
 
 
+class Conversations(NamedTuple):
+    """Where an agent writes its conversations, by path below the home, and the folders in there
+    that are none. `environment` makes it write them there."""
+
+    place: str
+    forgotten: tuple[str, ...] = ()
+    environment: Mapping[str, str] = {}
+
+
 class AgentProgram(NamedTuple):
     """An agent. `title`: its name for people. `program` is looked up on the search path, then
     `installed`, a glob below the folder in which agent_image/cli is installed. `keys`: the
@@ -62,6 +71,7 @@ class AgentProgram(NamedTuple):
     home: Callable[[Inside], dict[str, str]]
     environment: Mapping[str, str]
     headless: tuple[str, ...]
+    conversations: Conversations
     arguments: tuple[str, ...] = ()
     denied: Mapping[str, str] = {}
     left_out: Mapping[str, str] = {}
@@ -78,6 +88,7 @@ AGENTS: Mapping[AgentName, AgentProgram] = {
         home=claude.home,
         environment=claude.ENVIRONMENT,
         headless=("-p",),
+        conversations=Conversations(*claude.CONVERSATIONS),
         arguments=claude.ARGUMENTS,
         left_out=claude.LEFT_OUT,
     ),
@@ -91,6 +102,7 @@ AGENTS: Mapping[AgentName, AgentProgram] = {
         home=codex.home,
         environment={},
         headless=("exec",),
+        conversations=Conversations(codex.CONVERSATIONS),
         arguments=codex.ARGUMENTS,
         denied=codex.DENIED,
         left_out=codex.LEFT_OUT,
@@ -105,6 +117,7 @@ AGENTS: Mapping[AgentName, AgentProgram] = {
         home=opencode.home,
         environment=opencode.ENVIRONMENT,
         headless=("run",),
+        conversations=Conversations(opencode.CONVERSATIONS, (), opencode.KEEPING),
         left_out=opencode.LEFT_OUT,
     ),
 }

@@ -14,6 +14,9 @@ ENVIRONMENT = {
     # The list of plugins comes from its makers' hosts, and from GitHub.
     "CLAUDE_CODE_DISABLE_OFFICIAL_MARKETPLACE_AUTOINSTALL": "1",
 }
+# It names a project's folder by where it works. Beside conversations it keeps there what each later
+# session reads unasked.
+CONVERSATIONS = (".claude/projects/-workspace-merged", ("memory",))
 # These settings override a repository's own, which override those of the home.
 ARGUMENTS = ("--settings", '{"disableAllHooks": false}')
 LEFT_OUT = {
@@ -40,7 +43,14 @@ def home(inside: Inside) -> dict[str, str]:
             "PreToolUse": [
                 {
                     "matcher": "*",
-                    "hooks": [{"type": "command", "command": inside.hook, "timeout": HOOK_S}],
+                    "hooks": [
+                        {
+                            "type": "command",
+                            "command": inside.hook,
+                            "timeout": HOOK_S,
+                            "statusMessage": inside.asking,
+                        }
+                    ],
                 }
             ]
         },

@@ -14,6 +14,7 @@ ARGUMENTS = (
     "-c",
     f"mcp_servers.gatehouse.url={json.dumps(SERVER_URL)}",
 )
+CONVERSATIONS = ".codex/sessions"
 HOOK_S = 86_400
 # The calls that it makes at its start, whatever its settings say.
 DENIED = {
@@ -55,5 +56,6 @@ def home(inside: Inside) -> dict[str, str]:
         'type = "command"',
         f"command = {text(inside.hook)}",
         f"timeout = {HOOK_S}",
+        f"statusMessage = {text(inside.asking)}",
     ]
     return {".codex/config.toml": "\n".join(lines) + "\n"}

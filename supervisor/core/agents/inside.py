@@ -15,11 +15,17 @@ PROGRAMS_PORT = 3702
 class Inside(NamedTuple):
     """Places in a sandbox. `workspace`: the private copy. `hook`: the command that asks before a
     tool runs, for a shell. `plugin`: the text of OpenCode's hook. `placeholders`: the keys'
-    placeholders, by variable. `urls`: providers' other addresses, by provider. The door's token is
-    in GATEHOUSE_TOKEN."""
+    placeholders, by variable. `urls`: providers' other addresses, by provider. `page`: the address
+    of the operator's page. The door's token is in GATEHOUSE_TOKEN."""
 
     workspace: str
     hook: str
     plugin: str
     placeholders: dict[str, str]
     urls: dict[str, str]
+    page: str = ""
+
+    @property
+    def asking(self) -> str:
+        """Return what the agent's screen says while the hook runs."""
+        return f"asking Gatehouse; answer at {self.page} or by `gatehouse approve`"

@@ -25,6 +25,10 @@ LEFT_OUT = {
     ".config/opencode/plugin": "your plugins",
 }
 
+# Its database has nothing else beside it there: neither a login nor a log.
+CONVERSATIONS = ".data/opencode"
+KEEPING = {"OPENCODE_DB": f"/home/agent/{CONVERSATIONS}/opencode.db"}
+
 
 def home(inside: Inside) -> dict[str, str]:
     """Return the files of its home, by path. Its own questions are off: the hook asks Gatehouse

@@ -29,7 +29,14 @@ def inside(**urls: str) -> Inside:
         plugin="// the plugin",
         placeholders={"ANTHROPIC_API_KEY": PLACEHOLDER},
         urls=urls,
+        page="http://127.0.0.1:3700",
     )
+
+
+@pytest.mark.parametrize("name", ["claude", "codex"])
+def test_the_screen_says_where_to_answer_while_the_hook_waits(name: AgentName) -> None:
+    whole = "\n".join(AGENTS[name].home(inside()).values())
+    assert "asking Gatehouse; answer at http://127.0.0.1:3700 or by `gatehouse approve`" in whole
 
 
 def test_every_agent_is_complete() -> None:
