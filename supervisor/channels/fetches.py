@@ -7,11 +7,12 @@ The network rules judge the host first. No sandbox sees the person's credentials
 """
 
 import asyncio
+from collections.abc import Iterable, Mapping
 
 import msgspec
 
 from supervisor.channels.git_pack import CopiedCommits
-from supervisor.channels.git_staging import Staging
+from supervisor.channels.git_staging import Remote, Staging
 from supervisor.core.actions import Git, Network
 from supervisor.core.approvals import Request
 from supervisor.core.git.remote_addresses import shown_url
@@ -31,6 +32,7 @@ OPERATIONS = frozenset({"fetch", "pull", "ls-remote"})
 _MOST_SAID_REFS = 200
 # Refs that are judged before something else may run.
 _AT_ONCE = 50
+_KEPT_LISTS = 20
 
 
 class Fetches:
@@ -40,6 +42,7 @@ class Fetches:
         self._gate = gate
         self._commits = commits
         self._hold_s = hold_s
+        self._listed: dict[str, RemoteRefs] = {}
 
     async def planned(self, session_id: str, action: Git) -> Git:
         """Return the action with its destination. `RefusedError` where it can't be done, or the
@@ -57,6 +60,18 @@ class Fetches:
             if verdict.decision == "deny":
                 raise RefusedError(verdict.why, verdict.remedy, rule=verdict.rule)
         return msgspec.structs.replace(action, url=shown_url(remote.url))
+
+    def listed(self, request_id: str) -> RemoteRefs:
+        """Return the refs that a program's fetch has found at the remote, without those that rules
+        deny; none for one that was carried out long ago."""
+        return self._listed.get(request_id, RemoteRefs({}, {}))
+
+    def _keep_list(self, request: Request, there: RemoteRefs, without: Iterable[str] = ()) -> None:
+        while len(self._listed) >= _KEPT_LISTS:
+            self._listed.pop(next(iter(self._listed)))
+        denied = set(without)
+        ids = {name: oid for name, oid in there.ids.items() if name not in denied}
+        self._listed[request.id] = there._replace(ids=ids)
 
     async def carry_out(self, request: Request, action: Git) -> None:
         """Carry out a ready request, and settle it with the result."""
@@ -82,13 +97,22 @@ class Fetches:
         grant.use(msgspec.structs.replace(action, url=shown_url(remote.url)))
         if action.operation == "ls-remote":
             there = await staging.listed(remote, *(action.refspecs or ("*",)))
+            self._keep_list(request, there)
+            if request.origin == "agent_tool":
+                return f"{len(there.ids)} refs"
             return "\n".join(f"{oid}\t{ref}" for ref, oid in there.ids.items())
         named = (ref.name for ref in refs_of(action) if is_spelled(ref.name))
         there = await staging.refs_at(remote, *(one for one in named if one.startswith("refs/")))
         wanted, left_out = await self._allowed(action, there, request)
         await staging.fetch(remote, list(wanted))
+        if request.origin == "agent_tool":
+            # The program's own git moves its refs.
+            self._keep_list(request, there, left_out)
+            wanted |= await self._tags_of_these(staging, remote, there, left_out)
+            return await self._bring(staging, action, session_id, wanted, is_moved=False)
         refs = {tracking_ref(remote.name, name): oid for name, oid in wanted.items()}
-        said = left_out + await self._bring(staging, action, session_id, refs)
+        said = "".join([*left_out.values()][:_MOST_SAID_REFS])
+        said += await self._bring(staging, action, session_id, refs)
         if action.operation == "pull":
             first = next(iter(refs)) if action.refspecs else ""
             joins = [flag for flag in action.flags if flag in JOINS]
@@ -97,9 +121,9 @@ class Fetches:
 
     async def _allowed(
         self, action: Git, there: RemoteRefs, request: Request
-    ) -> tuple[dict[str, str], str]:
-        """Return the refs that are fetched, and what is said of others. `RefusedError` where rules
-        deny one that was named, or what it is another name for at the remote."""
+    ) -> tuple[dict[str, str], dict[str, str]]:
+        """Return the refs that are fetched, and what is said of each other. `RefusedError` where
+        rules deny one that was named, or what it is another name for at the remote."""
         wanted, left_out = wanted_refs(action, there.ids), dict[str, str]()
         for number, name in enumerate(list(wanted)):
             if number % _AT_ONCE == 0:
@@ -114,19 +138,41 @@ class Fetches:
                     left_out[name] = f"left out: {name} ({verdict.why})\n"
         for name in left_out:
             del wanted[name]
-        return wanted, "".join([*left_out.values()][:_MOST_SAID_REFS])
+        return wanted, left_out
+
+    async def _tags_of_these(
+        self, staging: Staging, remote: Remote, there: RemoteRefs, without: Mapping[str, str]
+    ) -> dict[str, str]:
+        """Return the annotated tags of commits that were fetched, or are there: git fetches them
+        along (git-fetch(1), `--tags`)."""
+        known = await staging.sizes(list(there.peeled.values()))
+        tags = {
+            name: there.ids[name]
+            for name, oid in there.peeled.items()
+            if oid in known and name in there.ids and name not in without
+        }
+        has = await staging.sizes(list(tags.values()))
+        await staging.fetch(remote, [name for name, oid in tags.items() if oid not in has])
+        return tags
 
     async def _bring(
-        self, staging: Staging, action: Git, session_id: str, refs: dict[str, str]
+        self,
+        staging: Staging,
+        action: Git,
+        session_id: str,
+        refs: dict[str, str],
+        *,
+        is_moved: bool = True,
     ) -> str:
-        """Put the commits of these refs into the private copy; what is said of it."""
+        """Put the commits of these refs into the private copy, and move the refs there if
+        `is_moved`; what is said of it."""
         known = [
             oid
             for oid in await self._commits.tips(session_id, action.cwd)
             if await staging.has(oid)
         ]
         pack = await staging.pack(sorted(set(refs.values())), known)
-        await self._commits.put(session_id, action.cwd, pack, refs)
+        await self._commits.put(session_id, action.cwd, pack, refs if is_moved else {})
         lines = [f"{oid[:12]} {ref}" for ref, oid in refs.items()]
         more = len(lines) - _MOST_SAID_REFS
         return "\n".join(

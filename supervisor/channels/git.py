@@ -23,14 +23,19 @@ from supervisor.core.actions import Git, RefUpdate
 from supervisor.core.approvals import Request
 from supervisor.core.git.push_card import PushCard
 from supervisor.core.git.remote_addresses import shown_url
-from supervisor.core.git.wishes import PushWish, push_wishes
+from supervisor.core.git.wishes import (
+    ALL_THERE,
+    NOT_AHEAD,
+    STALE,
+    PushWish,
+    check_leases,
+    push_wishes,
+)
 from supervisor.core.text.ref_names import RemoteRefs, is_full, own_refs
 from supervisor.errors import GatehouseError, RefusedError, UserError
 from supervisor.gate.gate import Gate, Grant, Refused
 
 MOST_SAID = 16_000
-# git-push(1): what it says of a ref that isn't where the lease says.
-STALE = "stale info"
 
 
 class GitBroker:
@@ -80,6 +85,10 @@ class GitBroker:
         wishes: tuple[PushWish, ...],
     ) -> tuple[RefUpdate, ...]:
         there = await staging.refs_at(remote)
+        try:
+            check_leases(action, there.ids)
+        except ValueError as error:
+            raise RefusedError(str(error), "fetch, and look at what came") from error
         asked = {"HEAD", *(wish.target for wish in wishes)}
         first = [oid for ref, oid in there.ids.items() if ref in asked]
         known = list(dict.fromkeys([*first, *there.ids.values()]))[:MOST_KNOWN]
@@ -93,7 +102,7 @@ class GitBroker:
             heads |= found
         updates = _updates(wishes, heads, there)
         if not updates:
-            raise RefusedError("the remote has all of this already", "nothing is to be done")
+            raise RefusedError(ALL_THERE, "nothing is to be done")
         moved = [one.ref for one in updates if one.old]
         await staging.fetch(remote, moved or _begun_from(there.ids))
         if pack:
@@ -107,10 +116,14 @@ class GitBroker:
             rewrites = one.old and one.new and not await staging.is_ancestor(one.old, one.new)
             if rewrites and not action.force:
                 raise RefusedError(
-                    f"`{one.ref}` has commits at the remote that yours lacks",
+                    f"`{one.ref}` {NOT_AHEAD}",
                     "fetch and merge them first, or ask for a push with --force",
                 )
         return updates
+
+    def listed(self, request_id: str) -> RemoteRefs:
+        """Return the refs that a program's fetch has found at the remote, for a short while."""
+        return self._fetches.listed(request_id)
 
     async def card(self, request: Request) -> PushCard:
         """Return what a push would move, from its staging repository. `UserError` if the request

@@ -254,8 +254,8 @@ def _add_running(verb: Callable[..., argparse.ArgumentParser]) -> None:
             "--bind",
             metavar="TOOLS",
             action="append",
-            help="show tools of your home read-only: nvm, pyenv, cargo, gitconfig, a folder of"
-            " programs (GATEHOUSE_BIND)",
+            help="show tools of your home read-only: nvm, pyenv, cargo, a folder of programs"
+            " (GATEHOUSE_BIND)",
         )
         parser.add_argument(
             "--exec-rules",

@@ -7,7 +7,7 @@ whatever isn't named isn't there.
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-from supervisor.sandbox.base import CA_BUNDLE, HOME, JAVA_STORE, LOWER, MERGED, Spec
+from supervisor.sandbox.base import HOME, LOWER, MERGED, Spec, files_in_etc
 from supervisor.sandbox.host import GID, UID, HostSystem
 from supervisor.sandbox.session_home import CLOSED, FILES, FOLDERS, SCRATCH, top_of
 
@@ -37,18 +37,14 @@ def arguments(
         for source, inside in pairs
         for word in (option, str(source), inside)
     ]
-    trusted = ((spec.ca_bundle, CA_BUNDLE), (spec.java_store, JAVA_STORE))
-    trust = [
-        word
-        for file, inside in trusted
-        if file is not None
-        for word in ("--ro-bind", str(file), inside)
+    in_etc = [
+        word for file, inside in files_in_etc(spec) for word in ("--ro-bind", str(file), inside)
     ]
     return [
         *_isolation(spec),
         *_programs(host),
         *("--ro-bind", str(host.etc), "/etc"),
-        *trust,
+        *in_etc,
         *_kernel(host),
         *("--dev", "/dev", "--size", size, "--perms", "0700", "--tmpfs", "/dev/shm"),  # noqa: S108
         *tmpfs,

@@ -21,6 +21,7 @@ MERGED = WORKSPACE
 HOME = "/home/agent"
 CA_BUNDLE = "/etc/gatehouse/ca-bundle.pem"
 JAVA_STORE = "/etc/gatehouse/ca-bundle.p12"
+GIT_CONFIG = "/etc/gatehouse/gitconfig"
 # Ports of the door and the name server in a sandbox with `Spec.redirected` (`host` writes the
 # latter into its resolv.conf).
 DOOR_PORT = 3129
@@ -83,6 +84,8 @@ class Spec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     # what of it is covered; `owns_settings`: whether the command may change its own there.
     home: Path | None = None
     owns_settings: bool = False
+    # What git reads as the system's configuration.
+    git_config: Path | None = None
     # Content of the home at the start, by path below it.
     home_files: dict[str, str] = {}
     # Pairs of host path and path inside, below the home or in a folder that nobody writes to.
@@ -104,6 +107,16 @@ class Spec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     within: tuple[int, int] | None = None
     # Judges each program before it is executed; None for no judge.
     programs: ProgramWatch | None = None
+
+
+def files_in_etc(spec: Spec) -> list[tuple[Path, str]]:
+    """Return the host files that a sandbox has in its /etc, with their places."""
+    places = (
+        (spec.ca_bundle, CA_BUNDLE),
+        (spec.java_store, JAVA_STORE),
+        (spec.git_config, GIT_CONFIG),
+    )
+    return [(file, inside) for file, inside in places if file is not None]
 
 
 class Stats(msgspec.Struct, frozen=True, kw_only=True):
@@ -229,6 +242,7 @@ class Sandbox(Protocol):
 __all__ = [
     "CA_BUNDLE",
     "DOOR_PORT",
+    "GIT_CONFIG",
     "HOME",
     "LOWER",
     "MERGED",
@@ -242,4 +256,5 @@ __all__ = [
     "Spec",
     "Stats",
     "ToolResult",
+    "files_in_etc",
 ]

@@ -68,6 +68,7 @@ CA_TARGET = "gatehouse/ca-bundle.pem"
 JAVA_TARGET = "gatehouse/ca-bundle.p12"
 # What covers a home's files and folders (`port_opener`).
 EMPTY_FILE, EMPTY_FOLDER = "gatehouse/empty", "gatehouse/empty.d"
+GIT_TARGET = "gatehouse/gitconfig"
 
 # Kernel files that reveal the host or act on it, and that a sandbox whose owner is root could open.
 PROC_MASKED_FILES = (
@@ -138,6 +139,7 @@ def _make_etc(etc: Path, of: Path) -> None:
     (fresh / JAVA_TARGET).touch()
     (fresh / EMPTY_FILE).touch()
     (fresh / EMPTY_FOLDER).mkdir()
+    (fresh / GIT_TARGET).touch()
     for place in CA_PLACES:
         (fresh / place).parent.mkdir(parents=True, exist_ok=True)
         (fresh / place).symlink_to(f"/etc/{CA_TARGET}")
@@ -181,6 +183,7 @@ def _texts() -> dict[str, str]:
             "nobody:x:65534:65534:nobody:/nonexistent:/usr/sbin/nologin\n"
         ),
         "group": f"root:x:0:\ntty:x:5:\nagent:x:{GID}:\nnogroup:x:65534:\n",
+        "gitconfig": f"[include]\n\tpath = /etc/{GIT_TARGET}\n",
         "hosts": "127.0.0.1 localhost gatehouse\n::1 localhost\n",
         "nsswitch.conf": (
             "passwd: files\ngroup: files\nhosts: files dns\nservices: files\nprotocols: files\n"

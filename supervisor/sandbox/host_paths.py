@@ -56,6 +56,7 @@ def resolved(spec: Spec) -> Spec:
         ),
         ca_bundle=None if spec.ca_bundle is None else _existing(spec.ca_bundle, "CA bundle"),
         java_store=None if spec.java_store is None else _existing(spec.java_store, "trust store"),
+        git_config=None if spec.git_config is None else _existing(spec.git_config, "gitconfig"),
     )
     _judge_command(spec)
     for path in spec.home_files:

@@ -20,7 +20,7 @@ import msgspec
 
 from supervisor.errors import SandboxError
 from supervisor.sandbox import seccomp
-from supervisor.sandbox.base import CA_BUNDLE, JAVA_STORE, OnOutput, Spec
+from supervisor.sandbox.base import OnOutput, Spec, files_in_etc
 
 MOST_BYTES = 200_000
 MOST_SAID_BYTES = 16 * 1024
@@ -150,9 +150,9 @@ def job_of(spec: Spec, on_error: OnOutput | None) -> dict[str, Any]:
 def _files(spec: Spec) -> list[tuple[Path, str]]:
     """Return the host files that a job needs, with their places. Folders (Python, the agent's
     program) are in the image."""
-    trusted = ((spec.ca_bundle, CA_BUNDLE), (spec.java_store, JAVA_STORE))
-    found = [(file, inside) for file, inside in trusted if file is not None]
-    return found + [(one, inside) for one, inside in spec.readonly_binds if one.is_file()]
+    return files_in_etc(spec) + [
+        (one, inside) for one, inside in spec.readonly_binds if one.is_file()
+    ]
 
 
 def _memfd(opened: contextlib.ExitStack, data: bytes) -> int:

@@ -1,8 +1,7 @@
 """Tools of a person's home that a sandbox shows read-only, where the person names them.
 
-A name stands for a version manager's own folders: `nvm`, `pyenv`, `cargo`; `gitconfig` for the name
-and e-mail of commits. A whole path stands for a folder of programs. It must never show a home, nor
-a file known to hold a credential.
+A name stands for a version manager's own folders: `nvm`, `pyenv`, `cargo`. A whole path stands for
+a folder of programs. It must never show a home, nor a file known to hold a credential.
 """
 
 import os
@@ -45,7 +44,7 @@ def tools_of(names: tuple[str, ...], home: Path) -> ShownTools:
     shown."""
     found = ShownTools()
     for name in names:
-        if name == GIT_IDENTITY:
+        if name == "gitconfig":  # it once stood for name and e-mail, which are always there now
             continue
         known = MANAGERS.get(name)
         one = known(home) if known else _folder(name, home)
@@ -92,8 +91,6 @@ def _cargo(home: Path) -> ShownTools:
     return shown + ShownTools((programs,), (), (programs,)) if programs.is_dir() else shown
 
 
-# The one name that stands for no folder.
-GIT_IDENTITY = "gitconfig"
 MANAGERS: dict[str, Callable[[Path], ShownTools]] = {"nvm": _nvm, "pyenv": _pyenv, "cargo": _cargo}
 
 
@@ -111,7 +108,7 @@ def _managed(name: str, versions: Path, default: str) -> ShownTools:
 def _folder(name: str, home: Path) -> ShownTools:
     folder = Path(name).expanduser()
     if not folder.is_absolute() or not folder.is_dir():
-        known = ", ".join((*MANAGERS, GIT_IDENTITY))
+        known = ", ".join(MANAGERS)
         raise UserError(
             f"`{name}` can't be shown to an agent: it is no folder", f"give a folder, or {known}"
         )

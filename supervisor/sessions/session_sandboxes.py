@@ -81,6 +81,8 @@ _JAVA_OPTIONS = " ".join(
     )
 )
 
+# The configuration that git has in a session's sandboxes, in its folder.
+GIT_CONFIG = "gitconfig"
 DEFAULT_MODEL = "the review agent's default"
 
 # The namespaces of a private copy that is mounted: of its users and of its mounts.
@@ -282,15 +284,18 @@ class SessionSandboxes:
         is_shown = not is_quarantined(session.kind, session.command)
         tools = caller.tools + (self._checkouts if is_shown else ShownTools())
         shown = tuple((one, str(one)) for one in tools.folders)
+        folder = settings.sessions_dir / session.id
+        git_config = folder / GIT_CONFIG
         return Spec(
             command=command,
             workspace_lower=Path(session.workspace) if is_shown else None,
-            workspace_merged=settings.sessions_dir / session.id / "merged",
+            workspace_merged=folder / "merged",
             env=env,
             masked=(*self._masked, *tools.masked),
             readonly_binds=(*binds, *shown),
             ca_bundle=self._ca_bundle,
             java_store=self._java_store,
+            git_config=git_config if git_config.exists() else None,
             ports=ports,
             redirected=session.network == "transparent",
             limits=SandboxLimits(

@@ -33,12 +33,13 @@ from supervisor.records.approval_queue import ApprovalQueue
 from supervisor.sandbox import session_home
 from supervisor.sandbox.base import DOOR_PORT, NAMES_PORT, Spec
 from supervisor.sandbox.containment import Containment
-from supervisor.sandbox.toolchains import GIT_IDENTITY, tools_of
+from supervisor.sandbox.toolchains import tools_of
 from supervisor.sessions import conversations, workspace_git
 from supervisor.sessions.named_secrets import NamedSecrets
 from supervisor.sessions.quarantined_sessions import KeepAnswer, QuarantinedSessions
 from supervisor.sessions.session_plans import SessionPlans, must_have_copy
 from supervisor.sessions.session_sandboxes import (
+    GIT_CONFIG,
     PROXY_PORT,
     SessionSandboxes,
     StartingShell,
@@ -265,8 +266,9 @@ class Surroundings:
         person."""
         if is_quarantined(session.kind, session.command):
             return await self._quarantined.copy_workspace(session, self._data_folders, on_progress)
-        await self._bring_identity(session, wanted)
         folder = self._settings.sessions_dir / session.id
+        git_config = await workspace_git.sandbox_config(Path(session.workspace))
+        await asyncio.to_thread((folder / GIT_CONFIG).write_text, git_config, errors="replace")
         if self._settings.backend == "compose" and wanted.resume is None:
             await self._lend(folder)
         if wanted.resume is not None:
@@ -291,26 +293,15 @@ class Surroundings:
             self._opened[session.id].channel.take_mount(made.mount)
         return made.notes
 
-    async def _bring_identity(self, session: Session, wanted: StartSession) -> None:
-        """Where the person wants it, commits in the sandboxes are by their name and e-mail."""
-        if GIT_IDENTITY in self._binds(wanted):
-            opened = self._opened[session.id]
-            identity = await workspace_git.identity()
-            variables = {**opened.caller.variables, **identity}
-            opened.caller = opened.caller._replace(variables=variables)
-
-    def _binds(self, wanted: StartSession | None) -> tuple[str, ...]:
-        given = None if wanted is None else wanted.binds
-        return self._settings.binds if given is None else given
-
     def _started_in(self, wanted: StartSession | None) -> StartingShell:
         """Return the shell that a session is started in; by default, this supervisor's."""
+        given = None if wanted is None else wanted.binds
         path = None if wanted is None else wanted.search_path
         variables = None if wanted is None else wanted.environment
         return StartingShell(
             environment.search_path() if path is None else path,
             environment.of_the_caller() if variables is None else variables,
-            tools_of(self._binds(wanted), Path.home()),
+            tools_of(self._settings.binds if given is None else given, Path.home()),
         )
 
     async def attach(self, session: Session, listeners: Mapping[int, socket.socket]) -> None:

@@ -8,12 +8,23 @@ import asyncio
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
+from urllib.parse import unquote
 
-from supervisor.core.git.remote_addresses import remotes_in, shown_url
+from supervisor.core.git import remote_helper
+from supervisor.core.git.remote_addresses import protocol_of, remotes_in, shown_url
+from supervisor.core.git.remote_helper import KnownRemote
 from supervisor.errors import UserError
-from supervisor.git.host_repository import config_of, repository_of
-from supervisor.git.repository_view import view_of
+from supervisor.git.host_repository import (
+    HostRepository,
+    config_of,
+    repository_at,
+    repository_of,
+    submodule_paths,
+)
+from supervisor.git.repository_view import config_lines, view_of
 from supervisor.git.run_git import SAFE_DIFF, GitPlace, run_git
+
+MOST_REPOSITORIES = 100
 
 
 async def remotes(workspace: Path) -> tuple[str, ...]:
@@ -109,11 +120,42 @@ async def _commit(view: GitPlace, revision: str) -> str | None:
     return found.stdout.decode().strip() if found.ok else None
 
 
-async def identity() -> dict[str, str]:
-    """Return the variables that give commits the person's name and e-mail from their own git."""
-    found: dict[str, str] = {}
-    for key, names in (("user.name", "NAME"), ("user.email", "EMAIL")):
+async def sandbox_config(workspace: Path) -> str:
+    """Return the text of the configuration that git has in a session's sandboxes: the person's name
+    and e-mail, and the remotes that the workspace's repositories have now."""
+    identity: dict[str, str] = {}
+    for key in ("user.name", "user.email"):
         said = await run_git(None, "config", "--global", "--get", key, as_person=True)
         if value := said.stdout.decode(errors="replace").strip():
-            found |= {f"GIT_{who}_{names}": value for who in ("AUTHOR", "COMMITTER")}
+            identity[key] = value
+    values = remote_helper.sandbox_config(identity, await _known_remotes(workspace))
+    return "".join(f"{line}\n" for pair in values for line in config_lines(*pair))
+
+
+async def _known_remotes(workspace: Path) -> list[KnownRemote]:
+    """Return the remotes of the workspace's repository and its submodules, without those inside the
+    workspace, which git reaches by itself in the copy."""
+    found, folders = list[KnownRemote](), ["."]
+    for folder in folders:
+        repository = await repository_at(workspace, folder)
+        if not isinstance(repository, HostRepository) or repository.top != workspace / folder:
+            continue
+        for name, addresses in remotes_in(await config_of(repository.git)).remotes.items():
+            found += [
+                KnownRemote(folder, name, shown_url(url))
+                for url in addresses.urls
+                if _leads_out(url, repository.top, workspace)
+            ]
+        inner = [str(Path(folder) / one) for one in await submodule_paths(repository)]
+        folders += inner[: MOST_REPOSITORIES - len(folders)]
     return found
+
+
+def _leads_out(url: str, top: Path, workspace: Path) -> bool:
+    try:
+        if protocol_of(url) != "file":
+            return True
+    except ValueError:
+        return False
+    place = (top / unquote(url.removeprefix("file://"))).resolve()
+    return not place.is_relative_to(workspace)

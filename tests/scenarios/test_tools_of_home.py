@@ -28,7 +28,7 @@ async def test_agent_and_commands_have_them_and_nothing_else_of_the_home(
     start_supervisor: StartSupervisor, workspace: Path, home: Path
 ) -> None:
     script = f"mytool; git var GIT_AUTHOR_IDENT; ls -A {home} {home}/.pyenv; cat {home}/.netrc"
-    async with start_supervisor(CONTAINED, binds=("pyenv", "gitconfig")) as running:
+    async with start_supervisor(CONTAINED, binds=("pyenv",)) as running:
         session, output = await running.run(workspace, "sh", "-c", script)
         assert "from the home\nAda Love <ada@example.org>" in output
         assert ".netrc" not in output.replace(f"{home}/.netrc", "")

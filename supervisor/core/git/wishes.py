@@ -15,6 +15,11 @@ from supervisor.core.git.remote_addresses import protocol_of
 from supervisor.core.policy.git_refs import Ref, refs_of, special_flags
 from supervisor.core.text.ref_names import full_ref, is_full, is_spelled
 
+# Reasons for which a push isn't asked: programs know them from git, by other words.
+ALL_THERE = "the remote has all of this already"
+NOT_AHEAD = "has commits at the remote that yours lacks"
+STALE = "stale info"
+_LEASE = "--force-with-lease="
 TAGS = frozenset({"-t", "--tags"})
 # How a pull combines the histories: passed to git in the private copy.
 JOINS = frozenset({"--rebase", "-r", "--ff", "--no-ff", "--autostash"})
@@ -80,6 +85,17 @@ def remote_endpoint(url: str) -> tuple[str, int] | None:
     if found is None:
         raise ValueError("the remote's address doesn't say plainly which host it is at")
     return found["host"].strip("[]"), int(found["port"] or _PORTS[protocol])
+
+
+def check_leases(action: Git, there: Mapping[str, str]) -> None:
+    """Raise `ValueError`, with a complete reason, where one of the remote's refs isn't what a push
+    with `--force-with-lease=REF:ID` expects (git-push(1))."""
+    for flag in action.flags:
+        ref, colon, expected = flag.removeprefix(_LEASE).partition(":")
+        if flag.startswith(_LEASE) and colon:
+            is_none = not expected.strip("0")  # it must not exist
+            if there.get(full_ref(ref), "") != ("" if is_none else expected):
+                raise ValueError(f"{STALE}: the remote's `{ref}` isn't what the push expects")
 
 
 class PushWish(NamedTuple):

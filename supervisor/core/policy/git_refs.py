@@ -348,7 +348,16 @@ def _ref(text: str, action: Git) -> Ref:
         return Ref(
             "mapping", name, f"{_branch(source)}:{name}", source=_branch(source), force=force
         )
-    return Ref(_kind(name), name, name, force=force, delete=action.delete)
+    return Ref(_kind(name), name, name, force=force, delete=deletes_names(action))
+
+
+def deletes_names(action: Git) -> bool:
+    """Return whether a ref that is only named is deleted: by `--delete`, not beside `:REF`."""
+    if not action.delete or any(
+        flag.partition("=")[0] in ("--delete", "-d") for flag in action.flags
+    ):
+        return action.delete
+    return not any(map(_DELETES.match, action.refspecs))
 
 
 def _branch(ref: str) -> str:

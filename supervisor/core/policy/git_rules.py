@@ -23,6 +23,7 @@ from supervisor.core.policy.git_refs import (
     UNREAD,
     Ref,
     agrees,
+    deletes_names,
     from_words,
     harmless,
     joined_tags,
@@ -359,7 +360,7 @@ def _planned_word(word: str, action: Git, gone: dict[str, bool]) -> tuple[str, f
         return word, frozenset()
     source, colon, target = bare.partition(":")
     could = frozenset({full_ref(target)}) if colon else own_refs(bare)
-    deletes = (not source and bool(colon)) or action.delete
+    deletes = (not source and bool(colon)) or deletes_names(action)
     moved = frozenset(ref for ref in could & gone.keys() if gone[ref] == deletes)
     if moved == {f"refs/tags/{bare}"}:
         return f"{force}refs/tags/{bare}", moved

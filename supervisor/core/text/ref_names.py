@@ -8,6 +8,7 @@ Sources: git-check-ref-format(1), gitrevisions(7), gitprotocol-v2(5), git-ls-rem
 
 import re
 import unicodedata
+from collections.abc import Mapping
 from typing import NamedTuple
 
 from supervisor.core.text.display import first_hidden
@@ -22,6 +23,8 @@ _OID = re.compile(r"[0-9a-f]{40}(?:[0-9a-f]{24})?\Z")
 _BAD = re.compile(
     r"[\x00-\x20\x7f\s\u2800\ufffd~^:?*\[\\]|\.\.|@\{|//|^[-/.]|/\.|[/.]\Z|\.lock(?:/|\Z)|^@\Z"
 )
+# gitprotocol-v2(5), `peel`: the object that an annotated tag is a tag of.
+_PEELED = "^{}"
 _SPACE = re.compile(r"(?:refs/)?(?:heads|tags)/")
 # Below `refs/heads/` such a name would be a second way to write another ref.
 _SECOND = re.compile(r"(?:refs|heads|tags|remotes)/")
@@ -30,11 +33,13 @@ _OTHER = re.compile(r"(?:refs|remotes)/")
 
 class RemoteRefs(NamedTuple):
     """The refs that a remote has: object ids by name, `HEAD` included; the symbolic refs among
-    them, each with the ref that it stands for; and names that could be read in two ways."""
+    them, each with the ref that it stands for; names that could be read in two ways; and annotated
+    tags, each with the object that it is a tag of."""
 
     ids: dict[str, str]
     symbolic: dict[str, str]
     odd: frozenset[str] = frozenset()
+    peeled: Mapping[str, str] = {}
 
     def taken_for(self, ref: str) -> str:
         """Return one of the remote's refs to which git pushes instead of this one, by its rules for
@@ -110,17 +115,20 @@ def full_ref(name: str) -> str:
 def listed_refs(listed: bytes) -> RemoteRefs:
     """Parse `git ls-remote --symref`. Raise `ValueError` if there are too many refs."""
     ids, symbolic, odd = dict[str, str](), dict[str, str](), set[str]()
+    peeled = dict[str, str]()
     for line in listed.decode(errors="replace").split("\n"):
         said, _, ref = line.partition("\t")
         if said.startswith("ref: "):
             symbolic[ref] = said.removeprefix("ref: ")
         elif is_oid(said) and (ref == "HEAD" or (ref.startswith("refs/") and is_spelled(ref))):
             ids[ref] = said
+        elif is_oid(said) and ref.removesuffix(_PEELED) in ids:
+            peeled[ref.removesuffix(_PEELED)] = said
         else:
             odd.add(ref)
-        if len(ids) + len(symbolic) + len(odd) > MOST_REFS:
+        if len(ids) + len(symbolic) + len(odd) + len(peeled) > MOST_REFS:
             raise ValueError(f"the remote has more than {MOST_REFS} refs")
-    return RemoteRefs(ids, symbolic, frozenset(odd))
+    return RemoteRefs(ids, symbolic, frozenset(odd), peeled)
 
 
 def _is_other(name: str) -> bool:

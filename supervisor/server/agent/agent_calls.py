@@ -167,7 +167,7 @@ class AgentCalls:
         alone = outside_acts(line).alone
         if alone is None or self.verdict(line).decision == "deny":
             return None
-        return await self._planned(alone, reason)
+        return await self.planned(alone, reason)
 
     async def as_run(self, action: Exec) -> Exec:
         """Return a command with the scripts that it names, once it is known whether the session's
@@ -178,16 +178,16 @@ class AgentCalls:
         return action if workspace is None else await workspace.with_scripts(action)
 
     async def packages(self, data: PackagesBody) -> approvals.Request:
-        return await self._planned(packages_action(data), data.reason)
+        return await self.planned(packages_action(data), data.reason)
 
     async def manager(self, action: Packages, reason: str) -> approvals.Request:
         """Ask for what a program started a package manager with."""
-        return await self._planned(action, reason)
+        return await self.planned(action, reason)
 
     async def git(self, data: GitBody) -> approvals.Request:
-        return await self._planned(git_action(data), data.reason)
+        return await self.planned(git_action(data), data.reason)
 
-    async def _planned(self, action: Git | Packages, reason: str) -> approvals.Request:
+    async def planned(self, action: Git | Packages, reason: str) -> approvals.Request:
         """Plan what the action would do, and ask for that, unless rules deny it already."""
         if self.verdict(action).decision != "deny":
             try:

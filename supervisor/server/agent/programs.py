@@ -23,11 +23,16 @@ from litestar.params import JSONBody
 from litestar.response import Stream
 from litestar.types import ControllerRouterHandler
 
-from supervisor.core.actions import Packages, title
+from supervisor.core.actions import Git, Packages, title
 from supervisor.core.approvals import Request, failure, is_settled, status
 from supervisor.core.secrets.redact import Redactor
 from supervisor.errors import GatehouseError
-from supervisor.server.agent.agent_bodies import GitBody, ManagerBody, manager_action
+from supervisor.server.agent.agent_bodies import (
+    GitBody,
+    ManagerBody,
+    git_action,
+    manager_action,
+)
 from supervisor.server.agent.agent_calls import AgentCalls
 
 # How long a wait for news lasts before it is begun anew.
@@ -124,6 +129,16 @@ class ProgramAsks:
                 yield line
         yield self._last(request)
 
+    def git_outcome(self, request: Request) -> Iterator[AnswerLine]:
+        """Yield what git said of a push, or the refs that a fetch has found."""
+        assert isinstance(request.action, Git)
+        if request.action.operation == "push":
+            outcome = self._calls.view(request).outcome or {}
+            yield {"out": str(outcome.get("said") or outcome.get("error") or "")}
+        else:
+            there = self._calls.parts.pushes.listed(request.id)
+            yield {"refs": there.ids, "symbolic": there.symbolic, "peeled": there.peeled}
+
     def _last(self, request: Request) -> AnswerLine:
         seen = self._calls.view(request)
         if status(request) != "used":
@@ -172,7 +187,9 @@ def handlers(calls: AgentCalls, page: str) -> list[ControllerRouterHandler]:
     @post("/v1/git", status_code=200, summary="Run a git operation that reaches a remote")
     async def run_git(data: JSONBody[GitBody]) -> Stream:
         calls.spend()
-        return asks.answer(calls.git(data), lambda request: ())
+        # A program has it from a command line, so the rules for commands hold, too.
+        action = msgspec.structs.replace(git_action(data), by_exec=data.command is not None)
+        return asks.answer(calls.planned(action, data.reason), asks.git_outcome)
 
     @post("/v1/run-package", status_code=200, summary="Run a package manager, if it fetches")
     async def run_package(data: JSONBody[ManagerBody]) -> Stream:

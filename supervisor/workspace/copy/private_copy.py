@@ -16,8 +16,9 @@ from supervisor.workspace.copy.overlay import make_overlay
 from supervisor.workspace.copy.snapshot import OnProgress, make_copy
 from supervisor.workspace.trees.trees import COPY
 
-# Stays with a session whose copy another session takes over: its output, its review, its pushes.
-STAYS = frozenset({"output.log", "review.json", "review.md", "git"})
+# Stays with a session whose copy another session takes over: its output, its review, its pushes,
+# the remotes that its workspace had.
+STAYS = frozenset({"output.log", "review.json", "review.md", "git", "gitconfig"})
 # From this many files on, `auto` uses an overlay: fewer are copied about as fast as one is mounted.
 MANY_FILES = 5000
 IS_OVERLAY = (

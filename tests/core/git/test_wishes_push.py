@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from supervisor.core.git.wishes import PushWish, push_wishes
+from supervisor.core.git.wishes import PushWish, check_leases, push_wishes
 from supervisor.core.policy.git_refs import parse_command
 from tests.tables import each_row
 
@@ -26,6 +26,8 @@ from tests.tables import each_row
         ("git push origin tag v1", [("refs/tags/v1", "")]),
         ("git push origin tags/v1", [("refs/tags/v1", "")]),
         ("git push origin :old", [("", "refs/heads/old")]),
+        ("git push origin new :old", [("new", ""), ("", "refs/heads/old")]),
+        ("git push -d origin a :b", [("", "refs/heads/a"), ("", "refs/heads/b")]),
         ("git push --delete origin a refs/tags/b", [("", "refs/heads/a"), ("", "refs/tags/b")]),
     ],
 )  # fmt: skip
@@ -57,3 +59,26 @@ def test_each_ref_is_named(command: str, wishes: list[tuple[str, str]]) -> None:
 def test_a_push_that_moves_more_or_runs_something_is_refused(command: str, why: str) -> None:
     with pytest.raises(ValueError, match=re.escape(why)):
         push_wishes(parse_command(command))
+
+
+@each_row(
+    ("lease", "is_held"),
+    [
+        ("--force-with-lease", True),
+        ("--force-with-lease=main", True),
+        ("--force-with-lease=main:abc0", True),
+        ("--force-with-lease=main:abc", False),
+        ("--force-with-lease=main:", False),
+        ("--force-with-lease=other:", True),
+        ("--force-with-lease=refs/heads/other:0000", True),
+        ("--force-with-lease=other:abc0", False),
+    ],
+)
+def test_a_lease_names_what_the_remote_must_have(lease: str, is_held: bool) -> None:
+    push = parse_command(f"git push {lease} origin main")
+    there = {"refs/heads/main": "abc0"}
+    if is_held:
+        check_leases(push, there)
+    else:
+        with pytest.raises(ValueError, match="stale info"):
+            check_leases(push, there)

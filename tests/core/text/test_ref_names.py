@@ -119,6 +119,7 @@ def test_a_remote_s_list_is_read_strictly() -> None:
         "HEAD": "refs/heads/main",
         "refs/heads/feature/x": "refs/heads/main",
     }
+    assert found.peeled == {"refs/tags/v1": ID}
     assert {"refs/heads/refs/heads/main", "refs/heads/HEAD", "main"} <= found.odd
     assert found.taken_for("refs/heads/main") == "refs/heads/refs/heads/main"
     assert found.taken_for("refs/heads/feature/x") == ""
