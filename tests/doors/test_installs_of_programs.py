@@ -1,6 +1,7 @@
 """Package managers as people type them in a supervised shell: their words become a card, and what
 comes of it is the manager's own output and exit code."""
 
+import json
 from collections.abc import Iterator
 from typing import Any
 
@@ -173,3 +174,24 @@ def test_pip_in_an_environment_is_a_card_however_it_is_started(shop: House) -> N
     printed = started.until_printed("ENDED 0")
     assert "LAST /workspace/merged/other/lib/" in printed
     assert "Successfully installed tiny-wheel-1.0.0" in printed
+
+
+def test_npm_ci_of_many_packages_is_one_card(shop: House, index: Registry) -> None:
+    names = [f"many-{number}" for number in range(300)]
+    entries: dict[str, Any] = {"": {"name": "app", "dependencies": dict.fromkeys(names, "1.0.0")}}
+    for name in names:
+        index.add_npm(name, "1.0.0")
+        url = f"{index.url}/{name}/-/1.0.0.tgz"
+        known = {"version": "1.0.0", "resolved": url, "integrity": index.integrity(name, "1.0.0")}
+        entries[f"node_modules/{name}"] = known
+    lock = {"name": "app", "lockfileVersion": 3, "requires": True, "packages": entries}
+    manifest = {"name": "app", "dependencies": dict.fromkeys(names, "1.0.0")}
+    (shop.workspace / "package.json").write_text(json.dumps(manifest))
+    (shop.workspace / "package-lock.json").write_text(json.dumps(lock))
+    started = begun(shop, "npm ci")
+    asked = approved(shop, started, "npm ci")
+    printed = started.until_printed("ENDED 0")
+    assert "npm ci (300 packages)" in printed
+    assert "added 300 packages" in printed
+    others = {one["category"] for one in shop.requests()} - {"packages"}
+    assert not others, asked
