@@ -16,7 +16,7 @@ import msgspec
 
 from supervisor.core.actions import Exec
 from supervisor.core.agents.agents import AGENTS, MODEL_KEYS, AgentName, ModelKey, Provider
-from supervisor.core.agents.inside import AGENT_PORT, DOOR, PROGRAMS_PORT, Inside
+from supervisor.core.agents.inside import AGENT_PORT, DOOR, INDEX, PROGRAMS_PORT, Inside
 from supervisor.core.jobs import Job, job_prompt
 from supervisor.core.network.egress_wire import Credential
 from supervisor.core.packages.package_commands import managers
@@ -38,6 +38,17 @@ PROGRAMS_AT_HOME = (f"{HOME}/.local/bin", f"{HOME}/go/bin")
 INSIDE = "/opt/gatehouse"
 # Stands in for each package manager, by its name.
 _MANAGER = "agent_image/programs/package_manager"
+# What leads managers there that are started by their path, or first on the PATH of an environment.
+# pip starts itself anew by the first; `_MANAGER` takes away the others.
+_FOR_OTHER_MANAGERS = {
+    "PIP_PYTHON": f"{INSIDE}/pip-python",
+    **dict.fromkeys(
+        ("npm_config_registry", "YARN_REGISTRY", "YARN_NPM_REGISTRY_SERVER", "UV_DEFAULT_INDEX"),
+        INDEX,
+    ),
+    "GOPROXY": INDEX,
+    "YARN_UNSAFE_HTTP_WHITELIST": "127.0.0.1",
+}
 # The built-in agent's task, below its home.
 TASK = ".gatehouse/task"
 # Of a reader in quarantine: what it reviews.
@@ -362,8 +373,7 @@ def with_programs(spec: Spec) -> Spec:
         env=spec.env
         | {
             "PATH": f"{INSIDE}/bin:{INSIDE}/managers:{spec.env['PATH']}",
-            # pip starts itself anew by it, also the one of an environment.
-            "PIP_PYTHON": f"{INSIDE}/pip-python",
+            **_FOR_OTHER_MANAGERS,
         },
     )
 

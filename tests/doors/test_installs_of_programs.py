@@ -195,3 +195,13 @@ def test_npm_ci_of_many_packages_is_one_card(shop: House, index: Registry) -> No
     assert "added 300 packages" in printed
     others = {one["category"] for one in shop.requests()} - {"packages"}
     assert not others, asked
+
+
+def test_a_manager_started_around_ours_is_told_how_to_ask(shop: House) -> None:
+    lines = "/usr/bin/npm install tiny-one; npm config get registry; /usr/bin/npm test"
+    started = begun(shop, lines)
+    printed = started.until_printed("ENDED 0")
+    assert "packages come by a request" in printed
+    assert "start it by its plain name with /opt/gatehouse/managers first on PATH" in printed
+    assert "3702" not in printed.partition("TESTED")[0].splitlines()[-1]
+    assert not [one for one in shop.requests() if one["category"] in ("packages", "network")]

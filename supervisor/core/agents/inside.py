@@ -10,6 +10,8 @@ SERVER_URL = f"{DOOR}/mcp"
 # Where any program of a session finds a door of its own, without a token: for git and package
 # managers.
 PROGRAMS_PORT = 3702
+# What package managers that run beside ours take for their index: it says how to ask.
+INDEX = f"http://127.0.0.1:{PROGRAMS_PORT}/ask-gatehouse-by-the-plain-command"
 
 
 class Inside(NamedTuple):

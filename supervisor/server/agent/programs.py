@@ -16,14 +16,16 @@ import shlex
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator
 from typing import Any
+from urllib.parse import urlsplit
 
 import msgspec
-from litestar import post
-from litestar.params import JSONBody
+from litestar import Response, get, post
+from litestar.params import FromPath, JSONBody
 from litestar.response import Stream
 from litestar.types import ControllerRouterHandler
 
 from supervisor.core.actions import Git, Packages, title
+from supervisor.core.agents.inside import INDEX
 from supervisor.core.approvals import Request, failure, is_settled, status
 from supervisor.core.secrets.redact import Redactor
 from supervisor.errors import GatehouseError
@@ -34,6 +36,7 @@ from supervisor.server.agent.agent_bodies import (
     manager_action,
 )
 from supervisor.server.agent.agent_calls import AgentCalls
+from supervisor.server.common.error_bodies import ErrorBody
 
 # How long a wait for news lasts before it is begun anew.
 NEWS_S = 60.0
@@ -45,6 +48,9 @@ LONGEST_LINE = 8 * 1024
 # known this soon.
 GONE_S = 2.0
 GONE = "the program that asked has gone"
+
+NO_INDEX = "packages come by a request, and this package manager was started around Gatehouse's"
+USE_OURS = "start it by its plain name with /opt/gatehouse/managers first on PATH"
 
 type AnswerLine = dict[str, Any]
 
@@ -199,4 +205,12 @@ def handlers(calls: AgentCalls, page: str) -> list[ControllerRouterHandler]:
             return Stream(iter([b'{"plain": true, "exit": 0}\n']))
         return asks.answer(calls.manager(action, shlex.join(data.words)), lambda request: ())
 
-    return [run_git, run_package]
+    @get(f"{urlsplit(INDEX).path}/{{rest:path}}", summary="What another manager finds as its index")
+    async def index(rest: FromPath[str]) -> Response[ErrorBody]:
+        del rest
+        return Response(
+            ErrorBody(error=f"{NO_INDEX}; {USE_OURS}", why=NO_INDEX, remedy=USE_OURS),
+            status_code=403,
+        )
+
+    return [run_git, run_package, index]
