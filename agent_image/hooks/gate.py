@@ -14,9 +14,8 @@ DOOR = ("127.0.0.1", 3701)
 
 
 def ask(tool):
-    """Return whether the tool may run, why, and whether it may not because its work is done
-    already. `tool` is the body of the call, as a dictionary: `{"tool": "command", "command": "make
-    test"}`."""
+    """Return whether the tool may run, and why. `tool` is the body of the call, as a dictionary:
+    `{"tool": "command", "command": "make test"}`."""
     body = json.dumps(tool).encode()
     head = (
         "POST /v1/tool-calls HTTP/1.0\r\n"
@@ -31,12 +30,12 @@ def ask(tool):
             # A person may be asked meanwhile; Gatehouse answers when the wait is over.
             answer = b"".join(iter(lambda: door.recv(65536), b""))
     except OSError as error:
-        return False, f"Gatehouse can't be reached ({error.strerror}), so this is denied", False
+        return False, f"Gatehouse can't be reached ({error.strerror}), so this is denied"
     head, _, body = answer.partition(b"\r\n\r\n")
     try:
         status, found = int(head.split(b" ", 2)[1]), json.loads(body)
         if status == 200:
-            return found["allowed"] is True, str(found["why"]), found.get("done") is True
-        return False, f"{found['error']}; {found.get('remedy') or 'nothing was asked'}", False
+            return found["allowed"] is True, str(found["why"])
+        return False, f"{found['error']}; {found.get('remedy') or 'nothing was asked'}"
     except (ValueError, KeyError, IndexError, TypeError):
-        return False, "Gatehouse gave no whole answer, so this is denied", False
+        return False, "Gatehouse gave no whole answer, so this is denied"

@@ -39,14 +39,7 @@ async function ask(question) {
   })
   const found = await answer.json()
   if (answer.status !== 200) throw new Error(`${found.error}; ${found.remedy || "nothing was asked"}`)
-  if (found.done === true && question.tool === "command") return found.why
   if (found.allowed !== true) throw new Error(found.why)
-  return ""
-}
-
-// The command that shows what was done in its place: what is thrown is an error to the model.
-function shows(text) {
-  return `printf '%s\\n' '${text.replaceAll("\0", "").replaceAll("'", `'"'"'`)}'`
 }
 
 // What the screen says where the answer isn't there at once.
@@ -63,8 +56,7 @@ export const Gatehouse = async ({ client, directory }) => ({
     const shown = saying(client)
     try {
       for (const question of questions(input.tool, output.args, directory)) {
-        const done = await ask(question)
-        if (done) output.args.command = shows(done)
+        await ask(question)
       }
     } catch (error) {
       throw new Error(`Gatehouse: ${error.message}`)

@@ -58,31 +58,21 @@ def main():
     sys.path.append(__file__.rpartition("/agent_image/")[0])
     from agent_image.hooks.gate import ask
 
-    why, call, changed = "", json.load(sys.stdin), {}
+    why, call = "", json.load(sys.stdin)
     for question in questions(call):
-        allowed, why, done = ask(question)
-        if done and question["tool"] == "command":
-            # The model takes a denial for an error, so the tool prints the outcome instead.
-            shown = f"printf '%s\\n' {quoted(why)}"
-            changed = {"updatedInput": {**call["tool_input"], "command": shown}}
-        elif not allowed:
+        allowed, why = ask(question)
+        if not allowed:
             print(f"Gatehouse: {why}", file=sys.stderr)
             return 2
     # Codex, whose calls have a `turn_id`, rejects a yes that changes nothing.
-    if why and (changed or "turn_id" not in call):
+    if why and "turn_id" not in call:
         said = {
             "hookEventName": "PreToolUse",
             "permissionDecision": "allow",
             "permissionDecisionReason": why,
-            **changed,
         }
         print(json.dumps({"hookSpecificOutput": said}))
     return 0
-
-
-def quoted(text):
-    """Return a text as a single shell word."""
-    return "'" + text.replace("\0", "").replace("'", "'\"'\"'") + "'"
 
 
 if __name__ == "__main__":

@@ -109,10 +109,7 @@ def door(status: int, body: bytes) -> Iterator[list[dict[str, Any]]]:
 def test_a_yes_is_one_and_names_its_reason(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("GATEHOUSE_TOKEN", "the-token")
     with door(200, b'{"allowed": true, "why": "by a rule", "request_id": null}') as asked:
-        assert gate.ask({"tool": "command", "command": "ls"}) == (
-            *(True, "by a rule"),
-            False,
-        )
+        assert gate.ask({"tool": "command", "command": "ls"}) == (True, "by a rule")
     assert asked == [{"tool": "command", "command": "ls", "token": "Bearer the-token"}]
 
 
@@ -131,9 +128,8 @@ def test_a_yes_is_one_and_names_its_reason(monkeypatch: pytest.MonkeyPatch) -> N
 )
 def test_everything_else_is_a_no(status: int, body: bytes, said: str) -> None:
     with door(status, body):
-        allowed, why, done = gate.ask({"tool": "command", "command": "ls"})
+        allowed, why = gate.ask({"tool": "command", "command": "ls"})
     assert not allowed
-    assert not done
     assert said in why
 
 
@@ -159,24 +155,6 @@ def test_a_yes_is_told_as_each_agent_reads_it(
         assert out == ""
     else:
         assert json.loads(out)["hookSpecificOutput"].items() >= said.items()
-
-
-@pytest.mark.parametrize("turn", [{}, {"turn_id": "1"}], ids=["Claude Code", "Codex"])
-def test_what_was_done_in_a_tools_place_is_what_the_tool_shows(
-    turn: dict[str, str], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    call = called("Bash", command="git push", description="As it is") | turn
-    monkeypatch.setattr("sys.stdin", io.StringIO(json.dumps(call)))
-    why = "it's `done`; $(id)\n%s \\n"
-    answer = {"allowed": False, "why": why, "done": True}
-    with door(200, json.dumps(answer).encode()):
-        assert main() == 0
-    said = json.loads(capsys.readouterr().out)["hookSpecificOutput"]
-    assert said["permissionDecision"] == "allow"
-    assert said["updatedInput"]["description"] == "As it is"
-    command = said["updatedInput"]["command"]
-    shown = subprocess.run(["sh", "-c", command], capture_output=True, text=True, check=True)
-    assert shown.stdout == f"{why}\n"
 
 
 def run(given: str) -> subprocess.CompletedProcess[str]:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from supervisor.core.packages.package_commands import fetches, managers, parse_command
+from supervisor.core.packages.package_commands import LEFT_ALONE, fetches, managers, parse_command
 from supervisor.settings import ROOT
 
 PROGRAM = ROOT / "agent_image/programs/package_manager"
@@ -64,6 +64,11 @@ def test_each_verb_that_may_fetch_is_handed_over_and_no_other_operation(stand_in
 )  # fmt: skip
 def test_what_fetches_nothing_is_the_next_program_on_the_path(stand_ins: Path, line: str) -> None:
     assert said(stand_ins, *line.split()) == f"REAL {line}\n"
+
+
+def test_options_that_keep_a_manager_from_fetching_are_the_same_here_and_there() -> None:
+    (line,) = [one for one in PROGRAM.read_text().splitlines() if "--offline" in one]
+    assert {*line.partition(")")[0].replace("|", " ").split()} == LEFT_ALONE
 
 
 @pytest.mark.parametrize(

@@ -205,3 +205,37 @@ def test_a_manager_started_around_ours_is_told_how_to_ask(shop: House) -> None:
     assert "start it by its plain name with /opt/gatehouse/managers first on PATH" in printed
     assert "3702" not in printed.partition("TESTED")[0].splitlines()[-1]
     assert not [one for one in shop.requests() if one["category"] in ("packages", "network")]
+
+
+def test_what_is_said_at_the_door_gets_what_the_agent_s_own_door_gives(shop: House) -> None:
+    shop.ok("rules", "add", "deny", "packages(npm:event-stream)")
+    calls: list[Any] = [
+        {"words": ["npm", "install", "event-stream"], "cwd": "/workspace/merged"},
+        {"words": ["npm", "install", "tiny-one"], "cwd": "/workspace/merged/../../etc"},
+        {"words": ["pip", "install", "tiny-wheel"], "cwd": ".", "environment": "/usr"},
+        {"words": ["npm", "install", "tiny-one"], "cwd": ".", "approved": True},
+        {"words": ["/tmp/npm", "install", "tiny-one"], "cwd": "."},
+        {"words": ["bash", "-c", "npm install tiny-one"], "cwd": "."},
+        {"words": [], "cwd": "."},
+    ]
+    bodies = " ".join(f"'{json.dumps(one)}'" for one in calls)
+    url = "http://127.0.0.1:3702"
+    started = begun(
+        shop,
+        f"for body in {bodies}; do curl -s -m 60 {url}/v1/run-package -H 'Content-Type:"
+        ' application/json\' -d "$body"; echo; done; '
+        f"for path in v1/requests v1/exec v1/packages api/requests; do curl -s {url}/$path; echo;"
+        " done",
+    )
+    printed = started.until_printed("ENDED 0").partition("ENDED")[0]
+    answers = [one for one in printed.splitlines() if one.startswith("{")]
+    denied, outside, environment, unknown, path, program, nothing, *routes = answers
+    assert "packages(npm:event-stream)" in denied
+    assert "is outside the workspace" in outside
+    assert "is outside the workspace" in environment
+    assert "approved" in unknown
+    assert "words" in nothing
+    assert path == program == '{"plain": true, "exit": 0}'
+    assert len(routes) == 4
+    assert all("not found" in one.lower() for one in routes), routes
+    assert not [one for one in shop.requests() if one["category"] == "packages"]

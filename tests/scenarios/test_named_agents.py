@@ -9,7 +9,8 @@ import asyncio
 import json
 import os
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -23,6 +24,7 @@ from supervisor.core.sessions import Session
 from supervisor.errors import UserError
 from supervisor.sessions import agent_programs
 from supervisor.settings import ROOT
+from tests.fakes import registry
 from tests.fakes.claude_code import claude_binary
 from tests.fakes.codex import MODEL as CODEX_MODEL
 from tests.fakes.messages_server import MessagesServer, Step, calls, text, tool_use
@@ -374,7 +376,7 @@ async def test_codex_asks_before_a_command(
             assert "hook: PreToolUse Failed" not in running.output(session)
 
 
-async def test_each_is_told_of_a_push_as_done(
+async def test_each_sees_what_git_says_of_its_push(
     start_supervisor: StartSupervisor,
     workspace: Path,
     tmp_path: Path,
@@ -392,31 +394,57 @@ async def test_each_is_told_of_a_push_as_done(
             (pushed,) = agent.results()
             if isinstance(agent.server, MessagesServer):
                 assert not results(agent.server)[0][1], "what is done is no error"
-            assert "Gatehouse has run `git push origin" in pushed, running.story()
+            assert "waiting for an answer: git push origin" in pushed, running.story()
+            assert "HEAD -> by-agent" in pushed, running.story()
             assert "PreToolUse Failed" not in running.output(session), running.output(session)
             assert "Blocked" not in running.output(session), running.output(session)
             assert "by-agent" in git(remote, "branch")
 
 
-async def test_a_push_is_carried_out_in_the_tools_place(
-    start_supervisor: StartSupervisor, workspace: Path, tmp_path: Path, with_claude: str
+@asynccontextmanager
+async def installing(
+    start_supervisor: StartSupervisor, workspace: Path, agent: Named, **more: object
+) -> AsyncIterator[Supervised]:
+    """The supervisor of an agent that installs from an index of its workspace."""
+    (workspace / "package.json").write_text('{"name": "app", "version": "1.0.0"}\n')
+    with agent.server, registry.serving() as index:
+        index.add_npm("tiny-one", "1.0.0")
+        index.add_npm("denied-one", "1.0.0")
+        (workspace / ".npmrc").write_text(f"registry={index.url}/\n")
+        hosts = ", ".join(f"network(127.0.0.1:{one})" for one in (agent.server.port, index.port))
+        rules = f"version: 1\nallow: [{hosts}]\n{CONTAINED}"
+        names = {MODEL_HOST: ("127.0.0.1",)}
+        async with start_supervisor(rules, names=names, **agent.settings(), **more) as running:
+            yield running
+
+
+async def test_an_install_is_asked_once_in_a_longer_line_too(
+    start_supervisor: StartSupervisor, workspace: Path, named: Callable[..., Named]
 ) -> None:
-    remote = tmp_path / "remote.git"
-    git(tmp_path, "init", "-q", "--bare", str(remote))
-    git(workspace, "remote", "add", "origin", str(remote))
-    commit = "echo more >> README.md && git -c user.name=A -c user.email=a@b.c commit -qam more"
-    script = runs(commit, "git push origin HEAD:refs/heads/by-claude")
-    with model(*script) as server:
-        async with started(start_supervisor, server, CONTAINED) as running:
-            session = await claude(running, workspace, with_claude)
-            asked = await running.asked("git")
-            running.approve(asked)
-            await running.ended(session)
-            committed, pushed = results(server)
-            assert not committed[1]
-            assert "Gatehouse has run `git push origin" in pushed[0], pushed
-            assert not pushed[1], "what is done is no error"
-            assert git(remote, "log", "-1", "--format=%s", "by-claude") == "more"
+    agent = named("echo begun && npm install tiny-one && echo then", "npm install denied-one")
+    async with installing(start_supervisor, workspace, agent) as running:
+        session = await agent.start(running, workspace)
+        running.approve(await running.asked("packages"))
+        running.deny(await running.asked("packages"), "use another")
+        await running.ended(session)
+        installed, denied = agent.results()
+        for said in ("begun", "waiting for an answer: npm install", "added 1 package", "then"):
+            assert said in installed, running.story()
+        assert "use another" in denied, running.story()
+        asked = [title(one.action) for one in running.requests(session) if "npm" in str(one.action)]
+        assert sorted(asked) == ["npm install denied-one", "npm install tiny-one"]
+
+
+async def test_an_install_that_nobody_answers_is_told_to_the_model_and_stays(
+    start_supervisor: StartSupervisor, workspace: Path, with_claude: str
+) -> None:
+    agent = Named("claude", with_claude, "npm install tiny-one")
+    async with installing(start_supervisor, workspace, agent, hold_s=1.0) as running:
+        session = await agent.start(running, workspace)
+        await running.agent_exited(session)
+        (told,) = agent.results()
+        assert "it waits for a person's answer still" in told, running.story()
+        assert status(await running.asked("packages")) == "pending"
 
 
 async def test_its_own_servers_tools_ask_by_themselves_and_others_are_judged(

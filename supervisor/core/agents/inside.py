@@ -11,7 +11,8 @@ SERVER_URL = f"{DOOR}/mcp"
 # managers.
 PROGRAMS_PORT = 3702
 # What package managers that run beside ours take for their index: it says how to ask.
-INDEX = f"http://127.0.0.1:{PROGRAMS_PORT}/ask-gatehouse-by-the-plain-command"
+INDEX_PATH = "/ask-gatehouse-by-the-plain-command"
+INDEX = f"http://127.0.0.1:{PROGRAMS_PORT}{INDEX_PATH}"
 
 
 class Inside(NamedTuple):

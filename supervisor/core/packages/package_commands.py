@@ -71,6 +71,8 @@ class Item(msgspec.Struct, frozen=True, gc=False):
 _REMOVALS = frozenset(
     {("pip", "uninstall"), ("uv", "pip uninstall"), ("cargo", "uninstall"), ("gem", "uninstall")}
 )
+# Options with which a manager fetches nothing.
+LEFT_ALONE = frozenset({"--help", "-h", "--offline", "--no-index"})
 # The folders of a project that pip takes for its environment, the first that is there; and the
 # option that names another one.
 ENVIRONMENTS = (".venv", "venv")
@@ -189,7 +191,8 @@ def _split_operation(manager: str, words: Sequence[str]) -> tuple[str, Sequence[
 def fetches(action: Packages) -> bool:
     """Return whether a manager's command may fetch packages."""
     key = (action.manager, action.operation)
-    return operation_named(*key) == key[1] and key not in _REMOVALS
+    is_left_alone = key in _REMOVALS or bool(LEFT_ALONE & {*action.flags})
+    return operation_named(*key) == key[1] and not is_left_alone
 
 
 def environments(action: Packages) -> tuple[str, ...]:

@@ -12,11 +12,11 @@ had that the agent's own door wouldn't give.
 
 import asyncio
 import contextlib
+import math
 import shlex
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator
 from typing import Any
-from urllib.parse import urlsplit
 
 import msgspec
 from litestar import Response, get, post
@@ -25,7 +25,7 @@ from litestar.response import Stream
 from litestar.types import ControllerRouterHandler
 
 from supervisor.core.actions import Git, Packages, title
-from supervisor.core.agents.inside import INDEX
+from supervisor.core.agents.inside import INDEX_PATH
 from supervisor.core.approvals import Request, failure, is_settled, status
 from supervisor.core.secrets.redact import Redactor
 from supervisor.errors import GatehouseError
@@ -49,6 +49,8 @@ LONGEST_LINE = 8 * 1024
 GONE_S = 2.0
 GONE = "the program that asked has gone"
 
+STILL_WAITS = "it waits for a person's answer still, and Gatehouse carries it out once that is yes"
+ANSWERED_LATER = "don't run it again; go on with something else, or say that it waits"
 NO_INDEX = "packages come by a request, and this package manager was started around Gatehouse's"
 USE_OURS = "start it by its plain name with /opt/gatehouse/managers first on PATH"
 
@@ -121,9 +123,14 @@ class ProgramAsks:
                 if status(request) == "pending":
                     waits = calls.parts.redactor.text(_waits(request))
                     yield {"waits": waits, "id": request.id, "page": self._page}
+                until = calls.parts.clock.monotonic() + self._hold_s()
                 while not is_settled(request):
-                    wait_s = PRINTED_S if status(request) == "used" else NEWS_S
-                    request = await calls.news(request.id, wait_s)
+                    left_s = until - calls.parts.clock.monotonic()
+                    if status(request) == "pending" and left_s <= 0:
+                        yield {"exit": 1, "why": STILL_WAITS, "remedy": ANSWERED_LATER}
+                        return
+                    wait_s = PRINTED_S if status(request) == "used" else min(NEWS_S, left_s)
+                    request = await calls.news(request.id, max(wait_s, PRINTED_S))
                     for line in printed.lines():
                         yield line
             for line in printed.lines(is_end=True):
@@ -144,6 +151,14 @@ class ProgramAsks:
         else:
             there = self._calls.parts.pushes.listed(request.id)
             yield {"refs": there.ids, "symbolic": there.symbolic, "peeled": there.peeled}
+
+    def _hold_s(self) -> float:
+        """Return how long a program waits for a person: a tool of an agent with a model would be
+        ended by that agent, and its request with it."""
+        parts, session_id = self._calls.parts, self._calls.session_id
+        if not parts.sessions.get(session_id).agent:
+            return math.inf
+        return parts.gate.rulings.hold_s(session_id, parts.settings.hold_s)
 
     def _last(self, request: Request) -> AnswerLine:
         seen = self._calls.view(request)
@@ -205,7 +220,7 @@ def handlers(calls: AgentCalls, page: str) -> list[ControllerRouterHandler]:
             return Stream(iter([b'{"plain": true, "exit": 0}\n']))
         return asks.answer(calls.manager(action, shlex.join(data.words)), lambda request: ())
 
-    @get(f"{urlsplit(INDEX).path}/{{rest:path}}", summary="What another manager finds as its index")
+    @get(f"{INDEX_PATH}/{{rest:path}}", summary="What another manager finds as its index")
     async def index(rest: FromPath[str]) -> Response[ErrorBody]:
         del rest
         return Response(

@@ -4,8 +4,8 @@ An agent's hook asks here before each call of a tool (agent_image/hooks). Nothin
 this module: the tool runs in the agent's sandbox, or its agent is told why not.
 
     command     judged like a command of a tool sandbox, which has the same walls; if asked, it
-                waits. Its channel carries out a push, fetch or install, so the tool itself doesn't
-                run
+                waits. A push, fetch or install is asked when it comes to it (`programs`), so here
+                it meets deny rules only
     mcp         judged as a command: `mcp__SERVER__TOOL ARGUMENTS`
     edit        deny rules only: the change is asked about once, when it would leave the copy
     fetch       deny rules only: egress asks, once
@@ -14,15 +14,15 @@ this module: the tool runs in the agent's sandbox, or its agent is told why not.
 INVARIANT: a missing answer is a denial (law 3), and so is an unreadable one.
 """
 
-import json
 import posixpath
 import shlex
 from urllib.parse import urlsplit
 
 import msgspec
 
-from supervisor.core.actions import WORKSPACE, Action, Exec, FileChange, Network, title
-from supervisor.core.approvals import Request, failure, is_settled, last_printed, status
+from supervisor.core.actions import WORKSPACE, Action, Exec, FileChange, Git, Network, Packages
+from supervisor.core.packages.package_commands import fetches
+from supervisor.core.policy.outside_acts import outside_acts
 from supervisor.core.text.urls import DEFAULT_PORTS
 from supervisor.errors import RefusedError, UserError
 from supervisor.gate.audit_lines import record_refusal
@@ -42,18 +42,17 @@ from supervisor.server.agent.mcp_tools import tools
 
 # The name of our own MCP server in an agent's settings. Its tools ask by themselves.
 OWN_SERVER = "gatehouse"
-MOST_OUTCOME_CHARS = 8000
+# Options of git that name a program.
+_PROGRAM_FLAGS = ("--upload-pack", "--receive-pack", "--exec")
 # In quarantine: the names of tools that were reported by what they do.
 _NAMES = {CommandTool: "Bash", EditTool: "Edit", FetchTool: "WebFetch", McpTool: "mcp__"}
 
 
 class ToolAnswer(msgspec.Struct, frozen=True, kw_only=True):
-    """Whether the tool may run, and why or why not, for the model to read. `done`: it may not run
-    because Gatehouse has already done its work, which is no failure."""
+    """Whether the tool may run, and why or why not, for the model to read."""
 
     allowed: bool
     why: str
-    done: bool = False
     request_id: str | None = None
 
 
@@ -101,13 +100,17 @@ async def _in_quarantine(calls: AgentCalls, tool: ToolBody) -> ToolAnswer:
 
 
 async def _command(calls: AgentCalls, action: Exec, reason: str) -> ToolAnswer:
-    try:
-        by_channel = await calls.by_channel(action, reason)
-    except RefusedError as error:
-        return ToolAnswer(allowed=False, why=f"{error.message}; {error.remedy}")
-    if by_channel is not None:
-        return await _carried_out(calls, by_channel)
+    if (alone := outside_acts(action).alone) is not None and _asks_by_itself(alone):
+        return _unless_denied(calls, alone)
     return await _decided(calls, await calls.as_run(action), reason)
+
+
+def _asks_by_itself(act: Git | Packages) -> bool:
+    """Return whether git's helper, or what stands in for a package manager, asks before anything
+    runs that the words name."""
+    if isinstance(act, Packages):
+        return fetches(act)
+    return not any(flag.startswith(_PROGRAM_FLAGS) for flag in act.flags)
 
 
 async def _decided(calls: AgentCalls, action: Exec, reason: str) -> ToolAnswer:
@@ -130,47 +133,6 @@ async def _decided(calls: AgentCalls, action: Exec, reason: str) -> ToolAnswer:
         return ToolAnswer(allowed=False, why=f"{error.message}; {error.remedy}")
     gate.settle(proof, "done", {"run_by": "the agent's own tool"})
     return ToolAnswer(allowed=True, why=proof.why, request_id=proof.request_id)
-
-
-async def _carried_out(calls: AgentCalls, request: Request) -> ToolAnswer:
-    """Wait for the channel that does the tool's work. Its outcome is the reason why the tool
-    doesn't run.
-
-    It keeps waiting after the answer: a model that is told less would repeat the call.
-    """
-    now = calls.parts.clock.monotonic
-    until = now() + _hold_s(calls)
-    while not is_settled(request):
-        if status(request) == "pending" and now() >= until:
-            break
-        request = await calls.news(request.id, max(1.0, until - now()))
-    name = title(request.action)
-    done = False
-    if status(request) == "pending":
-        why = (
-            f"`{name}` waits for an answer of the person as request {request.id}, and will then be"
-            " carried out by Gatehouse itself; don't run it again"
-        )
-    elif status(request) != "used":
-        seen = calls.view(request)
-        why = f"`{name}` is {seen.status}: {seen.why}" + (f"; {seen.remedy}" if seen.remedy else "")
-    elif failed := failure(request):
-        said = last_printed(calls.view(request).outcome)
-        why = f"Gatehouse ran `{name}` itself, and it failed: {failed}\n{said}".rstrip()
-    else:
-        done = True
-        why = (
-            f"Gatehouse has run `{name}` itself, and it is done; don't run it again"
-            f"{_output(calls, request)}"
-        )
-    return ToolAnswer(allowed=False, why=why, done=done, request_id=request.id)
-
-
-def _output(calls: AgentCalls, request: Request) -> str:
-    """Return what is known of the outcome besides its success."""
-    outcome = calls.view(request).outcome or {}
-    told = {name: value for name, value in outcome.items() if value and name not in ("ok", "error")}
-    return f"\n{json.dumps(told)[:MOST_OUTCOME_CHARS]}" if told else ""
 
 
 def _unless_denied(calls: AgentCalls, action: Action) -> ToolAnswer:

@@ -7,6 +7,7 @@ from typing import Any
 import httpx
 import pytest
 
+from supervisor.core.actions import Exec
 from supervisor.core.approvals import Request, status
 from tests.fakes.parts import FakeParts
 
@@ -69,14 +70,21 @@ async def test_a_tool_in_another_folder_is_another_action(
     assert not any(call.result()["allowed"] for call in calls)
 
 
-async def test_a_push_is_not_run_by_the_tool(agent: httpx.AsyncClient, parts: FakeParts) -> None:
-    async with asyncio.TaskGroup() as tasks:
-        call = tasks.create_task(asked(agent, tool="command", command="git push origin main"))
-        request = await waiting(parts)
-        assert request.origin == "agent_api", "its channel carries it out"
-        parts.gate.resolve(request.id, "denied", by="operator (cli)", reason="not yet")
-    assert not call.result()["allowed"]
-    assert "not yet" in call.result()["why"]
+async def test_a_push_or_install_starts_since_it_asks_by_itself_unless_it_is_denied(
+    agent: httpx.AsyncClient, parts: FakeParts
+) -> None:
+    for command in ("git push origin main", "npm install x"):
+        assert (await asked(agent, tool="command", command=command))["allowed"], command
+    denied = await asked(agent, tool="command", command="git push https://example.org/x main")
+    assert not denied["allowed"]
+    assert parts.queue.pending() == []
+    for command in ("git push --receive-pack=./evil origin main", "npm install --offline x"):
+        async with asyncio.TaskGroup() as tasks:
+            call = tasks.create_task(asked(agent, tool="command", command=command))
+            request = await waiting(parts)
+            assert isinstance(request.action, Exec), "its words name what would run"
+            parts.gate.resolve(request.id, "denied", by="operator (cli)")
+        assert not call.result()["allowed"]
 
 
 @pytest.mark.parametrize(
