@@ -22,9 +22,12 @@ WORKSPACE = "/workspace/merged"
 CONFIG = "/etc/gatehouse/gitconfig"
 # Git's own exit code where it gives up.
 FATAL = 128
-READS = ("fetch", "clone", "ls-remote", "pull", "remote")
 # Names that mean the same without `refs/heads/`, for every reader.
 PLAIN = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_./-]*\Z")
+# Options whose value may be the next word, and object ids: what else stands there are no refs.
+OTHER_WORDS = re.compile(
+    r"--(?!all$|force$|no-|prune|quiet$|tags$|update-head|verbose$)|[0-9a-f]{40}"
+)
 # A line of `git push --porcelain` (git-push(1), OUTPUT) for a ref that wasn't moved.
 REJECTED = re.compile(r"^!\t[^\t:]*:(refs/[^\t]+)\t\[[^\]]*\](?: \((.*)\))?$", re.MULTILINE)
 WEB = re.compile(r"(https?)://")
@@ -49,6 +52,11 @@ class Remote:
         body = {"command": command, "cwd": self.folder, "reason": shlex.join(self.words)[:2000]}
         found = {}
         for line in ask("/v1/git", body):
+            for text in line.get("err", "").splitlines():
+                if words[0] == "push" and text.startswith("remote: "):
+                    print(text, file=sys.stderr, flush=True)
+                elif words[0] != "push":
+                    tell(text)
             found |= line
         return found
 
@@ -118,9 +126,6 @@ class Remote:
             words.append(("+" if is_forced else "") + self.spelled(source, target, is_here=is_here))
         found = self.ask("push", *words)
         said = found.get("out", "")
-        for line in said.splitlines():
-            if line.startswith("remote: "):
-                print(line, file=sys.stderr)
         rejected = dict(REJECTED.findall(said))
         if found["exit"] == 0 or rejected:
             report(rejected, targets)
@@ -278,7 +283,8 @@ def wanted(words):
         operation = "fetch"
     if operation in ("ls-remote", "remote"):
         return "ls-remote", []
-    refs, named = [], [one for one in rest if not one.startswith("-")][1:]
+    refs, rest = [], list(rest)
+    named = [one for one in rest if not one.startswith("-")][1:]
     for before, word in zip(["", *named], named, strict=False):
         source = word.removeprefix("+").partition(":")[0]
         if before == "tag":
@@ -286,7 +292,9 @@ def wanted(words):
         if word != "tag":
             refs.append(source)
     is_plain = operation == "fetch" and all(PLAIN.match(one) and one != "HEAD" for one in refs)
-    return "fetch", refs if is_plain else []
+    if not is_plain or any(map(OTHER_WORDS.match, rest)):
+        refs = []  # all branches, then
+    return "fetch", refs
 
 
 def known_remote(called, url):

@@ -32,7 +32,9 @@ OPERATIONS = frozenset({"fetch", "pull", "ls-remote"})
 _MOST_SAID_REFS = 200
 # Refs that are judged before something else may run.
 _AT_ONCE = 50
-_KEPT_LISTS = 20
+# Of all lists that are kept for programs together, each counted as some refs more.
+_KEPT_REFS = 200_000
+_PER_LIST = 1000
 
 
 class Fetches:
@@ -67,11 +69,12 @@ class Fetches:
         return self._listed.get(request_id, RemoteRefs({}, {}))
 
     def _keep_list(self, request: Request, there: RemoteRefs, without: Iterable[str] = ()) -> None:
-        while len(self._listed) >= _KEPT_LISTS:
-            self._listed.pop(next(iter(self._listed)))
         denied = set(without)
         ids = {name: oid for name, oid in there.ids.items() if name not in denied}
         self._listed[request.id] = there._replace(ids=ids)
+        # Each program takes its own at once.
+        while len(self._listed) > 1 and sum(map(_size, self._listed.values())) > _KEPT_REFS:
+            del self._listed[next(iter(self._listed))]
 
     async def carry_out(self, request: Request, action: Git) -> None:
         """Carry out a ready request, and settle it with the result."""
@@ -93,7 +96,7 @@ class Fetches:
         session_id = grant.session_id
         staging = await self._commits.staging(session_id, action.cwd)
         remote = await staging.remote(action.remote, is_push=False)
-        await self._check_host(remote.url, request)
+        await self._check_host(remote.url, request, grant)
         grant.use(msgspec.structs.replace(action, url=shown_url(remote.url)))
         if action.operation == "ls-remote":
             there = await staging.listed(remote, *(action.refspecs or ("*",)))
@@ -179,7 +182,7 @@ class Fetches:
             [*lines[:_MOST_SAID_REFS], *([f"and {more} more"] if more > 0 else []), ""]
         )
 
-    async def _check_host(self, url: str, request: Request) -> None:
+    async def _check_host(self, url: str, request: Request, grant: Grant) -> None:
         """`RefusedError` where the network rules don't let the host be reached. A person who
         approved the fetch saw where it goes; else a host that is asked about is asked for."""
         host = endpoint(url)
@@ -191,6 +194,9 @@ class Fetches:
             if verdict.decision == "deny":
                 raise RefusedError(verdict.why, verdict.remedy, rule=verdict.rule)
             return
+        if self._gate.rulings.verdict(host, session_id).decision == "ask":
+            waits = f"waiting for an answer: the connection to {host.host}:{host.port}\n"
+            self._gate.printing.streams_of(grant)[1](waits.encode())
         allowed = await self._gate.decide(
             host, session_id=session_id, origin="egress", hold_s=self._hold_s
         )
@@ -198,6 +204,10 @@ class Fetches:
             raise RefusedError(allowed.why, allowed.remedy, rule=allowed.rule)
         allowed.use(host)
         self._gate.settle(allowed, "done", {})
+
+
+def _size(listed: RemoteRefs) -> int:
+    return _PER_LIST + len(listed.ids) + len(listed.symbolic) + len(listed.peeled)
 
 
 def endpoint(url: str) -> Network | None:

@@ -248,3 +248,66 @@ printf 'push \377\376:\000\n\n' | GIT_DIR=.git timeout 20 $helper origin "$url" 
     assert "Traceback" not in printed, printed
     assert pushes(house) == []
     assert at_origin(house, "feature/x") == ""
+
+
+def test_a_submodule_is_updated_and_pushed_to_from_its_own_remote(house: House) -> None:
+    def git(*words: str, at: str) -> str:
+        allowed = ("-c", "protocol.file.allow=always")
+        return subprocess.run(
+            ["git", *allowed, *words],
+            cwd=house.folder / at,
+            check=True,
+            capture_output=True,
+            text=True,
+        ).stdout.strip()
+
+    for words in (
+        ("init", "-q", "--bare", "-b", "main", "lib.git"),
+        ("clone", "-q", "lib.git", "lib"),
+        ("-C", "lib", "commit", "-q", "--allow-empty", "-m", "lib begun"),
+        ("-C", "lib", "push", "-q", "origin", "HEAD:main"),
+        ("-C", "workspace", "submodule", "add", "-q", str(house.folder / "lib.git"), "lib"),
+        ("-C", "workspace", "commit", "-qam", "with a submodule"),
+        ("-C", "workspace", "push", "-q", "origin", "main"),
+        ("-C", "lib", "commit", "-q", "--allow-empty", "-m", "lib goes on"),
+        ("-C", "lib", "push", "-q", "origin", "HEAD:main"),
+        ("clone", "-q", "origin.git", "other"),
+        ("-C", "other", "submodule", "update", "-q", "--init", "--remote"),
+        ("-C", "other", "commit", "-qam", "a newer submodule"),
+        ("-C", "other", "push", "-q", "origin", "HEAD:main"),
+    ):
+        git(*words, at=".")
+    house.up()
+    script = """
+    git pull -q origin main && git submodule update; git -C lib log -1 --format='LIB %s'
+    cd lib && git checkout -qb feature/lib && git commit -q --allow-empty -m 'lib by agent'
+    git push origin feature/lib; echo DONE $?
+    """
+    started = begun(house, script)
+    push = push_of(house)
+    assert "LIB lib goes on" in started.printed
+    house.ok("approve", push["id"])
+    started.until_printed("DONE 0")
+    assert git("log", "-1", "--format=%s", "feature/lib", at="lib.git") == "lib by agent"
+
+
+def test_another_address_or_no_system_configuration_ends_in_words_that_help(house: House) -> None:
+    """A longer `insteadOf` of the copy's, an environment without the system's configuration."""
+    house.up()
+    script = f"""
+    git config url.https://elsewhere.example.org/y.insteadOf {house.folder}/origin.git
+    git push origin main:feature/x; echo FIRST $?
+    git config --unset url.https://elsewhere.example.org/y.insteadOf
+    GIT_CONFIG_NOSYSTEM=1 git push origin main:feature/y; echo SECOND $?
+    git ls-remote https://git.example.org/shop.git/; echo DONE $?
+    """
+    house.git("remote", "add", "web", "https://me:pass@git.example.org/shop.git")
+    started = begun(house, script)
+    house.ok("deny", push_of(house)["id"])
+    started.until_printed("gatehouse: waiting for an answer: git ls-remote web")
+    (reads,) = house.until_told(lambda: pushes(house), "the ls-remote")
+    house.ok("deny", reads["id"])
+    started.until_printed("DONE 128")
+    assert "FIRST 1" in started.printed
+    assert "SECOND 128" in started.printed
+    assert "pass@" not in started.printed
