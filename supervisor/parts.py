@@ -319,7 +319,7 @@ class Parts:
 
     def _install_broker(self, ca_bundle: Path) -> PackageBroker:
         reach = (self.network.open_reach, self.network.close_session)
-        runs = InstallSandbox(self.sandbox, self._tool_spec, *reach, PROXY_PORT)
+        runs = InstallSandbox(self.sandbox, self._tool_spec, self._install_spec, *reach, PROXY_PORT)
         registry = RegistryClient(*reach, ca_bundle)
         plans = PackagePlans(self.gate, runs, registry, self.clock.now, self._updates_of)
         return PackageBroker(
@@ -349,6 +349,9 @@ class Parts:
 
     def _command_spec(self, session_id: str, action: Exec) -> Spec:
         return self.surroundings.command_spec(self.sessions.get(session_id), action)
+
+    def _install_spec(self, session_id: str, spec: Spec) -> Spec:
+        return self.surroundings.install_spec(self.sessions.get(session_id), spec)
 
     def _contained_spec(self, session_id: str, action: Exec) -> Spec:
         return self.surroundings.contained_spec(self.sessions.get(session_id), action)

@@ -156,6 +156,7 @@ class Settings(NamedTuple):
         is_shared=True,
     )  # fmt: skip
     policy_file: Path = _setting("GATEHOUSE_POLICY", "policy/default.yaml", _absolute)
+    share_caches: bool = _setting("GATEHOUSE_SHARE_CACHES", "no", _yes, is_shared=True)
     keep_bodies: bool = _setting("GATEHOUSE_KEEP_BODIES", "no", _yes)
     keep_left_s: float = _setting("GATEHOUSE_KEEP_LEFT", "7d", parse_duration, is_shared=True)
     kept_copies_bytes: int = _setting(

@@ -27,9 +27,10 @@ import msgspec
 from supervisor.base import process
 from supervisor.channels.exec import SpecFor
 from supervisor.core.actions import Exec, Packages
+from supervisor.core.packages.install_recipes import is_at_home
 from supervisor.errors import RefusedError
 from supervisor.gate.gate import Grant
-from supervisor.sandbox.base import LOWER, MERGED, OnOutput, Sandbox, Spec, ToolResult
+from supervisor.sandbox.base import HOME, LOWER, MERGED, OnOutput, Sandbox, Spec, ToolResult
 from supervisor.sandbox.programs import find_program
 from supervisor.settings import for_package_managers, search_path
 
@@ -54,19 +55,22 @@ READ_S = 30.0
 
 
 class InstallSandbox:
-    """`spec_for` describes the tool sandbox of a command, `open_reach` and `close_reach` are
+    """`spec_for` describes the tool sandbox of a command, `filling` adds where an install puts what
+    is outside of projects, `open_reach` and `close_reach` are
     egress's (`NetworkBroker`). `proxy_port` is where the sandbox's own proxy listens."""
 
     def __init__(
         self,
         sandbox: Sandbox,
         spec_for: SpecFor,
+        filling: Callable[[str, Spec], Spec],
         open_reach: OpenReach,
         close_reach: CloseReach,
         proxy_port: int,
     ) -> None:
         self._sandbox = sandbox
         self._spec_for = spec_for
+        self._filling = filling
         self._open_reach = open_reach
         self._close_reach = close_reach
         self._proxy_port = proxy_port
@@ -142,7 +146,9 @@ class InstallSandbox:
         is no sandbox."""
         _, path, binds = await _program(action.manager)
         spec = self._spec_for(grant.session_id, Exec(command=script, cwd=action.cwd))
-        spec = _alone(spec, binds=binds, path=path, home_files=home_files)
+        cwd = HOME if is_at_home(action) else ""
+        spec = _alone(spec, cwd=cwd, binds=binds, path=path, home_files=home_files)
+        spec = self._filling(grant.session_id, spec)
         grant.use(action)
         hosts = frozenset(map(_host, action.hosts))
         return await self._reaching(grant.session_id, spec, hosts, None, timeout_s, printed)

@@ -39,12 +39,12 @@ from supervisor.core.packages.install_recipes import (
     home_config,
     index_environment,
     index_script,
+    is_at_home,
     is_planned,
     lock_after,
     plan_script,
     recipe_of,
     said,
-    why_not,
     words_of,
 )
 from supervisor.core.packages.lock_files import Locked, Locks, locks_in
@@ -124,8 +124,6 @@ class PackagePlans:
         recipe = recipe_of(action)
         if recipe is None or action.operation not in managers()[action.manager].operations:
             raise RefusedError(f"`{' '.join(words_of(action))}` is not carried out", _READ)
-        if why := why_not(action):
-            raise RefusedError(why, "install into the project")
         strange = [one.origin for one in _items(action) if one.origin]
         project, why = await self._project(session_id, action)
         indexes = await self._indexes(session_id, recipe, action, project)
@@ -160,6 +158,8 @@ class PackagePlans:
 
     async def _project(self, session_id: str, action: Packages) -> tuple[Project, str]:
         """Return what it is planned from, and why that can't be read; empty where it can."""
+        if is_at_home(action):
+            return Project(PlanInputs()), ""
         try:
             return await self._files.project(session_id, action), ""
         except ValueError as error:
@@ -385,6 +385,8 @@ def _what_runs(action: Packages, project: Project, strange: list[str]) -> str:
         return strange[0]
     if project.inputs.runs:
         return project.inputs.unknown[0]
+    if is_at_home(action) and action.manager == "cargo":
+        return "cargo builds it by code of the packages' own"
     if action.manager == "gem":
         return "gem builds extensions by code of the package's own"
     if not SOURCES.get(action.manager) and action.manager not in ("pip", "go"):

@@ -20,6 +20,7 @@ from supervisor.core.approvals import Request
 from supervisor.core.packages.install_recipes import (
     PINNED,
     index_environment,
+    is_at_home,
     is_unsaved,
     pinned,
     recipe_of,
@@ -144,7 +145,7 @@ class PackageBroker:
         """Return in what the lock file differs from the plan, now that it was carried out; empty
         where it doesn't, or where the manager was told all versions and writes none."""
         recipe = recipe_of(plan.action)
-        if plan.locks is None or recipe is None or recipe.is_report:
+        if plan.locks is None or recipe is None or recipe.is_report or is_at_home(plan.action):
             return ""
         try:
             there = await self._plans.locks(session_id, plan)

@@ -62,10 +62,12 @@ def arguments(
 
 class Covers(NamedTuple):
     """Paths below a home on disk that are covered once it is mounted: with something new that the
-    command may change, `own`, or with what is empty and read-only, `closed`."""
+    command may change, `own`, or with what is empty and read-only, `closed`. `links` are made in
+    folders of `own`."""
 
     own: tuple[str, ...] = ()
     closed: tuple[str, ...] = ()
+    links: tuple[tuple[str, str], ...] = ()
 
 
 def covers_of_home(spec: Spec) -> Covers:
@@ -75,10 +77,12 @@ def covers_of_home(spec: Spec) -> Covers:
     filled = {top_of(path) for path in _filled(spec)}
     names = [name for name in (*FILES, *FOLDERS) if name not in filled]
     if spec.owns_settings:
-        return Covers((*names, *spec.forgotten))
+        return Covers((*names, *spec.forgotten), (), spec.home_links)
     own = [name for name in names if name in SCRATCH]
     closed = [name for name in names if name not in SCRATCH]
-    return Covers(tuple(own), (*closed, *(path for path in CLOSED if top_of(path) in own)))
+    return Covers(
+        tuple(own), (*closed, *(path for path in CLOSED if top_of(path) in own)), spec.home_links
+    )
 
 
 def _filled(spec: Spec) -> list[str]:

@@ -92,6 +92,8 @@ class Spec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     writable_binds: tuple[tuple[Path, str], ...] = ()
     # Folders in those, by path below the home and with a slash at the end, that are new and empty.
     forgotten: tuple[str, ...] = ()
+    # Links in folders of a home on disk that are new in each sandbox: path below it, and target.
+    home_links: tuple[tuple[str, str], ...] = ()
     # Opened as listening sockets on 127.0.0.1 in the sandbox's own network.
     ports: tuple[int, ...] = ()
     # Whether every TCP connection but those to loopback is redirected to a listening socket at

@@ -123,11 +123,12 @@ class PortOpener:
         paths: Sequence[str],
         own: Sequence[str] = (),
         closed: Sequence[str] = (),
+        links: Sequence[tuple[str, str]] = (),
     ) -> None:
         """Make mounts inside read-only, and cover paths below the home (`Covers`). Raise
         SandboxError."""
         lists = {"read_only": [*paths], "own": [*own], "closed": [*closed]}
-        await self._asked(namespaces, {**lists}, 0)
+        await self._asked(namespaces, {**lists, "links": [*links]}, 0)
 
     async def _asked(
         self, namespaces: Namespaces, request: dict[str, object], count: int, *more_fds: int

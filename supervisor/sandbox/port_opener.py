@@ -12,9 +12,9 @@ in:
   one descriptor per port, in order.
 - `{"redirect": [..]}` with a network namespace, and the listening socket of its door as third
   descriptor: set up what `redirect.steps` says, and check that it leads to the door.
-- `{"read_only": [..], "own": [..], "closed": [..]}` with a mount namespace: make these mounts
-  read-only, and cover these paths below the home with empty files and folders: `own` with new ones,
-  then `closed` with what nobody can change.
+- `{"read_only": [..], "own": [..], "closed": [..], "links": [..]}` with a mount namespace:
+  make these mounts read-only, and cover these paths below the home with empty files and folders:
+  `own` with new ones, then `closed` with what nobody can change.
 The answer is one packet, JSON `{"error": null}` or `{"error": "..."}`.
 """
 
@@ -146,9 +146,9 @@ def close_mounts(paths: list[str]) -> None:
         called(path, MOUNT_SETATTR, AT_FDCWD, path.encode(), 0, *given)
 
 
-def cover(own: list[str], closed: list[str]) -> None:
+def cover(own: list[str], closed: list[str], links: list[tuple[str, str]]) -> None:
     """Cover these paths below the home (open_tree(2), move_mount(2)). One with a folder in it lies
-    in one of `own`; a folder's ends with a slash.
+    in one of `own`; a folder's ends with a slash. `links` are made in folders of `own`.
 
     INVARIANT: by descriptors that follow no link: others may write to the home meanwhile.
     """
@@ -170,6 +170,8 @@ def cover(own: list[str], closed: list[str]) -> None:
         called(path, MOVE_MOUNT, tree, b"", place, b"", BOTH_EMPTY_PATH)
         os.close(tree)
         os.close(place)
+    for path, target in links:
+        os.symlink(target, f"{OWN}/{path}")  # noqa: PTH211 (it imports little)
 
 
 def make(path: str, *, is_folder: bool) -> None:
@@ -190,7 +192,7 @@ def answer(channel: socket.socket, request: bytes, descriptors: list[int]) -> No
             enter(user_fd, other_fd, os.CLONE_NEWNS)
             close_mounts(wanted["read_only"])
             if wanted["own"] or wanted["closed"]:
-                cover(wanted["own"], wanted["closed"])
+                cover(wanted["own"], wanted["closed"], wanted["links"])
         else:
             enter(user_fd, other_fd, os.CLONE_NEWNET)
             if "redirect" in wanted:

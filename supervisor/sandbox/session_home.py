@@ -16,8 +16,8 @@ import stat
 from collections.abc import Iterable
 from pathlib import Path
 
-# The home in a session's folder.
-HOME_FOLDER = "home"
+# In a session's folder: the home, and what approved installs put there and fetched for it.
+HOME_FOLDER, INSTALLED_FOLDER, FETCHED_FOLDER = "home", "installed", "packages"
 # Read by shells and programs that start, relative to the home.
 FILES = (
     *(".bash_aliases", ".bash_login", ".bash_logout", ".bash_profile", ".bashrc", ".profile"),
@@ -32,7 +32,16 @@ FILES = (
     *(".Renviron", ".Rprofile", ".ansible.cfg", ".my.cnf", ".psqlrc", ".sqliterc", ".terraformrc"),
 )
 # Folders that a home may have files and folders of ours in (`Spec.home_files`, `writable_binds`).
-OURS = (".claude", ".codex", ".config", ".data", ".gatehouse", ".installed", ".opencode")
+OURS = (
+    ".claude",
+    ".codex",
+    ".config",
+    ".data",
+    ".gatehouse",
+    ".installed",
+    ".opencode",
+    ".packages",
+)
 # In these a command may write, until it ends, but not under the names in `CLOSED`.
 SCRATCH = (".cargo", ".config", ".gradle", ".m2")
 FOLDERS = (

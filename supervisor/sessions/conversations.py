@@ -23,8 +23,12 @@ def folder_of(session: Session, settings: Settings) -> Path | None:
     be the latest one that a person continues."""
     if session.kind != "agent" or not session.agent or settings.backend != "bubblewrap":
         return None
-    workspace = hashlib.sha256(session.workspace.encode()).hexdigest()[:24]
-    return settings.data_dir / FOLDER / workspace / session.agent
+    return settings.data_dir / FOLDER / key_of(session.workspace) / session.agent
+
+
+def key_of(workspace: str) -> str:
+    """Return the name of a folder for what is kept of a workspace."""
+    return hashlib.sha256(workspace.encode()).hexdigest()[:24]
 
 
 def prepare(session: Session, settings: Settings) -> None:

@@ -13,10 +13,13 @@ from pathlib import Path
 
 from supervisor.base import log
 from supervisor.base.process import Completed, run
-from supervisor.sandbox.session_home import HOME_FOLDER
+from supervisor.sandbox.session_home import FETCHED_FOLDER, HOME_FOLDER, INSTALLED_FOLDER
 
 # What goes: the copy itself, of either kind, contents that it shared with the host, and its home.
-COPIES = ("merged", "upper", "work", "blobs", "quarantine", HOME_FOLDER)
+COPIES = (
+    *("merged", "upper", "work", "blobs", "quarantine"),
+    *(HOME_FOLDER, INSTALLED_FOLDER, FETCHED_FOLDER),
+)
 # What such a folder is called while it is removed: nobody may go on with half a copy.
 GOING = ".going"
 # For one step over one copy; the next round goes on.

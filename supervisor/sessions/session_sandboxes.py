@@ -19,6 +19,7 @@ from supervisor.core.agents.agents import AGENTS, MODEL_KEYS, AgentName, ModelKe
 from supervisor.core.agents.inside import AGENT_PORT, DOOR, INDEX, PROGRAMS_PORT, Inside
 from supervisor.core.jobs import Job, job_prompt
 from supervisor.core.network.egress_wire import Credential
+from supervisor.core.packages import installed_places
 from supervisor.core.packages.package_commands import managers
 from supervisor.core.sessions import QUARANTINED, Session, is_quarantined
 from supervisor.errors import UserError
@@ -26,7 +27,12 @@ from supervisor.sandbox.arguments import PATH
 from supervisor.sandbox.base import CA_BUNDLE, HOME, JAVA_STORE, MERGED, SandboxLimits, Spec
 from supervisor.sandbox.program_listener import JudgeProgram, ProgramWatch
 from supervisor.sandbox.programs import find_program
-from supervisor.sandbox.session_home import HOME_FOLDER
+from supervisor.sandbox.session_home import (
+    FETCHED_FOLDER,
+    HOME_FOLDER,
+    INSTALLED_FOLDER,
+    make_folders,
+)
 from supervisor.sandbox.toolchains import ShownTools, checkouts_in
 from supervisor.sessions import agent_programs, conversations
 from supervisor.sessions.named_secrets import NamedSecrets
@@ -34,7 +40,7 @@ from supervisor.settings import ROOT, Settings
 
 PROXY_PORT = 3128
 # Programs of the home come last: none of them is taken for one of the system's.
-PROGRAMS_AT_HOME = (f"{HOME}/.local/bin", f"{HOME}/go/bin")
+PROGRAMS_AT_HOME = (*installed_places.PROGRAMS, f"{HOME}/.local/bin", f"{HOME}/go/bin")
 INSIDE = "/opt/gatehouse"
 # Stands in for each package manager, by its name.
 _MANAGER = "agent_image/programs/package_manager"
@@ -182,6 +188,11 @@ class SessionSandboxes:
             return spec
         path = ":".join((spec.env["PATH"], *PROGRAMS_AT_HOME))
         env = spec.env | {"PATH": path, "GIT_CONFIG_GLOBAL": f"{HOME}/.config/gitconfig"}
+        if stores := self._stores(session):
+            env |= installed_places.ENVIRONMENT
+            binds = (*spec.readonly_binds, *stores)
+            links = (installed_places.CRATES_LINK,)
+            spec = msgspec.structs.replace(spec, readonly_binds=binds, home_links=links)
         spec = msgspec.structs.replace(spec, home=home, owns_settings=owns_settings, env=env)
         kept = conversations.folder_of(session, self._settings)
         if not owns_settings or kept is None or not kept.is_dir():
@@ -192,6 +203,31 @@ class SessionSandboxes:
             writable_binds=((kept, f"{HOME}/{told.place}"),),
             forgotten=tuple(f"{told.place}/{name}/" for name in told.forgotten),
             env={**spec.env, **told.environment},
+        )
+
+    def filling(self, session: Session, spec: Spec) -> Spec:
+        """Return an install's sandbox, which writes what it installs into the session's home: it
+        sees nothing else of that."""
+        env = spec.env | installed_places.ENVIRONMENT | installed_places.OF_INSTALLS
+        return msgspec.structs.replace(spec, writable_binds=self._stores(session), env=env)
+
+    def prepare_stores(self, session: Session) -> None:
+        """Make the folders for what approved installs put there and fetch."""
+        for folder, _ in self._store_places(session):
+            folder.mkdir(0o700, parents=True, exist_ok=True)
+        make_folders(self._store_places(session)[1][0], (installed_places.CRATES,))
+
+    def _stores(self, session: Session) -> tuple[tuple[Path, str], ...]:
+        places = self._store_places(session)
+        return places if all(folder.is_dir() for folder, _ in places) else ()
+
+    def _store_places(self, session: Session) -> tuple[tuple[Path, str], ...]:
+        own = self._settings.sessions_dir / session.id
+        shared = self._settings.data_dir / "caches" / conversations.key_of(session.workspace)
+        fetched = shared if self._settings.share_caches else own / FETCHED_FOLDER
+        return (
+            (own / INSTALLED_FOLDER, installed_places.INSTALLED),
+            (fetched, installed_places.FETCHED),
         )
 
     def model_url(self, provider: Provider) -> str:

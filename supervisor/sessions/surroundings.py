@@ -224,6 +224,10 @@ class Surroundings:
             session, action, self._within(session), self._caller(session)
         )
 
+    def install_spec(self, session: Session, spec: Spec) -> Spec:
+        """Return an install's sandbox with where it puts what it installs outside of projects."""
+        return self._sandboxes.filling(session, spec)
+
     def copy_spec(self, session: Session, action: Exec) -> Spec:
         """Return the sandbox of a command that only reads the private copy's repositories, also
         once the session has ended: of an overlay that isn't mounted any more, its upper folder
@@ -275,6 +279,7 @@ class Surroundings:
             await self._take_over(session, wanted.resume)
         if self._settings.backend == "bubblewrap":
             await asyncio.to_thread(session_home.prepare, folder / session_home.HOME_FOLDER)
+            await asyncio.to_thread(self._sandboxes.prepare_stores, session)
             await asyncio.to_thread(conversations.prepare, session, self._settings)
         if wanted.resume is not None:
             return (f"it goes on with the copy of session {wanted.resume}",)

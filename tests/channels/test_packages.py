@@ -171,8 +171,6 @@ async def test_an_index_that_is_not_the_person_s_is_not_reached_before_the_answe
 @pytest.mark.parametrize(
     ("line", "why"),
     [
-        ("npm install -g tiny-one", "it installs outside of the project"),
-        ("cargo install tinycrate", "it installs outside of the project"),
         ("npm install event-stream", "packages(npm:event-stream)"),
         ("npm install event-stream && npm test", "packages(npm:event-stream)"),
     ],

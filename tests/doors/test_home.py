@@ -86,7 +86,8 @@ def test_no_command_meets_what_an_agent_planted(house: House) -> None:
         " echo own: $(git config --global alias.status) $(cat .npmrc);"
         " mkdir -p .local/bin; printf '#!/bin/sh\\necho PLANTED' > .local/bin/git;"
         " chmod +x .local/bin/git; cp .local/bin/git .local/bin/mine;"
-        " granted 'grep -r PLANTED ~ --exclude-dir={.local,.npm}; find ~ -type l; git status;"
+        " granted 'grep -r PLANTED ~ --exclude-dir={.local,.npm};"
+        " find ~ -type l ! -path ~/.cargo/registry; git status;"
         " bash -lc true; bash -ic true; git config --global --list; mine'"
     )
     said = run(house, script)
@@ -163,3 +164,14 @@ def test_a_file_larger_than_any_bound_ends_with_a_clear_word(house: House) -> No
     said = run(house, "truncate -s 100G big")
     assert "File size limit exceeded" in said, said
     assert (home_of(house) / "big").stat().st_size == 0
+
+
+def test_sessions_of_a_workspace_share_what_installs_fetched_where_it_is_said(
+    house: House,
+) -> None:
+    house.up(GATEHOUSE_SHARE_CACHES="yes")
+    said = run(house, "touch .packages/x; ls -a .packages")
+    assert "Read-only file system" in said
+    (shared,) = (house.data / "caches").iterdir()
+    (shared / "crates" / "kept").write_text("")
+    assert "kept" in run(house, "ls .packages/crates .cargo/registry/")

@@ -15,6 +15,7 @@ from collections.abc import Sequence
 from typing import Literal, NamedTuple
 
 from supervisor.core.actions import Packages
+from supervisor.core.packages.installed_places import CRATES, FETCHED
 from supervisor.core.packages.lock_files import NPM_INSTALLED, Locks
 from supervisor.core.packages.package_commands import (
     OTHER_ENVIRONMENT,
@@ -157,6 +158,15 @@ _ELSEWHERE = {
     ("uv", "tool install"),
 }
 _GEM_FOLDER = ("--install-dir", "-i")
+_SAYS_WHERE = (
+    'if [ "${PIP_USER-}" ]; then echo "there is no virtual environment here: it is installed for'
+    " python3 in the session's home\"; fi"
+)
+# What cargo fetches stays in the home, and nothing else of its own folder.
+_KEEPS_CRATES = (
+    f"if [ -d {FETCHED}/{CRATES} ]; then mkdir -p ~/.cargo"
+    f" && ln -s {FETCHED}/{CRATES} ~/.cargo/registry; fi"
+)
 
 
 class Words(NamedTuple):
@@ -177,18 +187,13 @@ def recipe_of(action: Packages) -> Recipe | None:
     return RECIPES.get(action.manager)
 
 
-def why_not(action: Packages) -> str:
-    """Return why an install has no lasting effect: it would go to a home folder, which disappears
-    with the command. Empty if the result stays in the private copy."""
+def is_at_home(action: Packages) -> bool:
+    """Return whether an install has nothing to do with the project: it goes to the home."""
     names = {flag.partition("=")[0] for flag in action.flags} | set(action.flags)
-    is_elsewhere = (
+    return action.manager != "pip" and (
         bool(names & _GLOBAL)
         or (action.manager, action.operation) in _ELSEWHERE
         or (action.manager == "gem" and not names & set(_GEM_FOLDER))
-    )
-    return (
-        "it installs outside of the project, in a home folder that ends with the command"
-        * is_elsewhere
     )
 
 
@@ -289,6 +294,8 @@ def lock_after(action: Packages) -> str:
 
 def is_planned(action: Packages) -> bool:
     """Return whether the effects of an install can be planned."""
+    if is_at_home(action):
+        return (action.manager, action.operation) == ("npm", "install")
     return (action.manager, action.operation) in _PLANNED
 
 
@@ -344,7 +351,7 @@ def _harmless(action: Packages) -> list[str]:
     found: list[str] = []
     for flag in action.flags:
         name, equals, value = flag.partition("=")
-        if flag in strange or name in table.files or name == OTHER_ENVIRONMENT:
+        if flag in strange | _GLOBAL or name in table.files or name == OTHER_ENVIRONMENT:
             continue
         found += [name, value] if equals and name in table.valued else [flag]
     return found
@@ -370,9 +377,10 @@ def run_script(action: Packages, own: str, *, scripts: bool, is_pinned: bool) ->
         while OTHER_ENVIRONMENT in words:
             at = words.index(OTHER_ENVIRONMENT)
             words = words[:at] + words[at + 2 :]
-        line = _in_environment(environments(action)) + (
+        line = _in_environment(environments(action), is_placed=_is_placed(action)) + (
             f"install --no-deps --require-hashes -r {pins}" if is_pinned else shlex.join(words)
         )
+        line += f"\n{_SAYS_WHERE}"
     else:
         last = _last_words(action, scripts=scripts)
         at = words.index("--") if "--" in words else len(words)
@@ -384,6 +392,8 @@ def run_script(action: Packages, own: str, *, scripts: bool, is_pinned: bool) ->
         if recipe and recipe.after and action.operation in ("add", "remove")
         else ""
     )
+    if recipe is not None and recipe.kind == "crates":
+        own = f"{own}\n{_KEEPS_CRATES}"
     names = _SCRIPTS if scripts else _NO_SCRIPTS
     return f"set -e\n{own}\nexport {names} {_QUIET}\n{line}{after}"
 
@@ -399,13 +409,24 @@ def _last_words(action: Packages, *, scripts: bool) -> list[str]:
     return [*words, *(["--config.dangerously-allow-all-builds=true"] if scripts else _PNPM_ALONE)]
 
 
-def _in_environment(folders: Sequence[str]) -> str:
+def _in_environment(folders: Sequence[str], *, is_placed: bool) -> str:
     """Return the beginning of a line that runs pip in the first of these environments that is
     there; the system's pip installs into one without its own. It runs isolated, or a `pip.py` in
-    the folder would be run instead."""
+    the folder would be run instead. Without an environment, and if the command says nothing else,
+    it installs for the home's python3, whatever a system says of its own (PEP 668)."""
+    alone = "export PIP_USER=1 PIP_BREAK_SYSTEM_PACKAGES=1" if not is_placed else ":"
     return (
         f'python=python3; for d in {shlex.join(folders)}; do if [ -x "$PWD/$d/bin/python" ]; then'
         ' python="$PWD/$d/bin/python"; break; fi; done; set -- "$python" -I -m pip;'
-        ' [ "$python" = python3 ] || "$@" --version >/dev/null 2>&1'
-        ' || set -- python3 -I -m pip --python "$python"; "$@" '
+        f' if [ "$python" = python3 ]; then {alone};'
+        # Since Python 3.11: isolated, but for what the home has already.
+        ' if python3 -P -c "" 2>/dev/null; then set -- python3 -P -m pip; fi;'
+        ' elif ! "$@" --version >/dev/null 2>&1; then'
+        ' set -- python3 -I -m pip --python "$python"; fi; "$@" '
     )
+
+
+def _is_placed(action: Packages) -> bool:
+    """Return whether a command of pip says where it installs to."""
+    names = {flag.partition("=")[0] for flag in action.flags}
+    return action.operation != "install" or bool(names & {"--target", "-t", "--prefix", "--root"})

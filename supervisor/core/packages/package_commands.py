@@ -197,7 +197,9 @@ def fetches(action: Packages) -> bool:
 
 def environments(action: Packages) -> tuple[str, ...]:
     """Return the folders, from the action's own on, that pip takes for its environment, the first
-    that is there."""
+    that is there; none where it says that it wants none."""
+    if "--user" in action.flags:
+        return ()
     named = [flag.partition("=") for flag in action.flags]
     others = [value for name, _, value in named if name == OTHER_ENVIRONMENT and value]
     return tuple(re.sub(r"/bin/python[0-9.]*\Z", "", one) for one in others[-1:]) or ENVIRONMENTS

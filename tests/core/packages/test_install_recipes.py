@@ -13,6 +13,7 @@ from supervisor.core.packages.install_recipes import (
     home_config,
     index_environment,
     index_script,
+    is_at_home,
     is_planned,
     lock_after,
     pinned,
@@ -20,11 +21,10 @@ from supervisor.core.packages.install_recipes import (
     recipe_of,
     run_script,
     said,
-    why_not,
     words_of,
 )
 from supervisor.core.packages.lock_files import Locked
-from supervisor.core.packages.package_commands import managers, parse_command
+from supervisor.core.packages.package_commands import environments, managers, parse_command
 from tests.tables import each_row
 
 COMMANDS = [
@@ -77,7 +77,6 @@ def test_the_texts_are_shell(command: str, scripts: bool) -> None:
     action = parse_command(command)
     recipe = recipe_of(action)
     assert recipe is not None
-    assert not why_not(action)
     own = home_config(recipe.kind, "https://x.test/it's")
     texts = [
         index_script(recipe, own),
@@ -193,8 +192,21 @@ def test_go_is_configured_as_the_person_s_own_and_by_no_project() -> None:
     ["npm i -g a", "pip install --user a", "cargo install a", "go install x.test/a@latest",
      "uv tool install a", "gem install a"],
 )  # fmt: skip
-def test_what_would_go_to_a_home_is_not_carried_out(command: str) -> None:
-    assert "outside of the project" in why_not(parse_command(command))
+def test_what_goes_to_the_home_has_nothing_to_do_with_the_project(command: str) -> None:
+    action = parse_command(command)
+    assert is_at_home(action) == (action.manager != "pip")
+    assert is_planned(action) == (action.manager in ("npm", "pip"))
+
+
+def test_pip_installs_for_the_homes_python_where_there_is_no_environment() -> None:
+    user = parse_command("pip install --user a")
+    assert environments(user) == ()
+    text = run_script(user, ":", scripts=False, is_pinned=True)
+    assert "for d in ; do" in text
+    assert "PIP_USER=1 PIP_BREAK_SYSTEM_PACKAGES=1" in text
+    assert "--user" not in plan_script(user, ":", program="/usr/bin/pip")
+    placed = run_script(parse_command("pip install -t x a"), ":", scripts=False, is_pinned=False)
+    assert "PIP_USER=1" not in placed
 
 
 def test_the_person_s_own_index_is_configured_below_the_project() -> None:

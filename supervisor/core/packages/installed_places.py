@@ -1,0 +1,33 @@
+"""Where installs outside of a project go: two folders in a session's home. Pure.
+
+Only approved installs write there; the agent and its commands read. So no install runs what an
+agent put there: a plugin of gem, a `.pth` file, npm's own configuration. Sources: the manuals of
+the managers.
+"""
+
+INSTALLED = "/home/agent/.installed"
+# What managers keep of what they fetched. It may be one for all sessions of a workspace.
+FETCHED = "/home/agent/.packages"
+# Crates as cargo keeps them below its own home, and where a home has a link to them.
+CRATES = "crates"
+CRATES_LINK = (".cargo/registry", f"{FETCHED}/{CRATES}")
+PROGRAMS = tuple(
+    f"{INSTALLED}/{one}"
+    for one in ("npm/bin", "pnpm", "python/bin", "cargo/bin", "go/bin", "gem/bin", "uv/bin")
+)
+ENVIRONMENT = {
+    "npm_config_prefix": f"{INSTALLED}/npm",
+    "PNPM_HOME": f"{INSTALLED}/pnpm",
+    "PYTHONUSERBASE": f"{INSTALLED}/python",
+    "CARGO_INSTALL_ROOT": f"{INSTALLED}/cargo",
+    "GEM_HOME": f"{INSTALLED}/gem",
+    "UV_TOOL_DIR": f"{INSTALLED}/uv/tools",
+    "UV_TOOL_BIN_DIR": f"{INSTALLED}/uv/bin",
+    "GOMODCACHE": f"{FETCHED}/go",
+}
+OF_INSTALLS = {
+    "GOBIN": f"{INSTALLED}/go/bin",
+    "npm_config_cache": f"{FETCHED}/npm",
+    "PIP_CACHE_DIR": f"{FETCHED}/pip",
+    "UV_CACHE_DIR": f"{FETCHED}/uv",
+}
