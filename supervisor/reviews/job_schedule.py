@@ -7,6 +7,7 @@ time. INVARIANT: a job has one unfinished run at most.
 import asyncio
 import contextlib
 import secrets
+from collections.abc import Callable
 from zoneinfo import ZoneInfo
 
 from sqlalchemy import Engine
@@ -44,6 +45,9 @@ class RepositoryJobs:
         self._queue = queue
         self._record = record
         self._read_at: dict[int, float] = {}
+        # What every page shows: asked of the database once for each change.
+        self._paused: str | None = None
+        self.on_change: Callable[[], None] = lambda: None
 
     async def refresh(self, name: str = "") -> None:
         """Read the jobs of the default branches that weren't read for the longest time, of one
@@ -80,6 +84,7 @@ class RepositoryJobs:
                     due = min(filter(None, (due, old.next_due_at)), default=None)
                 facts = {"cron": cron, "timezone": zone, "next_due_at": due}
                 jobs.put_job(connection, repository.id, name, **facts)
+        self._changed()
 
     async def adopt(self, repository: queries.Repository) -> list[str]:
         """Know the jobs of a repository without a schedule of ours; return their names."""
@@ -158,9 +163,15 @@ class RepositoryJobs:
 
     def paused_words(self) -> str:
         """Return in words which jobs Gatehouse paused because they fail; "" for none."""
-        with self._engine.connect() as connection:
-            found = jobs.paused_by(connection, OWN, MOST_NAMED)
-        return "; ".join(f"{job} of {name}: {why}" for name, job, why in found)
+        if self._paused is None:
+            with self._engine.connect() as connection:
+                found = jobs.paused_by(connection, OWN, MOST_NAMED)
+            self._paused = "; ".join(f"{job} of {name}: {why}" for name, job, why in found)
+        return self._paused
+
+    def _changed(self) -> None:
+        self._paused = None
+        self.on_change()
 
     def _change(
         self, repository: queries.Repository, name: str, event: str, by: str, **facts: object
@@ -170,6 +181,7 @@ class RepositoryJobs:
             jobs.change_job(connection, job.id, **facts)
         why = facts.get("paused_why", "")
         self._record(event, session=repository.session_id, job=name, by=by, why=why)
+        self._changed()
 
     def _job(self, repository: queries.Repository, name: str) -> jobs.RepositoryJob:
         with self._engine.connect() as connection:

@@ -8,6 +8,7 @@ import pytest
 from playwright.async_api import Browser, Page, expect
 
 from supervisor.reviews.demo.stage import JOB
+from supervisor.reviews.job_schedule import OWN
 from tests.browser.test_reviews import act_card, home, signed_in
 from tests.fakes.reviewed import NAME, forge_with_people, reviewing_at
 
@@ -54,6 +55,13 @@ async def test_the_card_shows_what_is_pushed_and_its_approval_opens_the_pull_req
             await pictured(page, "repository")
             await jobs.get_by_role("button", name="Resume the job docs-drift").click()
             await expect(jobs.get_by_text("paused", exact=True)).to_have_count(0)
+            # That Gatehouse itself paused one is on every page, at once.
+            repository = on.service.repository_named(NAME)
+            on.service.schedule.pause(repository, JOB, by=OWN, why="it failed 3 times")
+            banner = page.get_by_text("it failed 3 times")
+            await expect(banner.first).to_be_visible()
+            on.service.schedule.resume(repository, JOB, by="ada")
+            await expect(page.locator("#banner", has_text="it failed 3 times")).to_have_count(0)
             await jobs.get_by_role("link", name="proposed").click()
             await expect(page.get_by_role("heading", name="What was asked")).to_be_visible()
             await expect(page.locator(".file tr.add")).to_contain_text("all_orders(database)")

@@ -125,6 +125,7 @@ async def review_service(
         standing=lambda name: _standing(parts, name),
         stopped=parts.kill_switch.reason,
     )
+    service.schedule.on_change = lambda: parts.status_changed()  # set once there are pages
     parts.reviews = service
     try:
         yield service

@@ -128,6 +128,7 @@ class Live:
         # The supervisor has more to do on a change of rules, and then tells the pages, too.
         parts.policies.on_change = lambda is_saved: self.policy_changed()
         parts.gate.rulings.policy_sets.on_change = lambda one, is_saved: self.policy_changed()
+        parts.status_changed = self.status_changed
         parts.queue.on_change(self._request_changed)
         parts.sessions.on_change(self._session_changed)
         parts.sessions.on_output(self._output_grew)
