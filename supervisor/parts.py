@@ -146,6 +146,8 @@ class Parts:
         self.reviews: Any = None
         # Why a person can't be told elsewhere what waits, in a sentence; `app.telling` says so.
         self.untold: str | None = None
+        # Has no session reach a port of ours.
+        self.own_port: Callable[[int], None] = lambda port: None
         # Tells pages that something of their banners may have changed.
         self.status_changed: Callable[[], None] = lambda: None
         self._card_extras = card_extras

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, Literal, NamedTuple, cast
 
 from supervisor.base.search_path import absolute_entries
+from supervisor.core.agents.inside import LOWEST_HOST_PORT, SANDBOX_PORTS
 from supervisor.core.text.duration import parse_duration
 from supervisor.core.text.numbers import whole_number
 from supervisor.core.text.utf8 import is_text
@@ -114,6 +115,17 @@ def _several(text: str, _name: str) -> tuple[str, ...]:
     return tuple(filter(None, (one.strip() for one in text.split(","))))
 
 
+def host_ports_of(text: str, name: str) -> tuple[int, ...]:
+    """Return ports of this machine. `UserError` where one isn't a port that a sandbox can have."""
+    ports = tuple(_whole(1, 65535)(one, name) for one in _several(text, name))
+    if taken := [one for one in ports if one < LOWEST_HOST_PORT or one in SANDBOX_PORTS]:
+        raise UserError(
+            f"{name}: a sandbox can't listen at {taken[0]}",
+            f"use host.gatehouse.internal:{taken[0]} by the proxy, or another port",
+        )
+    return ports
+
+
 def _debounce(text: str, name: str) -> tuple[float, float]:
     quiet, slash, longest = text.partition("/")
     if not slash:
@@ -149,6 +161,7 @@ class Settings(NamedTuple):
     data_dir: Path = _setting("GATEHOUSE_DATA", "data", _absolute)
     port: int = _setting("GATEHOUSE_PORT", "3700", _whole(0, 65535))
     binds: tuple[str, ...] = _setting("GATEHOUSE_BIND", "", _several)
+    host_ports: tuple[int, ...] = _setting("GATEHOUSE_HOST_PORTS", "", host_ports_of)
     exec_rules: ExecRules = _setting("GATEHOUSE_EXEC_RULES", "asked", exec_rules_of)
     agent_image: str = _setting("GATEHOUSE_AGENT_IMAGE", "", _text, is_shared=True)
     backend: Backend = _setting(

@@ -67,6 +67,7 @@ class Supervisor:
             self.parts.redactor.add(target.url)
         self.findings: list[str] = []
         self._tasks = asyncio.TaskGroup()
+        self._own_ports: set[int] = set()
         self._stop = asyncio.Event()
         self.hurry = asyncio.Event()
         self._copies_due = 0.0
@@ -119,9 +120,8 @@ class Supervisor:
             self._tasks.create_task(self._door.run(), name="operator-door")
             await self._door.started.wait()
             self.parts.surroundings.take_page(f"http://127.0.0.1:{self.port}")
-            own = tuple((one, self.port) for one in ("127.0.0.1", "::1", *own_addresses()))
-            parts.network.forbid(own)
-            parts.gate.rulings.forbid_endpoints(frozenset(own))
+            parts.own_port = self._forbid
+            parts.own_port(self.port)
             await parts.network.start(self._tasks)
             data_folder.write_contact(parts.settings.data_dir, self.port, self.auth.cli_token)
             parts.gate.answers.complete_record()
@@ -186,6 +186,14 @@ class Supervisor:
         finally:
             data_folder.remove_contact(parts.settings.data_dir)
             parts.close()
+
+    def _forbid(self, port: int) -> None:
+        """Have no session reach a port of ours, as those before."""
+        self._own_ports.add(port)
+        addresses = ("127.0.0.1", "::1", *own_addresses())
+        own = tuple((one, port) for one in addresses for port in sorted(self._own_ports))
+        self.parts.network.forbid(own)
+        self.parts.gate.rulings.forbid_endpoints(frozenset(own))
 
     def _start_telling(self) -> list[asyncio.Task[None]]:
         if not self._told:

@@ -257,6 +257,14 @@ def _add_running(verb: Callable[..., argparse.ArgumentParser]) -> None:
             help="show tools of your home read-only: nvm, pyenv, cargo, a folder of programs"
             " (GATEHOUSE_BIND)",
         )
+        if name != "quarantine":
+            parser.add_argument(
+                "--host-port",
+                metavar="PORT",
+                action="append",
+                help="a server of this machine that programs may reach at 127.0.0.1:PORT, such as"
+                " a database (GATEHOUSE_HOST_PORTS)",
+            )
         parser.add_argument(
             "--exec-rules",
             metavar="HOW",

@@ -38,6 +38,7 @@ _OF_SESSION = {
     "GATEHOUSE_REVIEW_MODEL": ("review_model", "review_model"),
     "GATEHOUSE_POLICY": ("policy", "policy_file"),
     "GATEHOUSE_BIND": ("binds", "binds"),
+    "GATEHOUSE_HOST_PORTS": ("host_ports", "host_ports"),
     "GATEHOUSE_EXEC_RULES": ("exec_rules", "exec_rules"),
 }
 # The same for its `limits`.

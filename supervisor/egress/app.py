@@ -208,7 +208,12 @@ class Egress:
         """Serve one socket. Its failures don't end any other."""
 
         def serve(client: ClientEnd) -> None:
-            served = work.front.serve(session, client, is_redirected=message.kind == "door")
+            served = work.front.serve(
+                session,
+                client,
+                is_redirected=message.kind == "door",
+                host_port=message.port if message.kind == "host" else None,
+            )
             tasks.create_task(served, name=f"client-{session.id}")
 
         try:

@@ -56,6 +56,7 @@ if TYPE_CHECKING:
 HEAD_TIMEOUT_S = 60.0
 _HTTP_PORT = 80
 _STALE = "this address stands for no name, or for none any more"
+_UNREAD = "what goes to this port is looked into, and here it can't be read"
 _TOO_MANY = refusals.as_http(RefusalBody(why=TOO_MANY, remedy="close some of them"), 503)
 _BUSY = refusals.as_http(refusals.of_answer(refusals.BUSY), 503)
 _A_PROXY = (
@@ -96,9 +97,16 @@ class Front:
         self._tunnels = Tunnels(admission, likely)
 
     async def serve(
-        self, session: EgressSession, client: HeldEnd, *, is_redirected: bool = False
+        self,
+        session: EgressSession,
+        client: HeldEnd,
+        *,
+        is_redirected: bool = False,
+        host_port: int | None = None,
     ) -> None:
-        """Serve one client to its end. Raise only if cancelled."""
+        """Serve one client to its end. Raise only if cancelled. `host_port`: it wants this port of
+        this machine, whatever it speaks."""
+        speaks_first = is_redirected or host_port is not None
         try:
             is_busy = self._admission.is_busy
             began = self._clock.monotonic()
@@ -108,17 +116,16 @@ class Front:
             if connection is None:
                 # A surplus client is answered in one step: nothing it sends is read.
                 client.send(
-                    b"" if is_redirected or session.closed else _BUSY if is_busy else _TOO_MANY
+                    b"" if speaks_first or session.closed else _BUSY if is_busy else _TOO_MANY
                 )
                 client.end()
                 return
             try:
                 client.on_gone = connection.leave
-                await self._serve(
-                    client,
-                    connection,
-                    self._find_redirected_way if is_redirected else self._find_way,
-                )
+                find_way = self._find_redirected_way if is_redirected else self._find_way
+                if host_port is not None:
+                    find_way = functools.partial(self._join_host, host_port)
+                await self._serve(client, connection, find_way)
             finally:
                 self._sessions.disconnect(connection)
                 self._admission.ended_all(connection)
@@ -186,6 +193,27 @@ class Front:
                 await self._connect(client, connection, action, b"")
         except RefusedConnectionError as refused:
             refused.said = refused.said_in_tls if speech == "TLS" else refused.said
+            raise
+
+    async def _join_host(self, port: int, client: HeldEnd, connection: ClientConnection) -> None:
+        """Join a client with a port of this machine, once that is allowed."""
+        action = Network(operation="connect", host=hosts.THIS_MACHINE, port=port)
+        client.can_wait = False
+        answer = await self._admission.admit(connection, action)
+        if answer.decision != "allow":
+            raise RefusedConnectionError(refusals.of_answer(answer), said=b"")
+        question = OpenQuestion(answer, self._clock.monotonic(), is_all=True)
+        connection.unsettled[answer.question_id] = question
+        try:
+            if answer.look_inside or self._looks_inside(connection, action):
+                refusal = RefusalBody(why=_UNREAD, remedy="go by the proxy, in HTTP")
+                raise RefusedConnectionError(refusal, said=b"")
+            end = await self._tunnels.run(client, connection, action, answer, b"", is_raw=True)
+            self._admission.ended(
+                connection, answer.question_id, "done", {"way": "tunnel", "end": end}
+            )
+        except BaseException as error:
+            self._admission.ended(connection, answer.question_id, "failed", {"error": _why(error)})
             raise
 
     async def _connect(

@@ -59,12 +59,14 @@ class Tunnels:
         action: Network,
         allowed: Answer,
         established: bytes,
+        *,
+        is_raw: bool = False,
     ) -> str:
         """Serve an admitted CONNECT to its end. Return why it ended. Raise `RefusedConnectionError`
         where it never became a tunnel.
 
         `established` is sent once the tunnel is open. It is empty where the client knows of no
-        tunnel, or was told before.
+        tunnel, or was told before. `is_raw`: it speaks what it likes, to this machine.
         """
         await self._take(connection, "requests", 1)
         sock = await self._dial(client, connection, action)
@@ -74,7 +76,7 @@ class Tunnels:
             if client.is_gone:
                 raise GoneError
             client.send(established)
-            hello = await self._hello(client, connection, action, HelloReader())
+            hello = b"" if is_raw else await self._hello(client, connection, action, HelloReader())
             if client.transport.is_closing():
                 # cut in this very turn of the loop; its callbacks run in the next
                 raise GoneError
@@ -97,7 +99,8 @@ class Tunnels:
                 connection.session.each_may_hold(MOST_WAITING_BYTES),
             )
             connection.in_tunnel = tunnel.moved
-            await self._greet(client, origin, connection, action)
+            if not is_raw:
+                await self._greet(client, origin, connection, action)
             try:
                 return await tunnel.run()
             finally:

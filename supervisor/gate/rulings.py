@@ -17,7 +17,14 @@ from supervisor.core.policy.evaluate import (
     evaluate_program,
     evaluate_reaching,
 )
-from supervisor.core.policy.rules import InForce, Policy, Verdict, allowing_near, open_near
+from supervisor.core.policy.rules import (
+    InForce,
+    Policy,
+    Verdict,
+    allowing_near,
+    host_ports,
+    open_near,
+)
 from supervisor.core.sessions import Session
 from supervisor.core.text.paths import canonical, fold
 from supervisor.core.verdicts import (
@@ -233,6 +240,14 @@ class Rulings:
         except Exception:
             log.exception("what is open was not found")
             return ""
+
+    def host_ports(self, session_id: str) -> list[int]:
+        """Return the ports of this machine that the session's rules let or may let it reach."""
+        session = self._sessions.get(session_id)
+        if session is None:
+            return []
+        policy = self._set_of[session_id].for_session(session.policy_text)
+        return sorted(host_ports(policy, self._context(policy, session_id)))
 
     def under(
         self, policy: Policy, action: Action, session_id: str, uses: Mapping[str, int] | None = None

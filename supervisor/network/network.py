@@ -111,10 +111,11 @@ class Reconsidering:
 
 
 class _Lent(NamedTuple):
-    """Our own copy of a session's socket, and its kind."""
+    """Our own copy of a session's socket, its kind, and for `host` the port of this machine."""
 
     socket: socket.socket
     kind: Listener
+    port: int = 0
 
 
 def _refuse_on(lent: _Lent) -> None:
@@ -269,13 +270,14 @@ class NetworkBroker:
         credentials: Sequence[Credential] = (),
         *,
         kind: Listener = "proxy",
+        port: int = 0,
     ) -> None:
         """Serve a socket: every connection to it belongs to this session. The caller closes the
         socket. Another call for the same session adds a socket; only new credentials replace the
         old ones."""
         session = self._sessions.setdefault(session_id, _Session())
         listener_id = next(self._listener_ids)
-        lent = session.listeners[listener_id] = _Lent(listener.dup(), kind)
+        lent = session.listeners[listener_id] = _Lent(listener.dup(), kind, port)
         lent.socket.setblocking(False)
         if credentials:
             session.credentials = tuple(credentials)
@@ -576,7 +578,9 @@ async def _end_of(task: asyncio.Task[None]) -> None:
 
 
 def _opening(session_id: str, listener_id: int, lent: _Lent) -> OpenListener:
-    return OpenListener(session_id=session_id, listener_id=listener_id, kind=lent.kind)
+    return OpenListener(
+        session_id=session_id, listener_id=listener_id, kind=lent.kind, port=lent.port
+    )
 
 
 def egress_environment() -> dict[str, str]:

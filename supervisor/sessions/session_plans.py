@@ -17,6 +17,7 @@ from supervisor.core.packages.updates import updating
 from supervisor.core.policy.policy_text import LONGEST_HOLD_S, parse_policy
 from supervisor.core.sessions import QUARANTINED, is_quarantined
 from supervisor.core.text.duration import format_duration
+from supervisor.core.text.hosts import THIS_MACHINE
 from supervisor.core.text.ref_names import is_short
 from supervisor.errors import PolicyError, UserError
 from supervisor.gate.gate import Gate
@@ -64,6 +65,14 @@ NO_GIT_NOTICE = (
 )
 
 
+def _with_host_ports(policy_text: str, ports: Sequence[int]) -> str:
+    """Return a session's own rules with one more for each port of this machine."""
+    data: dict[str, Any] = msgspec.json.decode(policy_text) if policy_text else {"version": 1}
+    why = "a server of this machine that the session was started with"
+    rules = [{"rule": f"network({THIS_MACHINE}:{port})", "why": why} for port in ports]
+    return msgspec.json.encode(data | {"allow": [*data.get("allow", ()), *rules]}).decode()
+
+
 class SessionPlans:
     """One per supervisor. `names` stands in for DNS."""
 
@@ -96,6 +105,9 @@ class SessionPlans:
                 "compose can't enforce rules on programs that start", "leave --exec-rules out"
             )
         found = await self._of_kind(wanted, caller)
+        given = self._settings.host_ports if wanted.host_ports is None else wanted.host_ports
+        if given and not is_quarantined(wanted.kind, wanted.command):
+            found["policy_text"] = _with_host_ports(found.get("policy_text", ""), given)
         found["limits"] = msgspec.structs.replace(wanted.limits, exec_rules=how)
         if enforced:
             found["notices"] = (*found.get("notices", ()), ENFORCED_NOTICE)

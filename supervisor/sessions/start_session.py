@@ -16,6 +16,7 @@ from supervisor.errors import UserError
 from supervisor.settings import CopyMode, ExecRules
 
 _Name = Annotated[str, msgspec.Meta(max_length=64)]
+_Port = Annotated[int, msgspec.Meta(ge=1, le=65535)]
 _Value = Annotated[str, msgspec.Meta(max_length=4096)]
 
 
@@ -33,6 +34,7 @@ class StartSession(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     `order`: what the reader of a pull request is told besides (`core.orders`). `name`: what people
     call it, "" for the usual name (`core.session_names`).
 
+    `host_ports`: servers of this machine that its sandboxes reach at 127.0.0.1.
     `binds`: tools of the person's home that its sandboxes show (`sandbox.toolchains`).
     `exec_rules`: `enforce` has deny and ask rules hold for every program that starts in them.
 
@@ -61,6 +63,7 @@ class StartSession(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     limits: OwnLimits = OwnLimits()
     review_model: _Value | None = None
     exec_rules: ExecRules | None = None
+    host_ports: Annotated[tuple[_Port, ...], msgspec.Meta(max_length=16)] | None = None
     binds: Annotated[tuple[_Value, ...], msgspec.Meta(max_length=20)] | None = None
     search_path: Annotated[str, msgspec.Meta(max_length=65536)] | None = None
     environment: dict[_Name, _Value] | None = None

@@ -19,7 +19,12 @@ from supervisor.channels.exec import ExecBroker, GiveBack
 from supervisor.channels.job_results import JobResults
 from supervisor.channels.started_programs import StartedPrograms
 from supervisor.core.actions import Exec, FileChange, Packages, category_of
-from supervisor.core.agents.inside import AGENT_PORT, PROGRAMS_PORT
+from supervisor.core.agents.inside import (
+    AGENT_PORT,
+    LOWEST_HOST_PORT,
+    PROGRAMS_PORT,
+    SANDBOX_PORTS,
+)
 from supervisor.core.approvals import Request, is_settled, status
 from supervisor.core.jobs import JobResult
 from supervisor.core.network.egress_wire import Credential, Listener
@@ -56,8 +61,9 @@ from supervisor.workspace.disk.overlay_changes import UPPER
 from supervisor.workspace.quarantines import Quarantines
 from supervisor.workspace.undo.undo import Undo, reopened
 
-# Serves programs that know no proxy, where the session's network is transparent.
-_FOR_THOSE_WITHOUT_PROXY: dict[int, Listener] = {DOOR_PORT: "door", NAMES_PORT: "names"}
+# What egress serves at a sandbox's ports; at all others, the port of this machine.
+_KINDS: dict[int, Listener] = {PROXY_PORT: "proxy", DOOR_PORT: "door", NAMES_PORT: "names"}
+MOST_HOST_PORTS = 16
 DEFAULT_DATA = ROOT / "data"
 
 type ServeDoor = Callable[[str, socket.socket], Awaitable[GiveBack]]
@@ -200,7 +206,8 @@ class Surroundings:
             session, token, self._within(session), self._caller(session), tty=tty
         )
         spec = self._sandboxes.at_home(session, spec, owns_settings=True)
-        return self._with_exec_rules(session, self._quarantined.with_change(session, spec))
+        spec = self._with_host_ports(session, self._quarantined.with_change(session, spec))
+        return self._with_exec_rules(session, spec)
 
     def command_spec(self, session: Session, action: Exec) -> Spec:
         """Return the sandbox of a command that the agent asked for: its programs may ask, too."""
@@ -208,7 +215,17 @@ class Surroundings:
 
     def contained_spec(self, session: Session, action: Exec) -> Spec:
         """Return the same without a way to ask, and a judge of the programs that it starts."""
-        return self._sandboxes.at_home(session, self.tool_spec(session, action))
+        spec = self._sandboxes.at_home(session, self.tool_spec(session, action))
+        return self._with_host_ports(session, spec)
+
+    def _with_host_ports(self, session: Session, spec: Spec) -> Spec:
+        """Return the same sandbox, which listens at the ports of this machine that rules name."""
+        if is_quarantined(session.kind, session.command) or self._settings.backend == "compose":
+            return spec
+        known = self._gate.rulings.host_ports(session.id)
+        wanted = [one for one in known if one >= LOWEST_HOST_PORT and one not in SANDBOX_PORTS]
+        ports = (*spec.ports, *wanted[:MOST_HOST_PORTS])
+        return msgspec.structs.replace(spec, ports=ports)
 
     def _with_exec_rules(self, session: Session, spec: Spec) -> Spec:
         opened = self._opened.get(session.id)
@@ -321,9 +338,10 @@ class Surroundings:
             await opened.channel.start()
         await self._network.open_session(session.id, listeners[PROXY_PORT], self._credentials)
         self._network.keep_bodies(session.id, is_on=session.keep_bodies)
-        for port, kind in _FOR_THOSE_WITHOUT_PROXY.items():
-            if port in listeners:
-                await self._network.open_session(session.id, listeners[port], kind=kind)
+        for port, listener in listeners.items():
+            if port not in (PROXY_PORT, *doors):
+                kind = _KINDS.get(port, "host")
+                await self._network.open_session(session.id, listener, kind=kind, port=port)
         assert self._doors is not None
         opened.stop_doors = (await self._doors.agent(session.id, listeners[AGENT_PORT]),)
         if PROGRAMS_PORT in listeners:
@@ -524,8 +542,8 @@ async def lend_ports(
                 continue
             lent.callback(ours.close)
             lent.push_async_callback(network.close_listener, session_id, ours)
-            kind = _FOR_THOSE_WITHOUT_PROXY.get(port, "proxy")
-            await network.open_session(session_id, ours, kind=kind)
+            kind = _KINDS.get(port, "host")
+            await network.open_session(session_id, ours, kind=kind, port=port)
     except BaseException:
         await lent.aclose()
         raise

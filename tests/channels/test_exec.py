@@ -118,6 +118,22 @@ async def test_an_approved_command_gives_its_output_and_exit_code(
     assert (answer["outcome"]["ok"], answer["outcome"]["error"]) == (False, "exit code 3")
 
 
+async def test_a_command_finds_a_server_of_the_machine_at_its_port(
+    running: Supervised, workspace: Path, site: str
+) -> None:
+    """A rule names it; a program that knows no proxy is joined with it as it is."""
+    port = site.rpartition(":")[2]
+    line = f"curl -sS --noproxy '*' http://127.0.0.1:{port}/raw"
+    with running.answering(lambda request: "approved"):
+        _, output = await running.run(
+            workspace,
+            *agent_command(("/v1/exec", {"command": line})),
+            host_ports=(int(port),),
+        )
+    (found,) = answers(output)
+    assert found["outcome"]["stdout"] == "hello from outside\n", found
+
+
 async def test_rules_answer_without_a_person(running: Supervised, workspace: Path) -> None:
     calls = [
         ("/v1/exec", {"command": "echo allowed here"}),

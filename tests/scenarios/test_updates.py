@@ -29,6 +29,7 @@ OLD_PY = "def pad_start(text, width):\n    return text.rjust(width)\n"
 NEW_PY = OLD_PY.replace("pad_start", "pad_left")
 LOUD = "module.exports = text => text.toUpperCase()\n"
 PAGE = "https://example.org/tidy/pad"
+HERE = "host.gatehouse.internal"
 REPOSITORY = {"type": "git", "url": f"git+{PAGE}.git"}
 
 
@@ -135,6 +136,76 @@ def house(gatehouse: Path, tmp_path: Path, index: Registry) -> Iterator[Gatehous
     made = Gatehouse(gatehouse, tmp_path, policy)
     yield made
     made.end()
+
+
+@pytest.fixture
+def modules() -> Iterator[Registry]:
+    """The proxy of modules of the person's own configuration, on this machine. Go asks no HTTP
+    proxy for what lies at an address of loopback."""
+    if shutil.which("go") is None:
+        pytest.skip("there is no go here")
+    with registry.serving() as served:
+        conf = Path(os.environ["HOME"]) / ".config/go/env"
+        conf.parent.mkdir(parents=True, exist_ok=True)
+        conf.write_text(f"GOPROXY=http://{HERE}:{served.port}\nGOSUMDB=off\n")
+        yield served
+        conf.unlink()
+
+
+def tidied(project: Path, modules: Registry) -> None:
+    """Tidy up by go itself, outside of Gatehouse."""
+    env = os.environ | {"GOPROXY": modules.url}
+    words = ["go", "mod", "tidy"]
+    subprocess.run(words, cwd=project, check=True, capture_output=True, env=env)
+
+
+PAD_GO = "package pad\n\nfunc Start(s string) string { return s }\n"
+
+
+@pytest.mark.many
+def test_go_s_modules_are_updated_and_a_young_one_is_held_back(
+    gatehouse: Path, tmp_path: Path, modules: Registry
+) -> None:
+    """Requirements that the new version has come along, and go.sum has what a build needs."""
+    names = ("example.org/tidy/pad", "example.org/loud", "example.org/deep")
+    pad, loud, deep = names
+    for name in names:
+        modules.add_go(name, "v1.0.0", PAD_GO)
+    made = tmp_path / "project"
+    (made / "tool").mkdir(parents=True)
+    (made / "go.mod").write_text(f"module example.org/shop\n\ngo 1.17\n\nrequire {pad} v1.0.0\n")
+    (made / "main.go").write_text(
+        f'// Prices.\npackage main\n\nimport (\n\t"fmt"\n\n\tp "{pad}"\n)\n\n'
+        'func main() { fmt.Println(p.Start("1")) }\n'
+    )
+    (made / "tool/tool_linux.go").write_text(
+        f'//go:build linux\n\npackage tool\n\nimport _ "{loud}"\n'
+    )
+    git(made, "init", "-q")
+    tidied(made, modules)
+    git(made, "add", ".")
+    git(made, "commit", "-qm", "begun")
+    yesterday = (datetime.now(UTC) - timedelta(hours=30)).isoformat()
+    needs_deep = f"\nrequire {deep} v1.0.0\n"
+    modules.add_go(
+        pad, "v1.1.0", f"{PAD_GO}\n".replace("pad\n", f'pad\n\nimport _ "{deep}"\n', 1), needs_deep
+    )
+    modules.add_go(loud, "v1.2.0", PAD_GO, published=yesterday)
+    shipped = (ROOT / "policy/examples/updates.yaml").read_text()
+    rule = f"allow:\n  - network({HERE}:{modules.port})\n"
+    house = Gatehouse(gatehouse, tmp_path, shipped.replace("allow:\n", rule, 1))
+    printed, shown = maintained(house, made, "--updates")
+    house.end()
+    assert shown.startswith(f"Update {pad} from v1.0.0 to v1.1.0\n"), printed
+    assert re.search(
+        rf"^- {pad}: v1.0.0 -> v1.1.0, [\d,]+ days old, https://{pad}$", shown, re.MULTILINE
+    )
+    assert f"\n{loud} is held back\n" in shown
+    assert "v1.2.0: released less than 3d ago" in shown
+    (taken,) = re.findall(r"gatehouse take (\w+)", printed)
+    git(made, "checkout", "-q", f"gatehouse/maintenance-{taken[:8]}")
+    tidied(made, modules)
+    assert git(made, "status", "--porcelain") == ""
 
 
 @pytest.mark.many

@@ -26,20 +26,23 @@ def settings_of(options: argparse.Namespace, *, policy: bool = True) -> Settings
         copy_mode_of,
         exec_rules_of,
         from_environment,
+        host_ports_of,
         network_mode_of,
         port_number,
     )
 
     settings, said = from_environment(), dict[str, dict[str, object]]()
-    if getattr(options, "copy", None):
-        said["GATEHOUSE_COPY"] = {"copy_mode": copy_mode_of(options.copy, "--copy")}
-    if getattr(options, "network", None):
-        said["GATEHOUSE_NETWORK"] = {"network_mode": network_mode_of(options.network, "--network")}
+    for option, name, field, read in (
+        ("copy", "GATEHOUSE_COPY", "copy_mode", copy_mode_of),
+        ("network", "GATEHOUSE_NETWORK", "network_mode", network_mode_of),
+        ("exec_rules", "GATEHOUSE_EXEC_RULES", "exec_rules", exec_rules_of),
+        ("host_port", "GATEHOUSE_HOST_PORTS", "host_ports", host_ports_of),
+    ):
+        if given := getattr(options, option, None):
+            text = given if isinstance(given, str) else ",".join(given)
+            said[name] = {field: read(text, f"--{option.replace('_', '-')}")}
     if getattr(options, "bind", None):
         said["GATEHOUSE_BIND"] = {"binds": tuple(options.bind)}
-    if getattr(options, "exec_rules", None):
-        how = exec_rules_of(options.exec_rules, "--exec-rules")
-        said["GATEHOUSE_EXEC_RULES"] = {"exec_rules": how}
     if options.data_dir:
         said["GATEHOUSE_DATA"] = {"data_dir": Path(options.data_dir).expanduser().absolute()}
     if policy and getattr(options, "policy", None):

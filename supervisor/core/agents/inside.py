@@ -13,6 +13,9 @@ PROGRAMS_PORT = 3702
 # What package managers that run beside ours take for their index: it says how to ask.
 INDEX_PATH = "/ask-gatehouse-by-the-plain-command"
 INDEX = f"http://127.0.0.1:{PROGRAMS_PORT}{INDEX_PATH}"
+# Ports of a sandbox that no server of this machine has: name server, proxy, and the doors.
+SANDBOX_PORTS = frozenset({53, 3128, 3129, AGENT_PORT, PROGRAMS_PORT})
+LOWEST_HOST_PORT = 1024
 
 
 class Inside(NamedTuple):

@@ -29,8 +29,8 @@ Decision = Literal["allow", "deny", "ask_timeout"]
 Outcome = Literal["done", "failed"]
 # Kind of a session's socket. `proxy`: clients name their host. `door`: connections of clients that
 # know no proxy are redirected to it. `names`: it answers queries of names, and tells the name
-# behind each address at the door.
-Listener = Literal["proxy", "door", "names"]
+# behind each address at the door. `host`: every connection goes to one port of this machine.
+Listener = Literal["proxy", "door", "names", "host"]
 
 
 class _Message(
@@ -94,6 +94,7 @@ class OpenListener(_Message, frozen=True, kw_only=True, tag="open_listener"):
     session_id: str
     listener_id: int = 0
     kind: Listener = "proxy"
+    port: int = 0
 
 
 class CloseListener(_Message, frozen=True, kw_only=True, tag="close_listener"):

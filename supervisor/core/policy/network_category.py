@@ -43,6 +43,7 @@ from supervisor.core.policy.network_rules import NetworkJudge, NetworkRule, chec
 from supervisor.core.text.globs import longest_segment, path_in_path, spelled_segments
 from supervisor.core.text.hosts import (
     LIFTABLE,
+    THIS_MACHINE,
     Address,
     address_class,
     as_address,
@@ -270,13 +271,19 @@ def _example(example: str) -> Network:
 
 def _candidates(action: Network, _: str) -> Iterator[Candidate]:
     host = canonical_host(action.host)
-    port = "" if action.port in DEFAULT_PORTS.values() else f":{action.port}"
+    is_usual = action.port in DEFAULT_PORTS.values() and host != THIS_MACHINE
+    port = "" if is_usual else f":{action.port}"
     is_address = as_address(host) is not None
     shown = f"[{host}]" if ":" in host else host
     domain = None if is_address else registrable_domain(host)
     # Below some names, strangers have their own hosts: there nothing wider than the exact host is
     # offered.
-    is_wide = domain is not None and domain != host and not is_shared_by_strangers(domain)
+    is_wide = (
+        host != THIS_MACHINE
+        and domain is not None
+        and domain != host
+        and not is_shared_by_strangers(domain)
+    )
     label: Label = "exact"
     if action.operation == "request" and action.path is not None:
         rule = _url_rule(action, shown)
@@ -308,7 +315,8 @@ def _url_rule(action: Network, host: str) -> str:
 
 
 def _url_head(action: Network, host: str) -> str:
-    port = "" if action.port == DEFAULT_PORTS.get(action.scheme) else f":{action.port}"
+    is_usual = action.port == DEFAULT_PORTS.get(action.scheme) and host != THIS_MACHINE
+    port = "" if is_usual else f":{action.port}"
     methods = "*" if is_read_with_body(action) else action.method
     return f"{methods} {action.scheme}://{host}{port}"
 

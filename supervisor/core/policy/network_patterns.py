@@ -19,6 +19,7 @@ from supervisor.core.actions import Network, is_read_with_body
 from supervisor.core.text.globs import Glob, escape
 from supervisor.core.text.globs import check as check_glob
 from supervisor.core.text.hosts import (
+    THIS_MACHINE,
     Address,
     address_class,
     as_address,
@@ -104,6 +105,13 @@ class NetworkPattern(NamedTuple):
             return any(_is_in(address, self.network) for address in _addresses(target, broad=broad))
         return broad
 
+    def opens(self, target: Target) -> bool:
+        """Return whether an allow rule may be about the target at all: this machine is opened by
+        its name and a port alone."""
+        return target.host != THIS_MACHINE or (
+            self.host == THIS_MACHINE and self.port == target.port
+        )
+
     def names_port(self, target: Target, *, broad: bool) -> bool:
         """Return whether the pattern means the port."""
         if self.port is not None:
@@ -115,11 +123,17 @@ class NetworkPattern(NamedTuple):
 
     def names(self, target: Target) -> bool:
         """Return whether an allow rule means the target's host and port."""
-        return self.names_port(target, broad=False) and self.names_host(target, broad=False)
+        return (
+            self.opens(target)
+            and self.names_port(target, broad=False)
+            and self.names_host(target, broad=False)
+        )
 
     def matches(self, target: Target, *, broad: bool) -> bool:
         """Return whether the pattern covers the whole target. A URL pattern never matches a bare
         connection."""
+        if not (broad or self.opens(target)):
+            return False
         if not self.names_port(target, broad=broad) or not self.names_host(target, broad=broad):
             return False
         return self.glob is None or self._matches_request(target, broad=broad)

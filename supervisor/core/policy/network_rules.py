@@ -7,6 +7,7 @@ whatever else matches.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from ipaddress import ip_address
 from typing import NamedTuple
 
 from msgspec.structs import replace
@@ -24,7 +25,9 @@ from supervisor.core.policy.network_patterns import (
     target_of,
 )
 from supervisor.core.text.hosts import (
+    ITS_ADDRESS,
     LIFTABLE,
+    THIS_MACHINE,
     Address,
     address_class,
     as_address,
@@ -278,11 +281,14 @@ class NetworkJudge(Judge[_Seen]):
             forced_of(target),
         )
         is_plain = not (contradiction or refusal or forced or _addresses(target))
+        is_plain = is_plain and target.host != THIS_MACHINE
         return _Seen(target, contradiction, refusal, forced, is_plain)
 
     def decide(self, seen: _Seen, mode: Mode, context: Context) -> Verdict:
         """Return the verdict on a connection or a request."""
         target = seen.target
+        if target.host == THIS_MACHINE and mode == "allow":
+            mode = "ask"
         rules = self._index.matching(target, context)
         if target.is_read_with_body and not rules:
             seen = seen._replace(
@@ -367,6 +373,17 @@ class NetworkJudge(Judge[_Seen]):
         on it."""
         return self._index.closing(target, context)
 
+    def host_ports(self, is_active: Callable[[Rule], bool]) -> set[int]:
+        """Return the ports of this machine that rules in force let connections to, or ask about."""
+        return {
+            one.pattern.port
+            for one in self._index.by_host.get(THIS_MACHINE, ())
+            if one.pattern.port is not None
+            and one.pattern.glob is None
+            and one.rule.effect != "deny"
+            and is_active(one.rule)
+        }
+
     def names_addresses(self, action: Network, context: Context) -> bool:
         """Return whether the action has addresses that aren't public, and rules name all of
         them."""
@@ -448,7 +465,9 @@ def _refusal_by_name(target: Target) -> _Barred | None:
 def _refusal(target: Target, context: Context, named: Mapping[Address, object]) -> _Barred | None:
     """Return why an address is never dialled, or is dialled only if a rule names it, and the
     remedy."""
-    for address in _addresses(target):
+    # Where it leads is known before it is looked up.
+    is_here = target.host == THIS_MACHINE and not target.resolved
+    for address in (ip_address(ITS_ADDRESS),) if is_here else _addresses(target):
         kind = address_class(address)
         if _is_own(address, target.port, context.forbidden_endpoints):
             why = f"`{address}` port {target.port} is Gatehouse itself, which is never reached"
@@ -457,7 +476,8 @@ def _refusal(target: Target, context: Context, named: Mapping[Address, object]) 
             return _Barred(f"`{address}` is a cloud metadata service, which is never reached")
         if kind != "public" and kind not in LIFTABLE:
             return _Barred(f"`{address}` is never the address of one public host")
-        if kind != "public" and address not in named:
+        is_meant = target.host == THIS_MACHINE and str(address) == ITS_ADDRESS
+        if kind != "public" and address not in named and not is_meant:
             where = (
                 f"`{target.host}` resolves to `{address}`, which"
                 if target.address is None

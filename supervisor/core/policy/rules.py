@@ -165,6 +165,14 @@ def allowing_near(
     return judge.allowing(action, context.is_active) if isinstance(judge, NetworkJudge) else []
 
 
+def host_ports(policy: Policy, context: Context) -> set[int]:
+    """Return the ports of this machine that rules in force are about, other than deny rules."""
+    from supervisor.core.policy.network_rules import NetworkJudge
+
+    judge = policy.judge_for("network")
+    return judge.host_ports(context.is_active) if isinstance(judge, NetworkJudge) else set()
+
+
 def open_near(action: Network, judge: Callable[[Network], Verdict], rules: Sequence[str]) -> str:
     """Return what a policy allows near a denied request, in words for the agent.
 

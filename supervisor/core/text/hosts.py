@@ -221,6 +221,10 @@ def is_metadata_name(host: str) -> bool:
     return any(host == name or host.endswith(f".{name}") for name in _metadata()[1])
 
 
+# This machine's loopback, as a sandbox names it. Nobody can have the name: `.internal` is reserved.
+THIS_MACHINE, ITS_ADDRESS = "host.gatehouse.internal", "127.0.0.1"
+
+
 def is_local_name(host: str) -> bool:
     """Return whether a canonical name is loopback by definition (RFC 6761)."""
     return host in ("localhost", "localhost.localdomain") or host.endswith(".localhost")

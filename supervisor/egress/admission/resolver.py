@@ -16,6 +16,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from weakref import WeakValueDictionary
 
 from supervisor.base.clock import Clock
+from supervisor.core.text.hosts import ITS_ADDRESS, THIS_MACHINE
 
 LOOKUP_TIMEOUT_S = 10.0
 KEEP_S = 600.0
@@ -54,7 +55,7 @@ class Resolver:
     def known(self, session_id: str, host: str) -> tuple[str, ...]:
         """Return the addresses that need no look-up: a literal's own, or those of a name looked up
         before."""
-        literal = _literal(host)
+        literal = ITS_ADDRESS if host == THIS_MACHINE else _literal(host)
         if literal is not None:
             return (literal,)
         kept = self._kept.get((session_id, host))

@@ -71,6 +71,7 @@ async def reviewing(parts: Parts, *, look_every_s: float = 1.0) -> AsyncIterator
     )
     async with review_service(parts, made, forge) as service:
         door = Serving(listen(settings.forge_port), WebhookApp(service.intake.receive), ws="none")
+        parts.own_port(door.port)
         async with asyncio.TaskGroup() as tasks:
             serving = tasks.create_task(door.run(), name="webhook-door")
             running = tasks.create_task(service.run(standing(parts.engine)), name="reviews")

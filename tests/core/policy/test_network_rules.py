@@ -10,8 +10,9 @@ from hypothesis import strategies as st
 
 from supervisor.core.actions import Network
 from supervisor.core.policy.evaluate import evaluate, names_addresses
-from supervisor.core.policy.policy_text import policy_from_data
-from supervisor.core.policy.rules import Verdict
+from supervisor.core.policy.policy_text import parse_policy, policy_from_data
+from supervisor.core.policy.rules import Verdict, host_ports
+from supervisor.core.verdicts import Context
 from tests.fakes.ruled import NOW, ruled
 from tests.tables import each_row
 
@@ -94,6 +95,59 @@ def test_a_private_address_needs_a_rule_that_names_it() -> None:
     assert not names_addresses(
         policy, connect("db.example.org", resolved=("10.0.0.5", "192.168.0.1")), now=NOW
     )
+
+
+HERE = "host.gatehouse.internal"
+
+
+@each_row(
+    ("rule", "decision"),
+    [
+        ("network(host.gatehouse.internal:5432)", "allow"),
+        ("network(HOST.Gatehouse.Internal.:5432)", "allow"),
+        ("network(host.gatehouse.internal)", "ask"),
+        ("network(host.gatehouse.internal:5433)", "ask"),
+        ("network(*.gatehouse.internal:5432)", "ask"),
+        ("network(127.0.0.1:5432)", "ask"),
+        ("network(127.0.0.0/8:5432)", "ask"),
+        ("network(* https://host.gatehouse.internal/**)", "ask"),
+    ],
+)
+@each_row("resolved", [(), ("127.0.0.1",)])
+@each_row("mode", ["ask", "allow"])
+def test_this_machine_is_opened_by_its_name_and_a_port_alone(
+    rule: str, decision: str, resolved: tuple[str, ...], mode: str
+) -> None:
+    found = verdict(connect(HERE, 5432, resolved=resolved), allow=[rule], modes={"network": mode})
+    assert found.decision == decision
+
+
+def test_of_this_machine_deny_rules_hold_and_our_own_ports_are_never_reached() -> None:
+    allow = [f"network({HERE}:5432)"]
+    for rule in ("network(*.internal)", "network(127.0.0.1)", f"network({HERE})"):
+        there = connect(HERE, 5432, resolved=("127.0.0.1",))
+        assert verdict(there, allow=allow, deny=[rule]).decision == "deny"
+    other = connect(HERE, 5432, resolved=("127.0.0.2",))
+    assert verdict(other, allow=allow).decision == "deny"
+    for resolved in ((), ("127.0.0.1",)):
+        own = verdict(
+            connect(HERE, 5432, resolved=resolved),
+            allow=allow,
+            forbidden_endpoints=frozenset({("127.0.0.1", 5432)}),
+        )
+        assert "is Gatehouse itself" in own.why
+
+
+def test_ports_of_this_machine_that_rules_are_about() -> None:
+    text = f"""
+version: 1
+allow: ["network({HERE}:5432)", "network({HERE})", "network(GET http://{HERE}:8080/**)"]
+ask: ["network({HERE}:6379)"]
+deny: ["network({HERE}:22)"]
+"""
+    context = Context(NOW, "", "s", frozenset(), frozenset(), None)
+    assert host_ports(parse_policy(text, "test"), context) == {5432, 6379}
+    assert host_ports(parse_policy("version: 1", "test"), context) == set()
 
 
 def test_an_exception_takes_an_address_out_of_what_is_named() -> None:

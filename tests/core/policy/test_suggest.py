@@ -33,6 +33,14 @@ def write(path: str) -> FileChange:
         ),
         (connect("example.co.uk"), ["network(example.co.uk)"]),
         (connect("github.io"), ["network(github.io)"]),
+        (connect("host.gatehouse.internal", 80), ["network(host.gatehouse.internal:80)"]),
+        (
+            request("/a/b", "host.gatehouse.internal"),
+            [
+                "network(host.gatehouse.internal:443)",
+                "network(GET https://host.gatehouse.internal:443/a/**)",
+            ],
+        ),
         (connect("me.github.io"), ["network(me.github.io)"]),
         (connect("bucket.s3.amazonaws.com"), ["network(bucket.s3.amazonaws.com)"]),
         (connect("ec2.amazonaws.com"), ["network(ec2.amazonaws.com)"]),
