@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any, Literal, NamedTuple, cast
 
 from supervisor.base.search_path import absolute_entries
-from supervisor.core.agents.inside import LOWEST_HOST_PORT, SANDBOX_PORTS
 from supervisor.core.text.duration import parse_duration
 from supervisor.core.text.numbers import whole_number
 from supervisor.core.text.utf8 import is_text
@@ -116,14 +115,8 @@ def _several(text: str, _name: str) -> tuple[str, ...]:
 
 
 def host_ports_of(text: str, name: str) -> tuple[int, ...]:
-    """Return ports of this machine. `UserError` where one isn't a port that a sandbox can have."""
-    ports = tuple(_whole(1, 65535)(one, name) for one in _several(text, name))
-    if taken := [one for one in ports if one < LOWEST_HOST_PORT or one in SANDBOX_PORTS]:
-        raise UserError(
-            f"{name}: a sandbox can't listen at {taken[0]}",
-            f"use host.gatehouse.internal:{taken[0]} by the proxy, or another port",
-        )
-    return ports
+    """Return ports of this machine. `UserError` where one is none."""
+    return tuple(_whole(1, 65535)(one, name) for one in _several(text, name))
 
 
 def _debounce(text: str, name: str) -> tuple[float, float]:

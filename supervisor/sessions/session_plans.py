@@ -10,6 +10,7 @@ from typing import Any
 import msgspec
 
 from supervisor.core.agents.agents import AGENTS, MODEL_KEYS, AgentName, Provider, model_rules
+from supervisor.core.agents.inside import can_listen_at
 from supervisor.core.budget import format_budget, parse_budget
 from supervisor.core.files.write_scope import WriteScope
 from supervisor.core.jobs import author_of, job_prompt
@@ -66,7 +67,13 @@ NO_GIT_NOTICE = (
 
 
 def _with_host_ports(policy_text: str, ports: Sequence[int]) -> str:
-    """Return a session's own rules with one more for each port of this machine."""
+    """Return a session's own rules with one more for each port of this machine. `UserError` where a
+    sandbox can't have it."""
+    if taken := [one for one in ports if not can_listen_at(one)]:
+        raise UserError(
+            f"a sandbox can't listen at port {taken[0]}",
+            f"use {THIS_MACHINE}:{taken[0]} by the proxy, or another port",
+        )
     data: dict[str, Any] = msgspec.json.decode(policy_text) if policy_text else {"version": 1}
     why = "a server of this machine that the session was started with"
     rules = [{"rule": f"network({THIS_MACHINE}:{port})", "why": why} for port in ports]

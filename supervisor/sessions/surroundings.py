@@ -21,9 +21,8 @@ from supervisor.channels.started_programs import StartedPrograms
 from supervisor.core.actions import Exec, FileChange, Packages, category_of
 from supervisor.core.agents.inside import (
     AGENT_PORT,
-    LOWEST_HOST_PORT,
     PROGRAMS_PORT,
-    SANDBOX_PORTS,
+    can_listen_at,
 )
 from supervisor.core.approvals import Request, is_settled, status
 from supervisor.core.jobs import JobResult
@@ -223,8 +222,7 @@ class Surroundings:
         if is_quarantined(session.kind, session.command) or self._settings.backend == "compose":
             return spec
         known = self._gate.rulings.host_ports(session.id)
-        wanted = [one for one in known if one >= LOWEST_HOST_PORT and one not in SANDBOX_PORTS]
-        ports = (*spec.ports, *wanted[:MOST_HOST_PORTS])
+        ports = (*spec.ports, *list(filter(can_listen_at, known))[:MOST_HOST_PORTS])
         return msgspec.structs.replace(spec, ports=ports)
 
     def _with_exec_rules(self, session: Session, spec: Spec) -> Spec:

@@ -18,6 +18,11 @@ SANDBOX_PORTS = frozenset({53, 3128, 3129, AGENT_PORT, PROGRAMS_PORT})
 LOWEST_HOST_PORT = 1024
 
 
+def can_listen_at(port: int) -> bool:
+    """Return whether a sandbox can have a server of this machine at its port."""
+    return port >= LOWEST_HOST_PORT and port not in SANDBOX_PORTS
+
+
 class Inside(NamedTuple):
     """Places in a sandbox. `workspace`: the private copy. `hook`: the command that asks before a
     tool runs, for a shell. `plugin`: the text of OpenCode's hook. `placeholders`: the keys'
