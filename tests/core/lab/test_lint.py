@@ -119,7 +119,8 @@ SHIPPED = [POLICIES / "default.yaml", *sorted((POLICIES / "examples").glob("*.ya
 # A job that updates dependencies may update any of them: which ones, no rule knows beforehand.
 WIDE = {
     "updates": [
-        "packages(npm update *)", "packages(cargo update *)", "packages(pip install --upgrade *)",
+        "packages(npm update *)", "packages(pnpm update *)", "packages(go get *)",
+        "packages(cargo update *)", "packages(pip install --upgrade *)",
     ]
 }  # fmt: skip
 

@@ -60,7 +60,8 @@ Strictness = Literal["lenient", "balanced", "strict"]
 JobMode = Literal["pr_create", "issue"]
 
 # As `core.packages.updates.parse_updates` reads it.
-UPDATES = r"^(all|(npm|pip|uv|cargo)(,(npm|pip|uv|cargo))*|(npm|pip|uv|cargo):[A-Za-z0-9@._/,-]+)$"
+_MANAGER = "(npm|pnpm|pip|uv|cargo|go)"
+UPDATES = rf"^(all|{_MANAGER}(,{_MANAGER})*|{_MANAGER}:[A-Za-z0-9@._/,-]+)$"
 _Id = Annotated[str, Meta(pattern=r"^[a-z0-9][a-z0-9-]{0,63}$")]
 _Name = Annotated[str, Meta(min_length=1, max_length=200)]
 _Text = Annotated[str, Meta(min_length=1, max_length=MOST_PROMPT_CHARS)]
