@@ -311,3 +311,30 @@ def test_another_address_or_no_system_configuration_ends_in_words_that_help(hous
     assert "FIRST 1" in started.printed
     assert "SECOND 128" in started.printed
     assert "pass@" not in started.printed
+
+
+def test_a_push_that_is_asked_again_goes_on_for_the_program_that_waits(house: House) -> None:
+    house.up()
+    started = begun(house, f"{COMMIT} git push origin feature/x; echo DONE $?")
+    first = push_of(house)
+    house.git("push", "-q", "origin", "main:feature/x")
+    house.run("approve", first["id"])
+    (again,) = house.until_told(
+        lambda: [one for one in pushes(house) if one["id"] != first["id"]], "the second request"
+    )
+    started.until_printed(f"(gatehouse approve {again['id'][:8]})")
+    house.ok("approve", again["id"])
+    started.until_printed("DONE 0")
+    assert at_origin(house, "feature/x") == "one more line"
+
+
+def test_a_resumed_session_has_the_remotes_that_there_are_now(house: House) -> None:
+    house.up()
+    first = house.ended("true")
+    house.git("remote", "add", "second", f"file://{house.folder}/second.git")
+    script = f"git ls-remote file://{house.folder}/second; echo DONE $?"
+    again = house.start("resume", first, "--", "bash", "-c", script)
+    reads = push_of(house)
+    assert reads["title"] == "git ls-remote second"
+    house.ok("deny", reads["id"])
+    again.until_printed("DONE 128")
