@@ -338,7 +338,9 @@ class Parts:
         handlers.on_ready("packages", "agent_tool", self.installs.carry_out)
         handlers.on_ready("git", "agent_api", self.pushes.carry_out)
         handlers.on_ready("git", "agent_tool", self.pushes.carry_out)
-        handlers.on_ready("exec", "agent_api", self.exec_broker.carry_out)
+        broker = self.exec_broker
+        handlers.on_ready("exec", "agent_api", broker.carry_out)
+        handlers.on_claimed("exec", "agent_api", broker.has_room, broker.carry_out)
         handlers.on_ready("sandbox", "agent_api", ProposalBroker(self.gate).carry_out)
         handlers.on_ready("filesystem", "agent_api", self._apply_change)
         handlers.on_ready("filesystem", "workspace", self._apply_change)

@@ -6,15 +6,19 @@ door, but not the agent's API.
 """
 
 import asyncio
+import contextlib
 import socket
 from collections import defaultdict
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from typing import Any, NamedTuple
+
+from msgspec.structs import replace
 
 from supervisor.core.actions import Exec
 from supervisor.core.approvals import Request
 from supervisor.errors import GatehouseError
 from supervisor.gate.gate import Gate, Grant, Refused
-from supervisor.sandbox.base import Sandbox, Spec, ToolResult
+from supervisor.sandbox.base import MERGED, Held, OnOutput, Sandbox, Spec, ToolResult
 
 # Two cores' worth of builds at once; further commands of the session wait their turn.
 MOST_AT_ONCE = 4
@@ -26,6 +30,22 @@ type SpecFor = Callable[[str, Exec], Spec]
 type GiveBack = Callable[[], Awaitable[None]]
 type WithScripts = Callable[[str, Exec], Awaitable[Exec]]
 type LendPorts = Callable[[str, Mapping[int, socket.socket]], Awaitable[GiveBack]]
+
+
+# A held sandbox reads its command byte by byte: a longer one starts a sandbox of its own.
+MOST_HELD_CHARS = 4096
+
+
+class _Waiting(NamedTuple):
+    """A sandbox that waits for a session's next command, for all that `spec` says of it."""
+
+    held: Held
+    spec: Spec
+    give_back: GiveBack
+
+    async def end(self) -> None:
+        await self.held.end()
+        await self.give_back()
 
 
 class ExecBroker:
@@ -50,12 +70,21 @@ class ExecBroker:
             lambda: asyncio.Semaphore(MOST_AT_ONCE)
         )
         self._running: defaultdict[str, set[asyncio.Task[None]]] = defaultdict(set)
+        self._waiting: dict[str, _Waiting] = {}
+        # Of a session: what has a sandbox wait, or ends one that does.
+        self._beside: defaultdict[str, set[asyncio.Task[None]]] = defaultdict(set)
+        self._stopped: set[str] = set()
 
-    async def carry_out(self, request: Request) -> None:
-        """Run the command of a ready request and settle it with its output."""
+    def has_room(self, session_id: str) -> bool:
+        """Return whether a command of the session would begin at once."""
+        return not self._turns[session_id].locked()
+
+    async def carry_out(self, request: Request, grant: Grant | None = None) -> None:
+        """Run the command of a ready request, which may be claimed already, and settle it with
+        its output."""
         async with self._turns[request.session_id]:
-            grant = self._gate.claim(request.id, request.session_id)
-            if isinstance(grant, Refused):
+            claimed = grant or self._gate.claim(request.id, request.session_id)
+            if isinstance(claimed, Refused):
                 return
             action = self._gate.queue.action_of(request)
             if not isinstance(action, Exec):
@@ -63,27 +92,37 @@ class ExecBroker:
             # A task of its own, so that the end of the session can cancel it and nothing else.
             async with asyncio.TaskGroup() as tasks:
                 running = tasks.create_task(
-                    self._run(grant, action, request), name=f"exec-{request.id}"
+                    self._run(claimed, action, request), name=f"exec-{request.id}"
                 )
                 self._running[request.session_id].add(running)
                 running.add_done_callback(self._running[request.session_id].discard)
 
     def stop_session(self, session_id: str) -> None:
         """Kill a session's running commands: the agent that asked for them is gone."""
-        for running in self._running.get(session_id, ()):
+        self._stopped.add(session_id)
+        for running in (*self._running.get(session_id, ()), *self._beside.get(session_id, ())):
             running.cancel()
+        if waiting := self._waiting.pop(session_id, None):
+            self._run_beside(session_id, waiting.end())
 
     async def until_stopped(self, session_id: str) -> None:
         """Wait until no command that was killed by `stop_session` can change the private copy
         any more."""
         stopped = [running for running in self._running.get(session_id, ()) if running.cancelling()]
-        if stopped:
+        if stopped := [*stopped, *self._beside.get(session_id, ())]:
             await asyncio.wait(stopped)
 
     def forget_session(self, session_id: str) -> None:
         """The session has ended."""
         self._turns.pop(session_id, None)
         self._running.pop(session_id, None)
+        self._beside.pop(session_id, None)
+        self._stopped.discard(session_id)
+
+    def _run_beside(self, session_id: str, work: Coroutine[Any, Any, None]) -> None:
+        task = self._gate.handlers.run(work, f"waiting-sandbox-{session_id}")
+        self._beside[session_id].add(task)
+        task.add_done_callback(self._beside[session_id].discard)
 
     async def _run(self, grant: Grant, action: Exec, request: Request) -> None:
         try:
@@ -124,7 +163,19 @@ class ExecBroker:
 
     async def _in_tool_sandbox(self, grant: Grant, action: Exec) -> ToolResult:
         session_id = grant.session_id
-        on_output, on_error = self._gate.printing.streams_of(grant)
+        printed = self._gate.printing.streams_of(grant)
+        spec = self._spec_for(session_id, action)
+        if waiting := self._taken(session_id, action, spec):
+            result = await self._in_waiting(waiting, action, spec, printed)
+        else:
+            result = await self._in_new(session_id, action, spec, printed)
+        if session_id not in self._stopped and not self._beside[session_id]:
+            self._run_beside(session_id, self._have_one_wait(session_id, spec))
+        return result
+
+    async def _in_new(
+        self, session_id: str, action: Exec, spec: Spec, printed: tuple[OnOutput, OnOutput]
+    ) -> ToolResult:
         lent: list[GiveBack] = []
 
         async def lend(listeners: Mapping[int, socket.socket]) -> None:
@@ -132,16 +183,64 @@ class ExecBroker:
 
         try:
             return await self._sandbox.run_tool(
-                self._spec_for(session_id, action),
+                spec,
                 timeout_s=action.timeout_s,
                 on_listeners=lend,
                 last_bytes=KEPT_BYTES + 1,  # one more says that there was more
-                on_output=on_output,
-                on_error=on_error,
+                on_output=printed[0],
+                on_error=printed[1],
             )
         finally:
             for give_back in lent:
                 await give_back()
+
+    async def _in_waiting(
+        self, waiting: _Waiting, action: Exec, spec: Spec, printed: tuple[OnOutput, OnOutput]
+    ) -> ToolResult:
+        try:
+            return await waiting.held.run(
+                action.command,
+                spec.cwd,
+                timeout_s=action.timeout_s,
+                on_output=printed[0],
+                on_error=printed[1],
+            )
+        finally:
+            await waiting.give_back()
+
+    def _taken(self, session_id: str, action: Exec, spec: Spec) -> _Waiting | None:
+        """Return the sandbox that waits for this session's next command, if it is the one that
+        the command would get; it is nobody else's from here on."""
+        if len(action.command) > MOST_HELD_CHARS or "\0" in action.command:
+            return None
+        waiting = self._waiting.get(session_id)
+        if waiting is None or waiting.held.is_over or waiting.spec != _without_command(spec):
+            return None
+        del self._waiting[session_id]
+        return waiting
+
+    async def _have_one_wait(self, session_id: str, spec: Spec) -> None:
+        """Have a sandbox ready for the next command, which most likely has all of this but its
+        words. Where each program is judged there is none: the first may be anything."""
+        bare, before = _without_command(spec), self._waiting.get(session_id)
+        if spec.programs is not None or (before is not None and before.spec == bare):
+            return
+        lent: list[GiveBack] = []
+
+        async def lend(listeners: Mapping[int, socket.socket]) -> None:
+            lent.append(await self._lend_ports(session_id, listeners))
+
+        with contextlib.suppress(GatehouseError):  # the next command starts one, and says why not
+            held = await self._sandbox.hold(bare, on_listeners=lend, last_bytes=KEPT_BYTES + 1)
+            if held is None:
+                return
+            self._waiting[session_id] = _Waiting(held, bare, lent[0])
+            if before is not None:
+                await before.end()
+
+
+def _without_command(spec: Spec) -> Spec:
+    return replace(spec, command=("/bin/bash",), cwd=MERGED)
 
 
 def _problem(result: ToolResult) -> str:

@@ -223,9 +223,16 @@ class Gate:
         """`ask` for each, in one write to the record and one to the database. Where either
         fails, all are denied."""
         terms = _RequestTerms(
-            session_id, reason, origin, None if hold_s is None else self._clock.now() + hold_s
+            session_id,
+            reason,
+            origin,
+            None if hold_s is None else self._clock.now() + hold_s,
+            claims=all(self.handlers.begins_at_once(one, origin, session_id) for one in actions),
         )
-        requests, _ = self._ask_all(actions, terms, superseding)
+        requests, grants = self._ask_all(actions, terms, superseding)
+        for one in requests:
+            if one.id in grants:
+                self.handlers.begin(one, grants[one.id])
         # What was approved before is offered again, too: its grant may have been refused (a full
         # disk, all stopped).
         self.handlers.offer([one for one in requests if status(one) in ("approved", "allowed")])

@@ -9,11 +9,13 @@ from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from typing import Any
 
 from supervisor.base import log
-from supervisor.core.actions import Category, category_of
+from supervisor.core.actions import Action, Category, category_of
 from supervisor.core.approvals import Origin, Request
 from supervisor.core.secrets.redact import Redactor
+from supervisor.gate.grants import Grant
 
 type ReadyHandler = Callable[[Request], Awaitable[None]]
+type ClaimedHandler = Callable[[Request, Grant], Awaitable[None]]
 type GroupHandler = Callable[[Sequence[Request]], Awaitable[None]]
 
 
@@ -27,6 +29,9 @@ class Handlers:
         self._settle = settle
         self._each: dict[tuple[Category, Origin], ReadyHandler] = {}
         self._together: dict[tuple[Category, Origin], GroupHandler] = {}
+        self._claimed: dict[
+            tuple[Category, Origin], tuple[Callable[[str], bool], ClaimedHandler]
+        ] = {}
         self._tasks: asyncio.TaskGroup | None = None
 
     def on_ready(self, category: Category, origin: Origin, handler: ReadyHandler) -> None:
@@ -38,6 +43,30 @@ class Handlers:
         or nothing.
         """
         self._together[category, origin] = handler
+
+    def on_claimed(
+        self,
+        category: Category,
+        origin: Origin,
+        has_room: Callable[[str], bool],
+        handler: ClaimedHandler,
+    ) -> None:
+        """Register a handler for requests of this kind that rules allow: they are claimed as they
+        are asked, where `has_room(session_id)` says that they would begin at once."""
+        self._claimed[category, origin] = (has_room, handler)
+
+    def begins_at_once(self, action: Action, origin: Origin, session_id: str) -> bool:
+        """Return whether such a request, if rules allow it, is claimed as it is asked."""
+        known = self._claimed.get((category_of(action), origin))
+        return self._tasks is not None and known is not None and known[0](session_id)
+
+    def begin(self, request: Request, grant: Grant) -> None:
+        """Carry out a request that was claimed as it was asked."""
+        _, handler = self._claimed[category_of(request.action), request.origin]
+        assert self._tasks is not None
+        self._tasks.create_task(
+            self._carry_out(handler(request, grant), [request]), name=f"carry-out-{request.id}"
+        )
 
     def is_together(self, request: Request) -> bool:
         """Return whether several such requests that are ready at once are carried out as all or

@@ -192,6 +192,22 @@ class Running(Protocol):
         """Return its present use."""
 
 
+class Held(Protocol):
+    """A sandbox that is there and bounded, in which nothing has run yet."""
+
+    @property
+    def is_over(self) -> bool:
+        """Return whether it has ended, used or not."""
+
+    async def run(
+        self, command: str, cwd: str, *, timeout_s: float, on_output: OnOutput, on_error: OnOutput
+    ) -> ToolResult:
+        """Run a shell's text in it, in this folder, as `Sandbox.run_tool` would. Once only."""
+
+    async def end(self) -> None:
+        """End it unused."""
+
+
 class Sandbox(Protocol):
     """A backend."""
 
@@ -226,6 +242,10 @@ class Sandbox(Protocol):
         """Run `spec` to its end and return its output; at `timeout_s` all of it is killed. With
         `last_bytes`, only the end of each stream is kept, at least this many bytes. `on_output` and
         `on_error` get each of them as it comes, as those of `start`."""
+
+    async def hold(self, spec: Spec, *, on_listeners: OnListeners, last_bytes: int) -> Held | None:
+        """Start `spec` without its command and folder, which come later, once. None where this
+        backend can't."""
 
     def pause(self, copy: Path) -> str:
         """Pause every sandbox over this private copy, including those started until `unpause`.

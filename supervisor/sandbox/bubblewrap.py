@@ -48,8 +48,49 @@ INFO_BYTES = 64 * 1024
 # The gate reports that it is there, waits for a whole line (end of input is no line), gives up the
 # socket and becomes the command.
 GATE = 'echo >&0 && read -r _ && exec "$@" </dev/null'
+# The same of one that is held: folder and text of its command come later, each ended by a NUL.
+GATE_HELD = (
+    'echo >&0 && IFS= read -r -d "" folder && IFS= read -r -d "" text && cd -- "$folder"'
+    ' && exec /bin/bash -c "$text" </dev/null'
+)
 # With a terminal, that becomes the input and (setsid -c) the controlling terminal of a new session.
 GATE_TTY = 'echo >&0 && read -r _ && exec setsid -c "$@" <&1'
+
+
+class HeldSandbox:
+    """Implements `base.Held`."""
+
+    def __init__(self, running: BubblewrapRunning, out: Capture, err: Capture) -> None:
+        self._running = running
+        self._out = out
+        self._err = err
+
+    @property
+    def is_over(self) -> bool:
+        return self._running.is_over
+
+    async def run(
+        self, command: str, cwd: str, *, timeout_s: float, on_output: OnOutput, on_error: OnOutput
+    ) -> ToolResult:
+        running, gate = self._running, self._running.gate
+        assert gate is not None
+        running.gate = None
+        self._out.told, self._err.told = on_output, on_error
+        limit_s = timeout_s - running.paused_s  # what it was paused before isn't the command's
+        with gate, contextlib.suppress(BrokenPipeError, ConnectionResetError):  # it was killed
+            await asyncio.get_running_loop().sock_sendall(
+                gate, b"".join(os.fsencode(word) + b"\0" for word in (cwd, command))
+            )
+        return await result_of(running, self._out, self._err, limit_s)
+
+    async def end(self) -> None:
+        if self._running.gate is not None:
+            self._running.gate.close()
+            self._running.gate = None
+        self._running.kill("it wasn't needed any more")
+        await self._running.wait()
+        for listener in self._running.listeners.values():
+            listener.close()
 
 
 class Bubblewrap:
@@ -80,19 +121,15 @@ class Bubblewrap:
         on_output: OnOutput,
         on_error: OnOutput | None = None,
         on_listeners: OnListeners | None = None,
+        is_held: bool = False,
     ) -> BubblewrapRunning:
         spec = host_paths.resolved(spec)
         host = self._prepared()
-        start = _Start(spec, self._opener, self._watchdog)
+        start = _Start(spec, self._opener, self._watchdog, is_held=is_held)
+        bwrap, options = self.found(), arguments(spec, host, covers=host_paths.covers(spec))
         try:
             async with asyncio.timeout(START_S):
-                running = await start.go(
-                    self.found(),
-                    arguments(spec, host, covers=host_paths.covers(spec)),
-                    on_output,
-                    on_error,
-                    on_listeners,
-                )
+                running = await start.go(bwrap, options, on_output, on_error, on_listeners)
         except TimeoutError as error:
             await start.undo()
             raise SandboxError(
@@ -138,6 +175,13 @@ class Bubblewrap:
         out, err = Capture(last_bytes, on_output), Capture(last_bytes, on_error)
         running = await self.start(spec, on_output=out, on_error=err, on_listeners=on_listeners)
         return await result_of(running, out, err, timeout_s)
+
+    async def hold(self, spec: Spec, *, on_listeners: OnListeners, last_bytes: int) -> HeldSandbox:
+        out, err = Capture(last_bytes), Capture(last_bytes)
+        running = await self.start(
+            spec, on_output=out, on_error=err, on_listeners=on_listeners, is_held=True
+        )
+        return HeldSandbox(running, out, err)
 
     async def check(self) -> list[CheckResult]:
         from supervisor.sandbox import machine_checks  # a sandbox that works never needs it
@@ -198,7 +242,10 @@ class Bubblewrap:
 class _Start:
     """One start, step by step. `undo` reverts whatever was done, at any point."""
 
-    def __init__(self, spec: Spec, opener: PortOpener, watchdog: Watchdog) -> None:
+    def __init__(
+        self, spec: Spec, opener: PortOpener, watchdog: Watchdog, *, is_held: bool
+    ) -> None:
+        self._is_held = is_held
         self._spec = spec
         self._opener = opener
         self._watchdog = watchdog
@@ -237,7 +284,11 @@ class _Start:
                 await on_listeners(self._listeners)
                 self._listeners = {}  # theirs to close from now on
             self._pump(on_output, on_error)
-            await asyncio.get_running_loop().sock_sendall(gate, b"go\n")
+            if not self._is_held:
+                await asyncio.get_running_loop().sock_sendall(gate, b"go\n")
+            else:
+                self._running.gate = gate.dup()
+                self._running.gate.setblocking(False)
         return self._running
 
     async def undo(self) -> None:
@@ -279,16 +330,10 @@ class _Start:
             listed = _memfd(handed, b"".join(os.fsencode(word) + b"\0" for word in options))
             out, err = self._output(handed, split=split)
             launcher, watched = self._watching(handed)
-            argv = [
-                bwrap,
-                "--args",
-                str(listed),
-                "--",
-                "/bin/sh",
-                "-c",
-                GATE_TTY if self._spec.tty else GATE,
-                "sh",
-            ]
+            shell = ["/bin/sh", "-c", GATE_TTY if self._spec.tty else GATE, "sh"]
+            if self._is_held:
+                shell = ["/bin/bash", "-c", GATE_HELD]
+            argv = [bwrap, "--args", str(listed), "--", *shell]
             self._child = await spawn(
                 [*_entering(self._spec), *argv, *launcher, *self._spec.command],
                 env={},

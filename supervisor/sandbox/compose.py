@@ -210,6 +210,9 @@ class Compose:
             running = await self._start("tools", spec, out, err, on_listeners)
             return await result_of(running, out, err, timeout_s)
 
+    async def hold(self, spec: Spec, *, on_listeners: OnListeners, last_bytes: int) -> None:
+        """Its containers run one job at a time: none can wait for its command."""
+
     def pause(self, copy: Path) -> str:
         self._is_paused = True
         return next(iter([one.pause() for one in self._alive()]), "")

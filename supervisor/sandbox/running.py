@@ -100,13 +100,13 @@ class Capture:
 
     def __init__(self, last_bytes: int | None = None, told: OnOutput | None = None) -> None:
         self.data = bytearray()
-        self._told = told
+        self.told = told
         self._last_bytes = last_bytes
 
     def __call__(self, block: bytes) -> None:
         self.data += block
-        if self._told is not None:
-            self._told(block)
+        if self.told is not None:
+            self.told(block)
         # Twice as much, so that a byte is moved at most once.
         if self._last_bytes is not None and len(self.data) > 2 * self._last_bytes:
             del self.data[: -self._last_bytes]
@@ -124,6 +124,8 @@ class BubblewrapRunning:
         self.limits_in_force: tuple[str, ...] = ()
         self.copy: Path | None = None
         self.master_fd: int | None = None
+        # Of one that is held: where its command is sent.
+        self.gate: socket.socket | None = None
         self._child = child
         self._watched = watched
         self._watchdog = watchdog

@@ -57,7 +57,7 @@ async def test_asks_are_denied_with_the_reason_and_outcomes_are_stored_later(
                 gate.pending_writes.write()
         gate.pending_writes.write()
         assert gate.queue.get(asked.id).outcome == {"ok": True, "found": 1}
-        assert status(gate.ask(Exec(command="echo three"), session_id=session.id)) == "allowed"
+        assert status(gate.ask(Exec(command="echo three"), session_id=session.id)) == "used"
 
 
 async def test_sessions_and_the_supervisor_still_end(tmp_path: Path) -> None:
