@@ -18,21 +18,21 @@ BUILDS += ("rustc", "rustdoc")
 def main(real, runner, name, *words):
     """Do what the words say; return the exit code."""
     verb = next((one for one in words if not one.startswith(("-", "+"))), "")
-    first = None
+    own = ("pip" if runner else name, *words)
     if name == "npx" or (name == "npm" and verb in ("exec", "x")):
         first = missing_command(words if name == "npx" else words[words.index(verb) + 1 :])
     elif name == "cargo" and verb in BUILDS:
         first = missing_crates(real, words)
     elif name == "go" and verb not in ("get", "install", "mod"):
         first = missing_modules(real)
-    elif name == "uv" and verb == "run":
-        first = missing_wheels(real)
+    elif name == "uv" and verb in ("run", "sync"):
+        first = missing_wheels(real, words if verb == "sync" else ("sync",))
     else:
-        first = ("pip" if runner else name, *words)
-        code = asked(first, environment(runner))
-        return start(real, runner, words) if code is None else code
-    code = asked(first) if first else 0
-    return code or start(real, runner, words)
+        first = own
+    code = asked(first, environment(runner)) if first else None
+    if code is None or (code == 0 and first != own):
+        return start(real, runner, words)
+    return code
 
 
 def asked(words, environment=""):
@@ -101,9 +101,10 @@ def missing_modules(real):
     return ("go", "mod", "download") if fails(listed, "GOPROXY=off") else None
 
 
-def missing_wheels(real):
-    """Return what fetches the wheels of a project that aren't there."""
-    return ("uv", "sync") if fails([real, "sync", "--offline", "--check"], "") else None
+def missing_wheels(real, words):
+    """Return what fetches the packages of a project of uv, if its environment isn't complete."""
+    checked = fails([real, *words, "--offline", "--check"], "")
+    return ("uv", *words) if checked else None
 
 
 def fails(command, because):

@@ -2,11 +2,15 @@
 comes of it is the manager's own output and exit code."""
 
 import json
+import shutil
+import subprocess
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tests.channels.test_packages import use_cargo
 from tests.doors.conftest import House, Started
 from tests.fakes import registry
 from tests.fakes.registry import Registry
@@ -34,15 +38,23 @@ def shop(house: House, index: Registry) -> House:
     return house
 
 
-def begun(house: House, script: str) -> Started:
+def begun(house: House, script: str, *words: str) -> Started:
     place = ("--workspace", str(house.workspace))
-    return house.start("run", *place, "--", "bash", "-c", f"{script}\necho ENDED $?")
+    return house.start("run", *place, *words, "--", "bash", "-c", f"{script}\necho ENDED $?")
+
+
+def ended(started: Started, code: int = 0) -> str:
+    """All that was printed, once the script has ended so."""
+    printed = started.until_printed("ENDED ")
+    assert f"ENDED {code}" in printed, printed
+    return printed
 
 
 def install_of(house: House, command: str) -> dict[str, Any]:
     """The install with this title, once it waits."""
 
     def found() -> dict[str, Any] | None:
+        assert not [one for one in house.started if one.poll() is not None], "a verb ended"
         return next((one for one in house.requests() if one["title"] == command), None)
 
     try:
@@ -66,7 +78,7 @@ def test_npm_install_typed_in_a_shell_is_a_card_and_ends_as_npm_does(shop: House
         shop, "npm install tiny-one && node -p 'require(\"tiny-one/package.json\").version'"
     )
     approved(shop, started, "npm install tiny-one")
-    printed = started.until_printed("ENDED 0")
+    printed = ended(started)
     assert "waiting for an answer: npm install tiny-one (1 package)" in printed
     assert "added 1 package" in printed
     assert "1.0.0\n" in printed
@@ -77,7 +89,7 @@ def test_a_denied_install_is_one_line_with_its_reason(shop: House) -> None:
     started = begun(shop, "npm install tiny-one")
     asked = install_of(shop, "npm install tiny-one")
     shop.ok("deny", asked["id"], "--reason", "use left-pad")
-    printed = started.until_printed("ENDED 1")
+    printed = ended(started, 1)
     (line,) = [one for one in printed.splitlines() if "use left-pad" in one]
     assert line.startswith("gatehouse: denied by operator (cli): use left-pad; ask again after ")
 
@@ -112,7 +124,7 @@ def test_parts_of_lines_scripts_and_make_are_asked_when_it_comes_to_them(shop: H
     approved(shop, started, "npm install tiny-one")
     approved(shop, started, "npm uninstall tiny-one")
     approved(shop, started, "npm ci")
-    printed = started.until_printed("ENDED 0")
+    printed = ended(started)
     assert printed.count("TESTED") == 4  # npm shows the line, too
     assert "removed 1 package" in printed
 
@@ -128,7 +140,7 @@ def test_a_command_that_the_agent_asks_for_has_its_parts_asked(shop: House) -> N
     asked = install_of(shop, "npm install tiny-one")
     shop.ok("approve", asked["id"])
     started.until_printed("TESTED")
-    assert "added 1 package" in started.until_printed("ENDED 0")
+    assert "added 1 package" in ended(started)
 
 
 def test_a_line_with_a_denied_part_does_not_start(shop: House) -> None:
@@ -138,7 +150,7 @@ def test_a_line_with_a_denied_part_does_not_start(shop: House) -> None:
         ' "Content-Type: application/json" -d \'{"command": "echo a > a; npm install tiny-one"}\''
     )
     started = begun(shop, f"{call}; ls a; npm install tiny-one")
-    printed = started.until_printed("ENDED 1")
+    printed = ended(started, 1)
     assert '"status":"denied"' in printed
     assert "cannot access 'a'" in printed
     (line,) = [one for one in printed.splitlines() if one.startswith("gatehouse: denied")]
@@ -149,7 +161,7 @@ def test_a_line_with_a_denied_part_does_not_start(shop: House) -> None:
 def test_words_that_fetch_nothing_are_the_manager_s_own(shop: House) -> None:
     lines = "npm test; npm --version; npm help install | head -1; pip3 list; npm install --help"
     started = begun(shop, f"{lines}; command -v npm no-manager yarn; no-manager")
-    printed = started.until_printed("ENDED 127")
+    printed = ended(started, 127)
     assert printed.count("TESTED") == 2
     assert "gatehouse: " not in printed.partition("TESTED")[2].partition("ENDED")[0]
     assert "/opt/gatehouse/managers/npm" in printed
@@ -171,7 +183,7 @@ def test_pip_in_an_environment_is_a_card_however_it_is_started(shop: House) -> N
     started.until_printed("FIRST 1.0.0")
     approved(shop, started, "pip install tiny-wheel")
     approved(shop, started, "pip --python other install -r requirements.txt")
-    printed = started.until_printed("ENDED 0")
+    printed = ended(started)
     assert "LAST /workspace/merged/other/lib/" in printed
     assert "Successfully installed tiny-wheel-1.0.0" in printed
 
@@ -190,7 +202,7 @@ def test_npm_ci_of_many_packages_is_one_card(shop: House, index: Registry) -> No
     (shop.workspace / "package-lock.json").write_text(json.dumps(lock))
     started = begun(shop, "npm ci")
     asked = approved(shop, started, "npm ci")
-    printed = started.until_printed("ENDED 0")
+    printed = ended(started)
     assert "npm ci (300 packages)" in printed
     assert "added 300 packages" in printed
     others = {one["category"] for one in shop.requests()} - {"packages"}
@@ -200,7 +212,7 @@ def test_npm_ci_of_many_packages_is_one_card(shop: House, index: Registry) -> No
 def test_a_manager_started_around_ours_is_told_how_to_ask(shop: House) -> None:
     lines = "/usr/bin/npm install tiny-one; npm config get registry; /usr/bin/npm test"
     started = begun(shop, lines)
-    printed = started.until_printed("ENDED 0")
+    printed = ended(started)
     assert "packages come by a request" in printed
     assert "start it by its plain name with /opt/gatehouse/managers first on PATH" in printed
     assert "3702" not in printed.partition("TESTED")[0].splitlines()[-1]
@@ -227,7 +239,7 @@ def test_what_is_said_at_the_door_gets_what_the_agent_s_own_door_gives(shop: Hou
         f"for path in v1/requests v1/exec v1/packages api/requests; do curl -s {url}/$path; echo;"
         " done",
     )
-    printed = started.until_printed("ENDED 0").partition("ENDED")[0]
+    printed = ended(started).partition("ENDED")[0]
     answers = [one for one in printed.splitlines() if one.startswith("{")]
     denied, outside, environment, unknown, path, program, nothing, *routes = answers
     assert "packages(npm:event-stream)" in denied
@@ -239,3 +251,61 @@ def test_what_is_said_at_the_door_gets_what_the_agent_s_own_door_gives(shop: Hou
     assert len(routes) == 4
     assert all("not found" in one.lower() for one in routes), routes
     assert not [one for one in shop.requests() if one["category"] == "packages"]
+
+
+@pytest.fixture
+def toolchain(monkeypatch: pytest.MonkeyPatch) -> str:
+    """The folder of cargo's programs."""
+    use_cargo(monkeypatch)
+    done = subprocess.run(["rustup", "which", "cargo"], capture_output=True, text=True, check=True)
+    return str(Path(done.stdout.strip()).parents[1])
+
+
+def test_a_build_asks_for_the_crates_that_are_missing_and_then_for_none(
+    toolchain: str, shop: House, index: Registry
+) -> None:
+    (shop.workspace / "src").mkdir()
+    (shop.workspace / "src/main.rs").write_text('fn main() { println!("BUILT") }\n')
+    (shop.workspace / "Cargo.toml").write_text(
+        '[package]\nname = "app"\nversion = "1.0.0"\nedition = "2021"\n'
+        '[dependencies]\ntinycrate = "1"\n'
+    )
+    (shop.workspace / ".cargo").mkdir()
+    (shop.workspace / ".cargo/config.toml").write_text(
+        '[source.crates-io]\nreplace-with = "own"\n'
+        f'[source.own]\nregistry = "sparse+{index.url}/index/"\n'
+    )
+    started = begun(shop, "cargo run && cargo test && cargo run", "--bind", toolchain)
+    approved(shop, started, "cargo fetch")
+    printed = ended(started)
+    assert printed.count("BUILT") == 2
+
+
+def test_npx_asks_for_a_command_that_is_missing_and_then_for_none(
+    shop: House, index: Registry
+) -> None:
+    code = "#!/usr/bin/env node\nconsole.log('SAID', ...process.argv.slice(2))\n"
+    index.add_npm("says", "1.2.0", code=code, bin={"says": "index.js"})
+    started = begun(
+        shop, "cd /tmp && npx says one && npx says two && npx -y says three && npm exec says four"
+    )
+    approved(shop, started, "npm install -g says")
+    printed = ended(started)
+    for word in ("one", "two", "three", "four"):
+        assert f"SAID {word}" in printed
+
+
+@pytest.mark.skipif(shutil.which("uv") is None, reason="there is no uv here")
+def test_uv_asks_for_what_a_project_lacks_and_then_for_nothing(shop: House) -> None:
+    (shop.workspace / "pyproject.toml").write_text(
+        '[project]\nname = "app"\nversion = "1"\nrequires-python = ">=3.9"\n'
+        'dependencies = ["tiny-wheel"]\n'
+    )
+    program = Path(str(shutil.which("uv"))).resolve().parent
+    words = () if program.is_relative_to("/usr") else ("--bind", str(program))
+    line = "uv run --no-project true && uv run python -c 'import tiny_wheel; print(\"GOT IT\")'"
+    started = begun(shop, f"{line} && uv run python -c 'print(\"AGAIN\")' && uv sync", *words)
+    approved(shop, started, "uv sync")
+    printed = ended(started)
+    assert "GOT IT" in printed
+    assert "AGAIN" in printed

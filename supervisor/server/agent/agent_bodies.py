@@ -15,6 +15,7 @@ import msgspec
 
 from supervisor.core.actions import WORKSPACE, Effect, Git, Packages
 from supervisor.core.packages import package_commands
+from supervisor.core.packages.install_recipes import is_at_home
 from supervisor.core.policy import git_refs
 from supervisor.errors import UserError
 
@@ -337,7 +338,7 @@ def manager_action(data: ManagerBody) -> Packages | None:
     action = package_commands.parse_command(shlex.join([name, *words]), ".")
     if not package_commands.fetches(action):
         return None
-    cwd = folder(data.cwd)
+    cwd = "." if is_at_home(action) else folder(data.cwd)
     if action.manager == "pip" and data.environment:
         at = posixpath.relpath(folder(data.environment), cwd)
         option = package_commands.OTHER_ENVIRONMENT
