@@ -5,13 +5,14 @@ looks for it as `git remote-gatehouse`: an alias holds whatever a program does t
 `insteadOf` applies to every longer address, too: those aren't known here, and the helper leaves
 them to git.
 
-Source: git-config(1), `url.*.insteadOf`, `alias.*`, `protocol.*.allow`.
+Sources: git-config(1), `url.*.insteadOf`, `alias.*`, `protocol.*.allow`; git-lfs-config(5).
 """
 
 from collections.abc import Iterable, Iterator, Mapping
 from typing import NamedTuple
 
 HELPER = "/opt/gatehouse/bin/git-remote-gatehouse"
+LFS_AGENT = "/opt/gatehouse/agent_image/programs/git_lfs.py"
 
 
 class KnownRemote(NamedTuple):
@@ -32,6 +33,11 @@ def sandbox_config(
     yield "alias.remote-gatehouse", f"!{HELPER}"
     # It may also be used where a submodule's address wasn't typed by the user.
     yield "protocol.gatehouse.allow", "always"
+    # Git LFS can't speak to the helper's addresses.
+    yield "lfs.gatehouse://.standalonetransferagent", "gatehouse"
+    yield "lfs.customtransfer.gatehouse.path", "/opt/gatehouse/python"
+    yield "lfs.customtransfer.gatehouse.args", f"-I -S {LFS_AGENT}"
+    yield "lfs.customtransfer.gatehouse.concurrent", "false"
     for remote in remotes:
         address = plain_address(remote.url)
         if not address.strip("./"):
