@@ -232,3 +232,10 @@ def test_reports_are_no_files_of_the_project() -> None:
     assert [name for name, one in RECIPES.items() if one.is_report] == ["pip"]
     assert words_of(parse_command("nonsense x")) == ["nonsense", "x"]
     assert words_of(Packages(manager="nonsense", operation="x")) == ["nonsense", "x"]
+
+
+def test_pip_runs_by_the_environment_that_the_command_names() -> None:
+    action = parse_command("pip --python my-env install --pre x")
+    text = run_script(action, ":", scripts=False, is_pinned=False)
+    assert "for d in my-env; do" in text
+    assert '"$@" install --pre x' in text

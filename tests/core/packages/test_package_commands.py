@@ -5,6 +5,8 @@ import pytest
 from supervisor.core.actions import Packages
 from supervisor.core.packages.package_commands import (
     agrees,
+    environments,
+    fetches,
     fold_name,
     folded_spec,
     items_of,
@@ -231,3 +233,40 @@ def test_an_alias_alone_is_its_operation_in_rules_too(word: str) -> None:
     assert (
         compile_pattern(f"npm {word}").operation == parse_command(f"npm {word}").operation != word
     )
+
+
+@pytest.mark.parametrize(
+    ("command", "is_asked"),
+    [
+        ("npm ci", True),
+        ("npm i x", True),
+        ("pip uninstall x", False),
+        ("uv pip uninstall x", False),
+        ("npm ci --offline", False),
+        ("pip install --no-index x", False),
+        ("pip list", False),
+        ("cargo build", False),
+        ("make install", False),
+    ],
+)
+def test_what_may_fetch_is_asked(command: str, is_asked: bool) -> None:
+    assert fetches(parse_command(command)) is is_asked
+
+
+@pytest.mark.parametrize(
+    ("command", "cwd", "folders", "is_risky"),
+    [
+        ("pip install x", "app", (".venv", "venv"), False),
+        ("pip install --user x", "app", (), False),
+        ("pip --python ../other install x", "app", ("../other",), False),
+        ("pip --python env/bin/python3.11 install x", ".", ("env",), False),
+        ("pip --python ../other install x", ".", ("../other",), True),
+        ("pip --python /usr install x", ".", ("/usr",), True),
+    ],
+)
+def test_an_environment_is_one_of_the_workspace(
+    command: str, cwd: str, folders: tuple[str, ...], is_risky: bool
+) -> None:
+    action = parse_command(command, cwd)
+    assert environments(action) == folders
+    assert bool(risky_flags(action)) is is_risky
