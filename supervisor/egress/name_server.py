@@ -52,8 +52,10 @@ _COUNTS, _QUESTION, _RECORD = struct.Struct("!4H"), struct.Struct("!2H"), struct
 _SAME_NAME = 0xC000 | _HEAD_BYTES
 _TTL_S = 60
 # Datagrams that are read before connections get their turn again, and that may wait for an answer.
-# The kernel has room for a hundred or two.
 _MOST_READ = 256
+# By default the kernel has room for a hundred or two. What is dropped is asked again after seconds,
+# twice at most; this is as much as a machine's settings let everybody have.
+_ROOM_BYTES = 1024 * 1024
 MOST_WAITING = 1024
 # A connection without a query for this long is closed.
 _IDLE_S = 10.0
@@ -78,6 +80,7 @@ class NameServer:
         self._loop = asyncio.get_running_loop()
         self._asked: asyncio.Queue[tuple[bytes, tuple[str, int]]] = asyncio.Queue(MOST_WAITING)
         sock.setblocking(False)
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, _ROOM_BYTES)
         self._read_on()
 
     def close(self) -> None:
