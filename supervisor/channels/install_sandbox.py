@@ -28,6 +28,7 @@ from supervisor.base import process
 from supervisor.channels.exec import SpecFor
 from supervisor.core.actions import Exec, Packages
 from supervisor.core.packages.install_recipes import is_at_home
+from supervisor.core.packages.package_commands import environment_at_home
 from supervisor.errors import RefusedError
 from supervisor.gate.gate import Grant
 from supervisor.sandbox.base import HOME, LOWER, MERGED, OnOutput, Sandbox, Spec, ToolResult
@@ -50,20 +51,23 @@ type Hosts = frozenset[tuple[str, int]]
 type OpenReach = Callable[[str, socket.socket, Hosts, Hosts | None], Awaitable[str]]
 type CloseReach = Callable[[str], Awaitable[None]]
 
+type Filling = Callable[[str, Spec, bool], Spec]
+
 PLAN_S = 180.0
 READ_S = 30.0
 
 
 class InstallSandbox:
     """`spec_for` describes the tool sandbox of a command, `filling` adds where an install puts what
-    is outside of projects, `open_reach` and `close_reach` are
-    egress's (`NetworkBroker`). `proxy_port` is where the sandbox's own proxy listens."""
+    is outside of projects, and if it is told so the session's whole home; `open_reach` and
+    `close_reach` are egress's (`NetworkBroker`). `proxy_port` is where the sandbox's own proxy
+    listens."""
 
     def __init__(
         self,
         sandbox: Sandbox,
         spec_for: SpecFor,
-        filling: Callable[[str, Spec], Spec],
+        filling: Filling,
         open_reach: OpenReach,
         close_reach: CloseReach,
         proxy_port: int,
@@ -148,7 +152,7 @@ class InstallSandbox:
         spec = self._spec_for(grant.session_id, Exec(command=script, cwd=action.cwd))
         cwd = HOME if is_at_home(action) else ""
         spec = _alone(spec, cwd=cwd, binds=binds, path=path, home_files=home_files)
-        spec = self._filling(grant.session_id, spec)
+        spec = self._filling(grant.session_id, spec, bool(environment_at_home(action)))
         grant.use(action)
         hosts = frozenset(map(_host, action.hosts))
         return await self._reaching(grant.session_id, spec, hosts, None, timeout_s, printed)

@@ -48,7 +48,13 @@ from supervisor.core.packages.install_recipes import (
     words_of,
 )
 from supervisor.core.packages.lock_files import Locked, Locks, locks_in
-from supervisor.core.packages.package_commands import Item, items_of, managers, risky_flags
+from supervisor.core.packages.package_commands import (
+    Item,
+    environment_at_home,
+    items_of,
+    managers,
+    risky_flags,
+)
 from supervisor.core.packages.plan_inputs import SOURCES, PlanInputs, shown
 from supervisor.core.packages.registry_answers import RegistryFacts, host_of
 from supervisor.core.packages.updates import too_young
@@ -133,7 +139,8 @@ class PackagePlans:
         notes = [f"`{flag}` isn't known as harmless" for flag in risky_flags(action)]
         notes += [f"{shown(url)} is not the index that you use" for url in indexes.strange]
         notes += [f"{runs}, {_BY_OWN_CODE}"] if runs else []
-        if recipe.kind == "pypi" and (project.python or action.manager != "pip"):
+        is_own = project.python or environment_at_home(action) or action.manager != "pip"
+        if recipe.kind == "pypi" and is_own:
             notes.append("the project's own Python, which the agent can change, carries it out")
         hosts = _texts(_hosts(indexes.in_force))
         action = replace(action, index=" ".join(indexes.in_force), hosts=hosts, notes=tuple(notes))

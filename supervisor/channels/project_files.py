@@ -16,7 +16,7 @@ from supervisor.core.packages import plan_inputs
 from supervisor.core.packages.go_sources import go_heads
 from supervisor.core.packages.install_recipes import lock_paths, recipe_of, said
 from supervisor.core.packages.lock_files import Locks, locks_in
-from supervisor.core.packages.package_commands import environments
+from supervisor.core.packages.package_commands import environment_at_home, environments
 from supervisor.core.packages.plan_inputs import HERE_ALONE, SOURCES, PlanInputs
 
 # Files of requirements that name others.
@@ -97,7 +97,9 @@ class ProjectFiles:
 
     async def _python(self, session_id: str, action: Packages) -> Project:
         folder = _folders(action.cwd)[0]
-        places = [posixpath.normpath(f"{folder}{one}") for one in environments(action)]
+        # Of one in the home nothing is read: it is taken for empty.
+        named = () if environment_at_home(action) else environments(action)
+        places = [posixpath.normpath(f"{folder}{one}") for one in named]
         if any(place.startswith(("..", "/")) for place in places):
             raise ValueError("its environment lies outside of the workspace")
         configs = [f"{place}/pyvenv.cfg" for place in places]

@@ -193,9 +193,12 @@ class SessionSandboxes:
             binds = (*spec.readonly_binds, *stores)
             links = (installed_places.CRATES_LINK,)
             spec = msgspec.structs.replace(spec, readonly_binds=binds, home_links=links)
-        spec = msgspec.structs.replace(spec, home=home, owns_settings=owns_settings, env=env)
+        return msgspec.structs.replace(spec, home=home, owns_settings=owns_settings, env=env)
+
+    def with_conversations(self, session: Session, spec: Spec) -> Spec:
+        """Return the same agent's sandbox with its conversations, where it keeps some."""
         kept = conversations.folder_of(session, self._settings)
-        if not owns_settings or kept is None or not kept.is_dir():
+        if spec.home is None or kept is None or not kept.is_dir():
             return spec
         told = AGENTS[cast("AgentName", session.agent)].conversations
         return msgspec.structs.replace(
@@ -205,10 +208,12 @@ class SessionSandboxes:
             env={**spec.env, **told.environment},
         )
 
-    def filling(self, session: Session, spec: Spec) -> Spec:
+    def filling(self, session: Session, spec: Spec, *, shows_home: bool) -> Spec:
         """Return an install's sandbox, which writes what it installs into the session's home: it
-        sees nothing else of that."""
+        sees nothing else of that, but for an environment in there. It finds no program in it."""
         env = spec.env | installed_places.ENVIRONMENT | installed_places.OF_INSTALLS
+        if shows_home:
+            spec = self.at_home(session, spec, owns_settings=True)
         return msgspec.structs.replace(spec, writable_binds=self._stores(session), env=env)
 
     def prepare_stores(self, session: Session) -> None:

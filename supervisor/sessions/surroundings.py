@@ -205,6 +205,7 @@ class Surroundings:
             session, token, self._within(session), self._caller(session), tty=tty
         )
         spec = self._sandboxes.at_home(session, spec, owns_settings=True)
+        spec = self._sandboxes.with_conversations(session, spec)
         spec = self._with_host_ports(session, self._quarantined.with_change(session, spec))
         return self._with_exec_rules(session, spec)
 
@@ -239,9 +240,9 @@ class Surroundings:
             session, action, self._within(session), self._caller(session)
         )
 
-    def install_spec(self, session: Session, spec: Spec) -> Spec:
+    def install_spec(self, session: Session, spec: Spec, *, shows_home: bool) -> Spec:
         """Return an install's sandbox with where it puts what it installs outside of projects."""
-        return self._sandboxes.filling(session, spec)
+        return self._sandboxes.filling(session, spec, shows_home=shows_home)
 
     def copy_spec(self, session: Session, action: Exec) -> Spec:
         """Return the sandbox of a command that only reads the private copy's repositories, also

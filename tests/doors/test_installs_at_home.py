@@ -65,6 +65,25 @@ def test_pip_installs_outside_of_an_environment_where_it_works_and_says_so(
     assert printed.count("tiny_wheel 1.0.0") == 2, printed
 
 
+def test_an_environment_in_the_home_is_installed_into(shop: House) -> None:
+    """The install sees the home then, and still nothing that starts by itself there."""
+    plant = "echo 'echo PLANTED >&2' | tee ~/.bashrc ~/.profile; echo x > ~/.config/pip.conf"
+    script = (
+        f"{GRANTED}{plant}; mkdir -p ~/.local/bin; printf '#!/bin/sh\\ntouch ~/RAN' >"
+        " ~/.local/bin/sh; chmod +x ~/.local/bin/sh; python3 -m venv ~/tools;"
+        " ~/tools/bin/pip install tiny-wheel && rm ~/.local/bin/sh &&"
+        " ~/tools/bin/python -c 'import tiny_wheel; print(tiny_wheel.VERSION)'; ls ~/RAN"
+    )
+    started = begun(shop, script)
+    asked = install_of(shop, "pip --python /home/agent/tools install tiny-wheel")
+    shown = str(shop.http("GET", f"/api/requests/{asked['id']}")[1])
+    assert "which the agent can change" in shown
+    shop.ok("approve", asked["id"])
+    printed = started.until_printed("ENDED")
+    assert "\n1.0.0\n" in printed, printed
+    assert "RAN': No such file" in printed
+
+
 @pytest.fixture
 def crates(house: House, index: Registry, monkeypatch: pytest.MonkeyPatch) -> House:
     """A workspace of cargo, whose sessions see the person's toolchain."""

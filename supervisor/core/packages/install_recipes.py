@@ -30,7 +30,7 @@ from supervisor.core.text.words import split_command
 type Kind = Literal["npm", "pypi", "crates", "go", "rubygems"]
 
 # Relative to the home of a sandbox: the pinned versions that an install must use.
-PINNED = "pinned.txt"
+PINNED = ".gatehouse/pinned.txt"
 # Prints the index that pip uses, and further ones.
 _PIP_INDEX = (
     'python3 -I -c "from pip._internal.commands import create_command as c;'
@@ -416,8 +416,9 @@ def _in_environment(folders: Sequence[str], *, is_placed: bool) -> str:
     it installs for the home's python3, whatever a system says of its own (PEP 668)."""
     alone = "export PIP_USER=1 PIP_BREAK_SYSTEM_PACKAGES=1" if not is_placed else ":"
     return (
-        f'python=python3; for d in {shlex.join(folders)}; do if [ -x "$PWD/$d/bin/python" ]; then'
-        ' python="$PWD/$d/bin/python"; break; fi; done; set -- "$python" -I -m pip;'
+        f"python=python3; for d in {shlex.join(folders)}; do"
+        ' case $d in /*) ;; *) d="$PWD/$d" ;; esac; if [ -x "$d/bin/python" ]; then'
+        ' python="$d/bin/python"; break; fi; done; set -- "$python" -I -m pip;'
         f' if [ "$python" = python3 ]; then {alone};'
         # Since Python 3.11: isolated, but for what the home has already.
         ' if python3 -P -c "" 2>/dev/null; then set -- python3 -P -m pip; fi;'

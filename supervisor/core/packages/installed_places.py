@@ -5,9 +5,10 @@ agent put there: a plugin of gem, a `.pth` file, npm's own configuration. Source
 the managers.
 """
 
-INSTALLED = "/home/agent/.installed"
+HOME = "/home/agent/"
+INSTALLED = f"{HOME}.installed"
 # What managers keep of what they fetched. It may be one for all sessions of a workspace.
-FETCHED = "/home/agent/.packages"
+FETCHED = f"{HOME}.packages"
 # Crates as cargo keeps them below its own home, and where a home has a link to them.
 CRATES = "crates"
 CRATES_LINK = (".cargo/registry", f"{FETCHED}/{CRATES}")

@@ -14,6 +14,7 @@ from typing import Literal
 import msgspec
 
 from supervisor.core.actions import Packages
+from supervisor.core.packages.installed_places import HOME
 from supervisor.core.text.data_tables import table
 from supervisor.core.text.paths import canonical
 from supervisor.core.text.words import split_command
@@ -259,7 +260,15 @@ def risky_flags(action: Packages) -> list[str]:
 def _is_outside(action: Packages) -> bool:
     """Return whether an environment that pip is told of lies outside of the workspace."""
     paths = (posixpath.normpath(posixpath.join(action.cwd, one)) for one in environments(action))
-    return any(path.startswith(("..", "/")) for path in paths)
+    return any(path.startswith(("..", "/")) and not path.startswith(HOME) for path in paths)
+
+
+def environment_at_home(action: Packages) -> str:
+    """Return the environment in the session's home that pip is told of; empty where it is none."""
+    if action.manager != "pip":
+        return ""
+    paths = map(posixpath.normpath, environments(action))
+    return next((path for path in paths if path.startswith(HOME)), "")
 
 
 def items_of(action: Packages) -> list[Item]:

@@ -14,7 +14,7 @@ from typing import Annotated, Any, Literal
 import msgspec
 
 from supervisor.core.actions import WORKSPACE, Effect, Git, Packages
-from supervisor.core.packages import package_commands
+from supervisor.core.packages import installed_places, package_commands
 from supervisor.core.packages.install_recipes import is_at_home
 from supervisor.core.policy import git_refs
 from supervisor.errors import UserError
@@ -340,7 +340,9 @@ def manager_action(data: ManagerBody) -> Packages | None:
         return None
     cwd = "." if is_at_home(action) else folder(data.cwd)
     if action.manager == "pip" and data.environment:
-        at = posixpath.relpath(folder(data.environment), cwd)
+        at = posixpath.normpath(data.environment)
+        if not at.startswith(installed_places.HOME):
+            at = posixpath.relpath(folder(data.environment), cwd)
         option = package_commands.OTHER_ENVIRONMENT
         words = words if at == package_commands.ENVIRONMENTS[0] else [option, at, *words]
     action = package_commands.parse_command(shlex.join([name, *words]), cwd)

@@ -24,7 +24,13 @@ from supervisor.core.packages.install_recipes import (
     words_of,
 )
 from supervisor.core.packages.lock_files import Locked
-from supervisor.core.packages.package_commands import environments, managers, parse_command
+from supervisor.core.packages.package_commands import (
+    environment_at_home,
+    environments,
+    managers,
+    parse_command,
+    risky_flags,
+)
 from tests.tables import each_row
 
 COMMANDS = [
@@ -152,11 +158,11 @@ def test_what_was_planned_of_pip_s_is_what_is_installed() -> None:
     locks = {("a", "1"): Locked("a", "1", integrity="sha256:00")}
     assert pinned(locks) == "a==1 --hash=sha256:00\n"
     text = run_script(parse_command("pip install a"), ":", scripts=False, is_pinned=True)
-    assert "install --no-deps --require-hashes -r ~/pinned.txt" in text
+    assert "install --no-deps --require-hashes -r ~/.gatehouse/pinned.txt" in text
     action = parse_command("python3 -m pip install -e .")
     assert "install -e ." in run_script(action, ":", scripts=True, is_pinned=False)
     text = run_script(parse_command("uv pip install a"), ":", scripts=False, is_pinned=True)
-    assert "uv pip install --no-config --no-deps -r ~/pinned.txt" in text
+    assert "uv pip install --no-config --no-deps -r ~/.gatehouse/pinned.txt" in text
     assert pinned({("a", "1"): Locked("a", "1")}) == "a==1\n"
 
 
@@ -196,6 +202,19 @@ def test_what_goes_to_the_home_has_nothing_to_do_with_the_project(command: str) 
     action = parse_command(command)
     assert is_at_home(action) == (action.manager != "pip")
     assert is_planned(action) == (action.manager in ("npm", "pip"))
+
+
+def test_an_environment_of_the_home_is_known_by_its_path() -> None:
+    for path, found in (
+        ("/home/agent/v", "/home/agent/v"),
+        ("/home/agent/v/bin/python3", "/home/agent/v"),
+        ("/home/agent/../other", ""),
+        ("v", ""),
+    ):
+        action = parse_command(f"pip --python {path} install a")
+        assert environment_at_home(action) == found
+        assert bool(risky_flags(action)) == (path == "/home/agent/../other")
+    assert environment_at_home(parse_command("npm install a")) == ""
 
 
 def test_pip_installs_for_the_homes_python_where_there_is_no_environment() -> None:
