@@ -154,7 +154,8 @@ def modules() -> Iterator[Registry]:
 
 def tidied(project: Path, modules: Registry) -> None:
     """Tidy up by go itself, outside of Gatehouse."""
-    env = os.environ | {"GOPROXY": modules.url}
+    env = os.environ | {"GOPROXY": modules.url, "GOFLAGS": "-modcacherw"}
+    env |= {"GOMODCACHE": str(project.parent / "modules")}
     words = ["go", "mod", "tidy"]
     subprocess.run(words, cwd=project, check=True, capture_output=True, env=env)
 
