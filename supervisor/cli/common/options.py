@@ -5,7 +5,9 @@ from __future__ import annotations
 from supervisor.errors import UserError
 
 # A constant that type checkers know: see `verbs`.
-WHOLE_CHARS = 32
+# Of an id: all of it, and the least that is looked for. What was answered meanwhile counts as well,
+# so that no slip hits another request.
+WHOLE_CHARS, LEAST_CHARS = 32, 4
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     import argparse
@@ -80,15 +82,15 @@ def client_of(options: argparse.Namespace) -> Client:
 
 
 def whole_id(client: Client, text: str, of: str) -> str:
-    """Return the one id of a request, session or rule that begins so; of several, the one that
-    waits for an answer. What nothing begins with is returned as it is. `UserError` where it isn't
-    one alone."""
+    """Return the one id of a request, session or rule that begins so. What nothing begins with is
+    returned as it is. `UserError` where it isn't one alone, or could be another's by chance."""
     start = id_of(text)
     if len(start) == WHOLE_CHARS:
         return start
-    found = [one for one in client.get("/api/ids", start=start) if one["of"] == of]
-    waits = [one["id"] for one in found if one["waits"]]
-    return only_of(text, waits if len(waits) == 1 else [one["id"] for one in found])
+    if len(start) < LEAST_CHARS:
+        raise UserError(f"`{text}` is too short for an id", f"give {LEAST_CHARS} characters of it")
+    known = client.get("/api/ids", start=start)
+    return only_of(text, [one["id"] for one in known if one["of"] == of])
 
 
 def only_of(text: str, ids: list[str]) -> str:

@@ -14,21 +14,18 @@ MOST = 10
 
 
 class KnownId(msgspec.Struct, frozen=True, kw_only=True):
-    """An id, and of what. `waits`: of a request that waits for an answer."""
+    """An id, and of what."""
 
     id: str
     of: Literal["request", "session", "rule"]
-    waits: bool = False
 
 
 def known_ids(parts: Parts, start: str) -> list[KnownId]:
-    """Return what has an id that begins so; requests that wait for an answer first."""
-    waiting = [one for one in parts.queue.pending_ids() if one.startswith(start)]
-    requests = dict.fromkeys([*waiting, *parts.queue.ids_from(start, MOST)])
+    """Return what has an id that begins so."""
     sessions = (one for one in parts.sessions.ids() if one.startswith(start))
     rules = (one.id for one in rules_view.rules(parts) if one.id and one.id.startswith(start))
     return [
-        *(KnownId(id=one, of="request", waits=one in waiting) for one in islice(requests, MOST)),
+        *(KnownId(id=one, of="request") for one in parts.queue.ids_from(start, MOST)),
         *(KnownId(id=one, of="session") for one in islice(sessions, MOST)),
         *(KnownId(id=one, of="rule") for one in islice(rules, MOST)),
     ]

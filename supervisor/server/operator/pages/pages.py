@@ -41,7 +41,7 @@ def get_status(request: AnyRequest) -> Banners:
 
 @get("/api/ids", sync_to_thread=False)
 def find_ids(request: AnyRequest, start: FromQuery[str]) -> list[KnownId]:
-    """Return what has an id that begins so, a few of each kind; what waits for an answer first."""
+    """Return what has an id that begins so, a few of each kind."""
     return known_ids(parts_of(request), start)
 
 
