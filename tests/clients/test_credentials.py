@@ -109,18 +109,21 @@ async def test_the_sandbox_has_placeholders_only(running: Supervised, workspace:
 
 
 @pytest.mark.parametrize("preset", ["github", "gitlab", "bitbucket"])
-async def test_git_clones_and_pushes(
+async def test_git_clones_and_pushes_nothing_that_no_card_shows(
     running: Supervised, workspace: Path, site: Site, preset: str
 ) -> None:
     url = site.https(f"{preset}.test", "/project.git")
     push = (
-        f"git {IDENTITY} commit -q --allow-empty -m new && git push origin HEAD:refs/heads/{preset}"
-        " 2>&1"
+        f"git {IDENTITY} commit -q --allow-empty -m new"
+        f" && ! git push origin HEAD:refs/heads/{preset} 2>&1"
     )
     script = f"cd /tmp && git clone -q {url} clone && cd clone && {push}"
     session, output = await play(running, workspace, "bash", "-ec", script)
     assert session.exit_code == 0, output
-    assert "[new branch]" in output
+    assert "403" in output
+    assert "[new branch]" not in output
+    listed = await play(running, workspace, "bash", "-ec", f"git ls-remote {url}")
+    assert f"refs/heads/{preset}" not in listed[1]
 
 
 @pytest.mark.skipif(not PIP, reason="this Python has no pip")

@@ -137,6 +137,18 @@ def of_credential(why: str) -> RefusalBody:
     )
 
 
+def of_push() -> RefusalBody:
+    """Return the refusal of a push of git's by a credential of the person's: no rule of git's and
+    no card would show what it moves."""
+    return RefusalBody(
+        why="this is a push, which doesn't go out as a mere request with a credential",
+        remedy=(
+            "push to a remote that the workspace has, by the address that it has there; the person"
+            " can add one"
+        ),
+    )
+
+
 def of_echo(why: str, path: str) -> RefusalBody:
     """Return the refusal of an answer that echoes a credential."""
     remedy = "the operator can see on record which request it was"

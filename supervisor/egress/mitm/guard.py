@@ -13,6 +13,7 @@ import functools
 import inspect
 from collections.abc import Callable
 from typing import Any
+from urllib.parse import unquote
 
 from mitmproxy import connection as mitm_connection
 from mitmproxy import flow as mitm_flow
@@ -49,6 +50,8 @@ _SERVER_NAME = 0  # the extension's number: RFC 6066
 _SWITCHED = 101  # of a WebSocket the request goes on for as long as it is open
 UNASKED = "the origin switches to another protocol, which was not asked for"
 # Hop-by-hop headers for this proxy only: RFC 9110 7.6.1 and 11.7.
+# In the path of git's calls that push (gitprotocol-http(5)).
+_PUSHES = "git-receive-pack"
 _OURS = ("Proxy-Authorization", "Proxy-Connection", "Proxy-Authenticate")
 
 
@@ -186,9 +189,10 @@ class Guard:
         why = why or checks.head(head) or checks.destination(head, host, port)
         swaps, misplaced = secrets.swaps(connection.session.credentials, head, host, port)
         is_upgrade = bool(head.values(b"upgrade")) or head.method == "CONNECT"
-        wrong = _contradiction(why, misplaced) or self._meter.over_websocket(
-            flow, host, is_upgrade=is_upgrade
-        )
+        wrong = _contradiction(why, misplaced)
+        if wrong is None and swaps and _PUSHES in unquote(action.path).lower():
+            wrong = refusals.of_push()
+        wrong = wrong or self._meter.over_websocket(flow, host, is_upgrade=is_upgrade)
         if wrong is not None:
             state.refusal = wrong
             self._admission.refused(connection, action, wrong.why)
