@@ -190,7 +190,7 @@ class Guard:
         swaps, misplaced = secrets.swaps(connection.session.credentials, head, host, port)
         is_upgrade = bool(head.values(b"upgrade")) or head.method == "CONNECT"
         wrong = _contradiction(why, misplaced)
-        if wrong is None and swaps and _PUSHES in unquote(action.path).lower():
+        if wrong is None and swaps and _PUSHES in unquote(action.path or "").lower():
             wrong = refusals.of_push()
         wrong = wrong or self._meter.over_websocket(flow, host, is_upgrade=is_upgrade)
         if wrong is not None:
