@@ -28,9 +28,11 @@ from supervisor.records.audit import watch_audit
 from supervisor.records.policy_files import PolicyFiles
 from supervisor.reviews.pages import jobs_page, metrics, reviews_page
 from supervisor.sandbox.base import Sandbox
+from supervisor.server.agent.agent_calls import budget_of_asks
 from supervisor.server.app import build_agent_app, build_operator_app, build_programs_app
 from supervisor.server.common.auth import OperatorAuth
 from supervisor.server.common.listening import ANYWHERE, LOOPBACK, listen, own_addresses
+from supervisor.server.common.request_guard import CallBudget
 from supervisor.server.common.serve import LazyServing, Serving, serve_agent, serve_operator
 from supervisor.sessions.standing import standing
 from supervisor.sessions.start_session import StartSession
@@ -72,6 +74,7 @@ class Supervisor:
         self.hurry = asyncio.Event()
         self._copies_due = 0.0
         self._programs: dict[str, Any] = {}
+        self._asks: dict[str, CallBudget] = {}
 
     @property
     def port(self) -> int:
@@ -207,15 +210,21 @@ class Supervisor:
     async def _serve_agent(
         self, session_id: str, listener: socket.socket
     ) -> Callable[[], Awaitable[None]]:
-        door = serve_agent(build_agent_app(self.parts, session_id), listener)
+        asks = self._asks_of(session_id)
+        door = serve_agent(build_agent_app(self.parts, session_id, asks), listener)
         self._tasks.create_task(door.run(), name=f"agent-door-{session_id}")
         await door.started.wait()
 
         async def stop() -> None:
             await door.stop()
             self._programs.pop(session_id, None)
+            self._asks.pop(session_id, None)
 
         return stop
+
+    def _asks_of(self, session_id: str) -> CallBudget:
+        """Return what both doors of a session may ask together."""
+        return self._asks.setdefault(session_id, budget_of_asks(self.parts.clock))
 
     async def _serve_programs(
         self, session_id: str, listener: socket.socket
@@ -223,7 +232,9 @@ class Supervisor:
         def build() -> Any:
             if session_id not in self._programs:
                 page = f"http://127.0.0.1:{self.port}"
-                self._programs[session_id] = build_programs_app(self.parts, session_id, page)
+                asks = self._asks_of(session_id)
+                app = build_programs_app(self.parts, session_id, page, asks)
+                self._programs[session_id] = app
             return self._programs[session_id]
 
         def run(serving: Serving) -> None:

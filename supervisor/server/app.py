@@ -27,7 +27,12 @@ from supervisor.server.agent import agent_api, mcp, programs, quarantine_calls
 from supervisor.server.agent.agent_calls import AgentCalls
 from supervisor.server.common.auth import BadTokens, OperatorAuth
 from supervisor.server.common.error_bodies import HANDLERS, ErrorPage
-from supervisor.server.common.request_guard import AgentDoor, OperatorDoor, RefusedAttempts
+from supervisor.server.common.request_guard import (
+    AgentDoor,
+    CallBudget,
+    OperatorDoor,
+    RefusedAttempts,
+)
 from supervisor.server.common.routes import routes_of
 from supervisor.server.operator import operator_api
 from supervisor.server.operator.change_sets import ChangeSets
@@ -132,10 +137,10 @@ def build_operator_app(
     return app
 
 
-def build_agent_app(parts: Parts, session_id: str) -> Litestar:
+def build_agent_app(parts: Parts, session_id: str, asks: CallBudget | None = None) -> Litestar:
     """The agent's app of one session. INVARIANT: it serves the listening socket of that session
-    only."""
-    calls = AgentCalls(parts, session_id)
+    only. `asks`: what its doors may ask together."""
+    calls = AgentCalls(parts, session_id, budget=asks)
     app = _LitestarOfMsgspec(
         route_handlers=[*agent_api.handlers(calls), mcp.handler(calls)],
         guards=[require_caller],
@@ -162,10 +167,12 @@ def build_agent_app(parts: Parts, session_id: str) -> Litestar:
     return app
 
 
-def build_programs_app(parts: Parts, session_id: str, page: str) -> Litestar:
+def build_programs_app(
+    parts: Parts, session_id: str, page: str, asks: CallBudget | None = None
+) -> Litestar:
     """The programs' app of one session, on every socket that is open in its sandboxes for it.
     `page` is the address of the operator's page."""
-    calls = AgentCalls(parts, session_id, "agent_tool")
+    calls = AgentCalls(parts, session_id, "agent_tool", asks)
     app = _LitestarOfMsgspec(
         route_handlers=programs.handlers(calls, page),
         guards=[require_caller],

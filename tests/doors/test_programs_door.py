@@ -1,6 +1,7 @@
 """The door where any program of a session asks, without a token: what it gives, and who has one."""
 
 import json
+import re
 import shlex
 from typing import Any
 
@@ -77,6 +78,38 @@ def test_a_session_s_end_leaves_the_push_of_a_program_to_be_answered(house: Hous
     house.ok("approve", push["id"])
     assert until_it_is(house, push, "used")["settled"]
     assert "refs/heads/agent/work" in house.git("ls-remote", "origin")
+
+
+FLOODS = """
+cat > /tmp/flood.py <<'END'
+import json, os, urllib.error, urllib.request
+def code(url, body, **headers):
+    sent = urllib.request.Request(url, json.dumps(body).encode(), headers)
+    sent.add_header("Content-Type", "application/json")
+    try:
+        return urllib.request.urlopen(sent).status
+    except urllib.error.HTTPError as error:
+        return error.code
+own, token = os.environ["GATEHOUSE_URL"], os.environ["GATEHOUSE_TOKEN"]
+short, long = {"operation": "clone"}, {"command": "git clone " + "x " * 4900}
+asked = 0
+while code(f"{own}/v1/git", short, Authorization=f"Bearer {token}") != 429 and asked < 1000:
+    asked += 1
+print("ASKED", asked, "THEN", code("http://127.0.0.1:3702/v1/git", long))
+END
+exec /opt/gatehouse/python -I -S /tmp/flood.py
+"""
+
+
+def test_both_doors_of_a_session_share_one_budget(house: House) -> None:
+    house.up()
+    started = begun(house, FLOODS)
+    started.until_printed("ASKED")
+    assert started.ended() == 0, started.printed
+    found = re.search(r"ASKED (\d+) THEN (\d+)", started.printed)
+    assert found is not None
+    assert int(found[1]) >= 200
+    assert found[2] == "429"
 
 
 def test_a_granted_command_finds_the_door_too(house: House) -> None:

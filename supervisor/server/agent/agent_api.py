@@ -84,20 +84,20 @@ class _KeyedCalls:
         self._remembered: OrderedDict[str, str] = OrderedDict()
         self._keyed = asyncio.Lock()
 
-    async def once[Body](
+    async def once[Body: msgspec.Struct](
         self, request: AnyRequest, ask: Callable[[Body], Awaitable[approvals.Request]], data: Body
     ) -> Response[AgentRequest]:
         """Return 202 while a person is asked, else 200; the body has the outcome."""
         view = self._calls.view(await self._asked(request, ask, data))
         return Response(view, status_code=200 if view.decided else 202)
 
-    async def _asked[Body](
+    async def _asked[Body: msgspec.Struct](
         self, request: AnyRequest, ask: Callable[[Body], Awaitable[approvals.Request]], data: Body
     ) -> approvals.Request:
         calls = self._calls
         key = request.headers.get("Idempotency-Key", "")[:200]
         if not key:
-            calls.spend()
+            calls.spend(data)
             return await ask(data)
         mark = content_hash(
             msgspec.msgpack.encode([key, request.scope["path"], await request.body()])
@@ -105,7 +105,7 @@ class _KeyedCalls:
         async with self._keyed:
             if known := self._remembered.get(mark):
                 return calls.parts.queue.get(known)
-            calls.spend()
+            calls.spend(data)
             asked = await ask(data)
             if calls.parts.queue.find(asked.id) is not None:
                 self._remembered[mark] = asked.id
@@ -146,7 +146,7 @@ def _tool_calls(calls: AgentCalls) -> ControllerRouterHandler:
         summary="May the agent's own tool run? Answers when rules or a person have",
     )
     async def ask_tool(data: JSONBody[ToolBody]) -> ToolAnswer:
-        calls.spend()
+        calls.spend(data)
         return await judge_tool(calls, data)
 
     return ask_tool
@@ -200,7 +200,7 @@ def _report(calls: AgentCalls) -> ControllerRouterHandler:
         request_max_body_size=REVIEW_BODY_BYTES,
     )
     async def report_review(data: JSONBody[ReviewBody]) -> Received:
-        calls.spend()
+        calls.spend(data)
         await quarantine_calls.report_review(calls, data)
         return Received()
 

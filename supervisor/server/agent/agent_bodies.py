@@ -17,6 +17,7 @@ from supervisor.core.actions import WORKSPACE, Effect, Git, Packages
 from supervisor.core.packages import installed_places, package_commands
 from supervisor.core.packages.install_recipes import is_at_home
 from supervisor.core.policy import git_refs
+from supervisor.core.text.words import MAX_CHARS
 from supervisor.errors import UserError
 
 COMMAND_CHARS = 64 * 1024
@@ -27,6 +28,9 @@ COMMAND_BYTES = 128 * 1024
 FILE_BYTES = 8 * 1024 * 1024
 FILE_BODY_BYTES = 3 * FILE_BYTES
 LONGEST_COMMAND_S = 3600.0
+# Of what is asked of git and package managers, as JSON: the longest line that is read, a reason and
+# a folder.
+MOST_WORDS_CHARS = MAX_CHARS + 8000
 
 _Reason = Annotated[str, msgspec.Meta(max_length=2000)]
 _Path = Annotated[str, msgspec.Meta(min_length=1, max_length=4096)]
@@ -49,6 +53,20 @@ class _CommandBody(_Body, frozen=True, kw_only=True):
         JSON."""
         if self.command and len(msgspec.json.encode(self.command)) > COMMAND_BYTES:
             raise ValueError(f"`command` has more than {COMMAND_BYTES} bytes as JSON")
+
+
+class _WordsBody(_CommandBody, frozen=True, kw_only=True):
+    """What git or a package manager is asked for: a line or words that are read whole, or not at
+    all."""
+
+    def __post_init__(self) -> None:
+        """INVARIANT (law 14): all of it is searched for secrets, and nothing longer is ever read as
+        a command."""
+        super().__post_init__()
+        if self.command and len(self.command) > MAX_CHARS:
+            raise ValueError(f"`command` has more than {MAX_CHARS} characters, and isn't read")
+        if length_of(self) > MOST_WORDS_CHARS:
+            raise ValueError(f"this has more than {MOST_WORDS_CHARS} characters as JSON")
 
 
 class ExecBody(_CommandBody, frozen=True, kw_only=True):
@@ -103,7 +121,7 @@ class MoveBody(_Body, frozen=True, kw_only=True):
     reason: _Reason = ""
 
 
-class PackagesBody(_CommandBody, frozen=True, kw_only=True):
+class PackagesBody(_WordsBody, frozen=True, kw_only=True):
     """Run a package manager: its command line, or `manager` and `operation` with names and
     flags."""
 
@@ -125,11 +143,11 @@ class ManagerBody(_Body, frozen=True, kw_only=True):
     environment: Annotated[str, msgspec.Meta(max_length=4096)] = ""
 
     def __post_init__(self) -> None:
-        """Refuse what `_CommandBody` refuses."""
-        _CommandBody(command=shlex.join(self.words))
+        """Refuse what `PackagesBody` refuses."""
+        PackagesBody(command=shlex.join(self.words))
 
 
-class GitBody(_CommandBody, frozen=True, kw_only=True):
+class GitBody(_WordsBody, frozen=True, kw_only=True):
     """A git operation that reaches beyond the private copy: its command line, or `operation`
     with the rest."""
 
@@ -260,6 +278,12 @@ class ReviewBody(_Body, frozen=True, kw_only=True):
     confidence: Literal["high", "medium", "low", ""] = ""
     partial: Annotated[str, msgspec.Meta(max_length=200)] = ""
     left_out: Annotated[tuple[_Word, ...], msgspec.Meta(max_length=500)] = ()
+
+
+def length_of(data: msgspec.Struct) -> int:
+    """Return how long a body is that is searched for secrets as a command, as JSON. Files have
+    limits of their own."""
+    return 0 if isinstance(data, (WriteBody, EditBody)) else len(msgspec.json.encode(data))
 
 
 def in_workspace(path: str) -> str:

@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 import msgspec
 from litestar.exceptions import TooManyRequestsException
 
+from supervisor.base.clock import Clock
 from supervisor.core import approvals
 from supervisor.core.actions import WORKSPACE, Action, Exec, Git, Packages, Proposal
 from supervisor.core.approvals import is_settled, status
@@ -40,6 +41,7 @@ from supervisor.server.agent.agent_bodies import (
     folder,
     git_action,
     in_workspace,
+    length_of,
     packages_action,
 )
 from supervisor.server.common.request_guard import CallBudget
@@ -56,6 +58,9 @@ from supervisor.workspace.incoming.incoming import What
 # second.
 ASKS_AT_ONCE = 200
 ASKS_PER_S = 20.0
+# INVARIANT (law 14): a text is searched for secrets and read as a command; so much of it counts as
+# one more ask.
+CHARS_PER_ASK = 1000
 MOST_REFUSED = 300
 # A list of requests ends after the request that passes this length, and is read in parts of this
 # size.
@@ -137,21 +142,30 @@ def asks(calls: "AgentCalls") -> tuple[AgentAsk, ...]:
     )
 
 
+def budget_of_asks(clock: Clock) -> CallBudget:
+    """Return the budget that the doors of one session share."""
+    return CallBudget(clock, ASKS_AT_ONCE, ASKS_PER_S)
+
+
 class AgentCalls:
     """One session's calls. Calls that ask return the request as it is right after the verdict:
     pending where a person is asked."""
 
     def __init__(
-        self, parts: Parts, session_id: str, origin: approvals.Origin = "agent_api"
+        self,
+        parts: Parts,
+        session_id: str,
+        origin: approvals.Origin = "agent_api",
+        budget: CallBudget | None = None,
     ) -> None:
         self.parts = parts
         self.session_id = session_id
         self._origin = origin
-        self._budget = CallBudget(parts.clock, ASKS_AT_ONCE, ASKS_PER_S)
+        self._budget = budget or budget_of_asks(parts.clock)
 
-    def spend(self) -> None:
-        """Count one more ask. Raise HTTP 429 where there were too many."""
-        if not self._budget.spend():
+    def spend(self, data: msgspec.Struct) -> None:
+        """Count one more ask, a long one as several. Raise HTTP 429 where there were too many."""
+        if not self._budget.spend(1 + length_of(data) // CHARS_PER_ASK):
             raise TooManyRequestsException(
                 "this session asks too often", headers={"Retry-After": "1"}
             )

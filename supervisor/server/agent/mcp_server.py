@@ -78,10 +78,12 @@ async def _call(
             return _reading_result(await quarantine_calls.call(calls, params.name, {}))
         if tool is None:
             raise UserError(f"there is no tool `{params.name[:64]}`", "list the tools")
+        given: Any = params.arguments or {}
+        if tool.is_checked:
+            given = _arguments(tool, given)
         if tool.asks:
-            calls.spend()
-        given = params.arguments or {}
-        found = await tool.call(_arguments(tool, given) if tool.is_checked else given)
+            calls.spend(given)
+        found = await tool.call(given)
     except Exception as error:
         if not isinstance(error, GatehouseError | HTTPException):
             trace = "".join(traceback.format_exception(error))

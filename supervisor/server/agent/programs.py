@@ -207,14 +207,14 @@ def handlers(calls: AgentCalls, page: str) -> list[ControllerRouterHandler]:
 
     @post("/v1/git", status_code=200, summary="Run a git operation that reaches a remote")
     async def run_git(data: JSONBody[GitBody]) -> Stream:
-        calls.spend()
+        calls.spend(data)
         # A program has it from a command line, so the rules for commands hold, too.
         action = msgspec.structs.replace(git_action(data), by_exec=data.command is not None)
         return asks.answer(calls.planned(action, data.reason), asks.git_outcome)
 
     @post("/v1/run-package", status_code=200, summary="Run a package manager, if it fetches")
     async def run_package(data: JSONBody[ManagerBody]) -> Stream:
-        calls.spend()
+        calls.spend(data)
         action = manager_action(data)
         if action is None:
             return Stream(iter([b'{"plain": true, "exit": 0}\n']))

@@ -242,14 +242,14 @@ class CallBudget:
         self._left = self._at_once
         self._at = clock.monotonic()
 
-    def spend(self) -> bool:
-        """Count one more call. Return whether it is allowed."""
+    def spend(self, count: int = 1) -> bool:
+        """Count one more call, or one that is worth several. Return whether it is allowed."""
         now = self._clock.monotonic()
         self._left = min(self._at_once, self._left + (now - self._at) * self._per_s)
         self._at = now
-        if self._left < 1:
+        if self._left < count:
             return False
-        self._left -= 1
+        self._left -= count
         return True
 
 

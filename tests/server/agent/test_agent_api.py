@@ -3,6 +3,7 @@
 import asyncio
 import base64
 import json
+import shlex
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,7 @@ from supervisor.core.models.model_calls import ModelCall, Tokens
 from supervisor.core.models.usage import Usage
 from supervisor.server.agent.agent_bodies import COMMAND_CHARS, folder, in_workspace
 from supervisor.server.agent.agent_calls import ASKS_AT_ONCE, MOST_LISTED_CHARS
-from supervisor.server.app import build_agent_app
+from supervisor.server.app import build_agent_app, build_programs_app
 from tests.fakes.parts import SECRET, FakeParts, FakeWorkspace
 from tests.server.conftest import client_of
 
@@ -394,16 +395,53 @@ async def test_a_flood_is_slowed_down(agent: httpx.AsyncClient, parts: FakeParts
     [("exec", {}), ("packages", {}), ("git", {}), ("tool-calls", {"tool": "command"})],
 )
 async def test_a_command_is_no_longer_than_a_system_starts(
-    agent: httpx.AsyncClient, path: str, more: dict[str, Any]
+    agent: httpx.AsyncClient, parts: FakeParts, path: str, more: dict[str, Any]
 ) -> None:
     """Each of its characters is searched for secrets as JSON writes it."""
-    for char, most in (("\x01", 20_000), ("x", COMMAND_CHARS)):
-        body = {"command": char * most, **more}
-        if path != "tool-calls":  # which waits for an answer
-            assert (await agent.post(f"/v1/{path}", json=body)).status_code != 400
+    if path == "exec":
+        for char, most in (("\x01", 20_000), ("x", COMMAND_CHARS)):
+            answer = await agent.post("/v1/exec", json={"command": char * most})
+            assert answer.status_code == 202
+            parts.clock.advance(10)
     answer = await agent.post(f"/v1/{path}", json={"command": "\x01" * 22_000, **more})
     assert answer.status_code == 400
     assert "131072 bytes" in answer.json()["why"]
+
+
+@pytest.mark.parametrize("path", ["/v1/git", "/v1/packages", "/v1/run-package"])
+async def test_a_line_of_git_or_a_manager_that_nothing_reads_is_refused(
+    agent: httpx.AsyncClient, parts: FakeParts, path: str
+) -> None:
+    """Both doors: 63 KB of it took a fifth of a second of everybody's time."""
+    words = ["git" if path == "/v1/git" else "npm", "push", *(f"b{n}" for n in range(900))]
+    line = f"{shlex.join(words)} {'x' * 10_000}"
+    async with client_of(build_programs_app(parts, "one", "http://127.0.0.1:1")) as programs:
+        body: dict[str, Any] = {"command": line}
+        if path == "/v1/run-package":
+            body = {"words": [*words, *["x" * 1000] * 10], "cwd": "."}
+        doors = {"/v1/git": (agent, programs), "/v1/run-package": (programs,)}
+        for one in doors.get(path, (agent,)):
+            answer = await one.post(path, json=body)
+            assert answer.status_code == 400, answer.text
+            assert "10000 characters" in answer.json()["why"]
+    if path != "/v1/run-package":
+        kind = "refspecs" if path == "/v1/git" else "names"
+        body = {"operation": "push", "manager": "npm", kind: ["x" * 1000] * 20}
+        if path == "/v1/git":
+            del body["manager"]
+        answer = await agent.post(path, json=body)
+        assert answer.status_code == 400
+        assert "18000 characters" in answer.json()["why"]
+
+
+async def test_what_is_long_counts_as_many_asks(agent: httpx.AsyncClient, parts: FakeParts) -> None:
+    body = {"command": f"rm -rf x {'y' * 60_000}"}
+    codes = [(await agent.post("/v1/exec", json=body)).status_code for _ in range(5)]
+    assert codes == [200, 200, 200, 429, 429]
+    content = {"path": "a", "content": "x" * 300_000}
+    assert (await agent.post("/v1/files/write", json=content)).status_code == 202
+    parts.clock.advance(4)
+    assert (await agent.post("/v1/exec", json=body)).status_code == 200
 
 
 async def test_a_list_holds_no_more_than_is_read_at_once(
@@ -417,7 +455,7 @@ async def test_a_list_holds_no_more_than_is_read_at_once(
     assert listed == [f"echo {number}" for number in reversed(range(25))]
     assert len((await agent.get("/v1/requests?limit=12")).json()) == 12
     for number in range(4):
-        parts.clock.advance(1)
+        parts.clock.advance(10)
         await agent.post("/v1/exec", json={"command": f"printf {number} " + "\x01" * 21_000})
     answer = await agent.get("/v1/requests?limit=200")
     assert len(answer.content) < 2 * MOST_LISTED_CHARS
