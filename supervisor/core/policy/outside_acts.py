@@ -24,11 +24,11 @@ from supervisor.core.shell.shell import Script, parse
 
 # Git operations that reach beyond the private copy and have a channel.
 GIT_OPERATIONS = frozenset({"push", "fetch", "pull", "ls-remote"})
-# Programs without an effect of their own, and programs that only run the command after them: beside
+# Programs without an effect of their own, and programs that run the command after them: beside
 # these, an install is still the only effective command of its line.
-_IDLE = frozenset(
-    {":", "cat", "echo", "grep", "head", "printf", "pwd", "tail", "true"}
-    | {"bash", "command", "ionice", "nice", "nohup", "setsid", "sh", "stdbuf", "time", "timeout"}
+_IDLE = frozenset({":", "cat", "echo", "grep", "head", "printf", "pwd", "tail", "true"})
+_RUN_ANOTHER = frozenset(
+    {"bash", "command", "ionice", "nice", "nohup", "setsid", "sh", "stdbuf", "time", "timeout"}
 )
 _PYTHON = re.compile(r"python3?(?:\.[0-9]+)?\Z")
 _NO_RULES: Rules[int] = Rules([])
@@ -36,10 +36,12 @@ _NO_RULES: Rules[int] = Rules([])
 
 class OutsideActs(NamedTuple):
     """The acts of a command line. `acts`: every push, fetch and install in it. `alone`: its only
-    act, with its folder, if the line does nothing else."""
+    act, with its folder, if the line does nothing else. `is_whole`: there is no other command but
+    `cd`."""
 
     acts: tuple[Git | Packages, ...] = ()
     alone: Git | Packages | None = None
+    is_whole: bool = False
 
 
 NONE = OutsideActs()
@@ -67,7 +69,9 @@ def _read(text: str, cwd: str) -> OutsideActs:
     found = [act for command in judge.found if (act := _act(command, cwd))]
     if not found:
         return NONE
-    return OutsideActs(tuple(found), _alone(judge, script, cwd) if len(found) == 1 else None)
+    alone = _alone(judge, script, cwd) if len(found) == 1 else None
+    others = [one for one in judge.found if program_name(one.words[0].text) != "cd"]
+    return OutsideActs(tuple(found), alone, alone is not None and len(others) == 1)
 
 
 def _act(command: ExecCommand, cwd: str) -> Git | Packages | None:
@@ -103,9 +107,14 @@ def _alone(judge: LineJudge[int], script: Script, cwd: str) -> Git | Packages | 
             if not command.is_spelled_out or found.cwd.startswith(".."):
                 return None
             act = found
-        elif name not in _IDLE:
+        elif name not in _IDLE and not (name in _RUN_ANOTHER and _is_followed(command)):
             return None
     return act
+
+
+def _is_followed(command: ExecCommand) -> bool:
+    """Return whether the command is only what runs another one, which was found."""
+    return command.unwrapped is not None and bool(command.unwrapped.payloads)
 
 
 def _folder(cwd: str, *words: str) -> str:

@@ -4,8 +4,8 @@ An agent's hook asks here before each call of a tool (agent_image/hooks). Nothin
 this module: the tool runs in the agent's sandbox, or its agent is told why not.
 
     command     judged like a command of a tool sandbox, which has the same walls; if asked, it
-                waits. A push, fetch or install is asked when it comes to it (`programs`), so here
-                it meets deny rules only
+                waits. A line that is an install and no more meets deny rules only: it is asked when
+                it comes to it (`programs`)
     mcp         judged as a command: `mcp__SERVER__TOOL ARGUMENTS`
     edit        deny rules only: the change is asked about once, when it would leave the copy
     fetch       deny rules only: egress asks, once
@@ -20,8 +20,13 @@ from urllib.parse import urlsplit
 
 import msgspec
 
-from supervisor.core.actions import WORKSPACE, Action, Exec, FileChange, Git, Network, Packages
-from supervisor.core.packages.package_commands import fetches
+from supervisor.core.actions import WORKSPACE, Action, Exec, FileChange, Network, Packages
+from supervisor.core.packages.package_commands import (
+    LEFT_ALONE,
+    fetches,
+    manager_named,
+    risky_flags,
+)
 from supervisor.core.policy.outside_acts import outside_acts
 from supervisor.core.text.urls import DEFAULT_PORTS
 from supervisor.errors import RefusedError, UserError
@@ -42,8 +47,6 @@ from supervisor.server.agent.mcp_tools import tools
 
 # The name of our own MCP server in an agent's settings. Its tools ask by themselves.
 OWN_SERVER = "gatehouse"
-# Options of git that name a program.
-_PROGRAM_FLAGS = ("--upload-pack", "--receive-pack", "--exec")
 # In quarantine: the names of tools that were reported by what they do.
 _NAMES = {CommandTool: "Bash", EditTool: "Edit", FetchTool: "WebFetch", McpTool: "mcp__"}
 
@@ -100,17 +103,24 @@ async def _in_quarantine(calls: AgentCalls, tool: ToolBody) -> ToolAnswer:
 
 
 async def _command(calls: AgentCalls, action: Exec, reason: str) -> ToolAnswer:
-    if (alone := outside_acts(action).alone) is not None and _asks_by_itself(alone):
-        return _unless_denied(calls, alone)
+    if _asks_by_itself(action):
+        return _unless_denied(calls, action)
     return await _decided(calls, await calls.as_run(action), reason)
 
 
-def _asks_by_itself(act: Git | Packages) -> bool:
-    """Return whether git's helper, or what stands in for a package manager, asks before anything
-    runs that the words name."""
-    if isinstance(act, Packages):
-        return fetches(act)
-    return not any(flag.startswith(_PROGRAM_FLAGS) for flag in act.flags)
+def _asks_by_itself(action: Exec) -> bool:
+    """Return whether the whole line is an install that what stands in for its package manager asks
+    for before anything runs that its words or the copy name. Git runs the copy's hooks first."""
+    found = outside_acts(action)
+    if not (found.is_whole and isinstance(found.alone, Packages)):
+        return False
+    program = (found.alone.command or "").partition(" ")[0]
+    return (
+        manager_named(program) is not None
+        and fetches(found.alone)
+        and not LEFT_ALONE.intersection(found.alone.flags)
+        and not risky_flags(found.alone)
+    )
 
 
 async def _decided(calls: AgentCalls, action: Exec, reason: str) -> ToolAnswer:

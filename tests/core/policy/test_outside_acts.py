@@ -32,6 +32,9 @@ MORE = [
     "cd $X && npm i x",
     "[ -f package.json ] && npm ci",
     "echo $(npm i x)",
+    "sh build.sh && git push origin main",
+    "bash --rcfile evil -i; git fetch origin",
+    "timeout 5; npm i x",
 ]
 NOTHING = [
     "git status",
@@ -60,6 +63,18 @@ def test_a_line_that_does_more_is_no_act_alone(line: str) -> None:
     found = outside_acts(Exec(command=line))
     assert found.acts
     assert found.alone is None
+
+
+def test_beside_the_whole_of_a_line_only_the_folder_changes() -> None:
+    for line, is_whole in [
+        ("npm i x", True),
+        ("cd app && npm i x", True),
+        ("git -C app fetch origin", True),
+        ("cat .env; npm i x", False),
+        ("timeout 60 npm i x", False),
+        ("npm ci && npm test", False),
+    ]:
+        assert outside_acts(Exec(command=line)).is_whole is is_whole, line
 
 
 @pytest.mark.parametrize("line", NOTHING)

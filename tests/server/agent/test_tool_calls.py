@@ -2,6 +2,7 @@
 answer, and a no for everything else."""
 
 import asyncio
+from pathlib import Path
 from typing import Any
 
 import httpx
@@ -9,7 +10,9 @@ import pytest
 
 from supervisor.core.actions import Exec
 from supervisor.core.approvals import Request, status
+from supervisor.server.app import build_agent_app
 from tests.fakes.parts import FakeParts
+from tests.server.conftest import client_of
 
 
 async def asked(agent: httpx.AsyncClient, **tool: Any) -> Any:
@@ -70,21 +73,61 @@ async def test_a_tool_in_another_folder_is_another_action(
     assert not any(call.result()["allowed"] for call in calls)
 
 
-async def test_a_push_or_install_starts_since_it_asks_by_itself_unless_it_is_denied(
+async def test_an_install_alone_starts_since_it_asks_by_itself_unless_it_is_denied(
     agent: httpx.AsyncClient, parts: FakeParts
 ) -> None:
-    for command in ("git push origin main", "npm install x"):
+    for command in ("npm install x", "cd sub && pip install -r requirements.txt", "yarn"):
         assert (await asked(agent, tool="command", command=command))["allowed"], command
     denied = await asked(agent, tool="command", command="git push https://example.org/x main")
     assert not denied["allowed"]
     assert parts.queue.pending() == []
-    for command in ("git push --receive-pack=./evil origin main", "npm install --offline x"):
-        async with asyncio.TaskGroup() as tasks:
-            call = tasks.create_task(asked(agent, tool="command", command=command))
-            request = await waiting(parts)
-            assert isinstance(request.action, Exec), "its words name what would run"
-            parts.gate.resolve(request.id, "denied", by="operator (cli)")
-        assert not call.result()["allowed"]
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        "git push origin main", "git push --rec=./evil origin main",
+        "git fetch --upload-pac=./evil origin",
+        "npm install --offline x", "npm install evil --cache -h", "/usr/bin/npm install x",
+        "/usr/bin/cargo install --path .", "python3 -m pip install x",
+        "npm install --prefix evil x",
+        "bash e.sh; git fetch origin", "cat .env; npm install x", "grep -r S .; npm install x",
+        "bash --rcfile e -i; git fetch origin", "sh e.sh; npm install x",
+        "timeout 60 npm install x", "npm install x | tail -3", "PATH=. npm install x",
+        "npm() { ./evil; }; npm install x",
+    ],
+)  # fmt: skip
+async def test_whatever_else_a_line_does_is_judged_as_a_command(
+    agent: httpx.AsyncClient, parts: FakeParts, command: str
+) -> None:
+    async with asyncio.TaskGroup() as tasks:
+        call = tasks.create_task(asked(agent, tool="command", command=command))
+        request = await waiting(parts)
+        assert isinstance(request.action, Exec)
+        parts.gate.resolve(request.id, "denied", by="operator (cli)")
+    assert not call.result()["allowed"]
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        "cat .env; npm install x",
+        "sh e.sh; git fetch origin",
+        "cd secret && npm ci",
+        "npm install y",
+    ],
+)
+async def test_deny_rules_hold_for_each_command_of_a_line_with_an_install(
+    tmp_path: Path, command: str
+) -> None:
+    rules = "[exec(cat *), exec(sh *), exec(cd secret), exec(npm install y)]"
+    parts = FakeParts(tmp_path, f"version: 1\ndeny: {rules}\n")
+    app = build_agent_app(parts, "one")
+    async with client_of(app, authorization="Bearer token-of-one") as agent:
+        answer = await asked(agent, tool="command", command=command)
+    assert not answer["allowed"]
+    assert "denied by exec(" in answer["why"]
+    parts.close()
 
 
 @pytest.mark.parametrize(
