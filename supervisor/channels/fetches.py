@@ -7,6 +7,7 @@ The network rules judge the host first. No sandbox sees the person's credentials
 """
 
 import asyncio
+from collections import defaultdict
 from collections.abc import Iterable, Mapping
 
 import msgspec
@@ -29,6 +30,9 @@ from supervisor.errors import GatehouseError, RefusedError
 from supervisor.gate.gate import Gate, Grant, Refused
 
 OPERATIONS = frozenset({"fetch", "pull", "ls-remote"})
+# Programs of git that run for a session at once, on the host and with the person's credentials.
+MOST_AT_ONCE = 4
+_LEFT = "the program that asked has gone"
 _MOST_SAID_REFS = 200
 # Refs that are judged before something else may run.
 _AT_ONCE = 50
@@ -45,6 +49,9 @@ class Fetches:
         self._commits = commits
         self._hold_s = hold_s
         self._listed: dict[str, RemoteRefs] = {}
+        self._turns: defaultdict[str, asyncio.Semaphore] = defaultdict(
+            lambda: asyncio.Semaphore(MOST_AT_ONCE)
+        )
 
     async def planned(self, session_id: str, action: Git) -> Git:
         """Return the action with its destination. `RefusedError` where it can't be done, or the
@@ -54,8 +61,9 @@ class Fetches:
             check_flags(action)
         except ValueError as error:
             raise RefusedError(str(error), "leave the option out") from error
-        staging = await self._commits.staging(session_id, action.cwd)
-        remote = await staging.remote(action.remote, is_push=False)
+        async with self._turns[session_id]:
+            staging = await self._commits.staging(session_id, action.cwd)
+            remote = await staging.remote(action.remote, is_push=False)
         host = endpoint(remote.url)
         if host is not None:
             verdict = self._gate.rulings.verdict(host, session_id)
@@ -94,10 +102,28 @@ class Fetches:
 
     async def _fetch(self, grant: Grant, action: Git, request: Request) -> str:
         session_id = grant.session_id
-        staging = await self._commits.staging(session_id, action.cwd)
-        remote = await staging.remote(action.remote, is_push=False)
+        self._check_wanted(request)
+        async with self._turns[session_id]:
+            self._check_wanted(request)
+            staging = await self._commits.staging(session_id, action.cwd)
+            remote = await staging.remote(action.remote, is_push=False)
+        # A person may be asked, so it keeps no other from its turn.
         await self._check_host(remote.url, request, grant)
-        grant.use(msgspec.structs.replace(action, url=shown_url(remote.url)))
+        async with self._turns[session_id]:
+            self._check_wanted(request)
+            grant.use(msgspec.structs.replace(action, url=shown_url(remote.url)))
+            return await self._fetched(session_id, action, request, staging, remote)
+
+    def _check_wanted(self, request: Request) -> None:
+        """`RefusedError` where the program that asked has gone, unless a person approved it:
+        nobody would see what comes, and it would be begun without end."""
+        is_program = request.origin == "agent_tool" and request.answer != "approved"
+        if is_program and not self._gate.printing.is_followed(request.id):
+            raise RefusedError(_LEFT, "ask again, and wait")
+
+    async def _fetched(
+        self, session_id: str, action: Git, request: Request, staging: Staging, remote: Remote
+    ) -> str:
         if action.operation == "ls-remote":
             there = await staging.listed(remote, *(action.refspecs or ("*",)))
             self._keep_list(request, there)

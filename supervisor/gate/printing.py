@@ -51,6 +51,10 @@ class Printing:
             if not self._followers[request_id]:
                 del self._followers[request_id]
 
+    def is_followed(self, request_id: str) -> bool:
+        """Return whether somebody waits for what it prints."""
+        return request_id in self._followers
+
     def printed(self, request_id: str) -> tuple[bytes, bytes]:
         """Return the end of both streams; nothing where it doesn't run."""
         out, err = self._streams.get(request_id, (b"", b""))

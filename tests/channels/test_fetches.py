@@ -10,11 +10,19 @@ from typing import Any
 import pytest
 import pytest_asyncio
 
+from supervisor.channels.fetches import MOST_AT_ONCE
 from supervisor.core.actions import Exec, Git
-from supervisor.core.approvals import Answer, Request
+from supervisor.core.approvals import Answer, Request, is_settled
 from tests.fakes.git_server import PASSWORD, GitBackend, GitServer
 from tests.fakes.sandboxed_agent import agent_command, answers
-from tests.fakes.supervised import Supervised, git, make_repository, settings_in, supervised
+from tests.fakes.supervised import (
+    OPERATOR,
+    Supervised,
+    git,
+    make_repository,
+    settings_in,
+    supervised,
+)
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -36,7 +44,10 @@ async def running(
 ) -> AsyncIterator[Supervised]:
     policy = f"""
 version: 1
-allow: ["git(pull origin main)", "network(127.0.0.1:{server.server_address[1]})"]
+allow:
+  - git(pull origin main)
+  - git(ls-remote origin)
+  - network(127.0.0.1:{server.server_address[1]})
 deny: [network(denied.test)]
 """
     async with supervised(settings_in(tmp_path_factory.mktemp("fetch"), policy)) as running:
@@ -199,6 +210,48 @@ async def test_over_http_the_person_s_credential_helper_is_used_and_stays_outsid
     monkeypatch.setenv("GIT_CONFIG_GLOBAL", "/dev/null")
     (refused,) = await ask(running, workspace, "git fetch origin")
     assert "could not read Username" in refused["outcome"]["error"], refused
+
+
+async def test_programs_that_ask_and_leave_have_few_connections_made(
+    running: Supervised,
+    workspace: Path,
+    server: GitServer,
+    served: str,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Each made one more connection with the person's credentials, and left it."""
+    open_now: set[object] = set()
+    release, numbers = threading.Event(), list[int]()
+
+    class Slow(GitBackend):
+        def do_GET(self) -> None:
+            open_now.add(self)
+            numbers.append(len(open_now))
+            release.wait(60)
+            open_now.discard(self)
+            self.send_error(404)
+
+    monkeypatch.setattr(server, "RequestHandlerClass", Slow)
+    git(workspace, "remote", "set-url", "origin", served)
+    script = """
+for i in $(seq 20); do timeout 4 git ls-remote origin b$i & done 2> /tmp/said; wait
+head -3 /tmp/said; echo ALL LEFT; sleep 100
+"""
+    session = await running.start(workspace, "bash", "-c", script)
+    await running.printed(session, "ALL LEFT")
+    await running.until_soon(lambda: len(numbers) >= MOST_AT_ONCE or None, "connections")
+    release.set()
+    queue = running.parts.queue
+
+    def settled() -> bool | None:
+        return all(is_settled(one) for one in queue.of_session(session.id, 100, 0)) or None
+
+    await running.until(settled, "the end of each")
+    errors = [(one.outcome or {}).get("error") for one in queue.of_session(session.id, 100, 0)]
+    await running.parts.sessions.stop(session.id, reason="over", by=OPERATOR)
+    await running.ended(session)
+    assert max(numbers) == len(numbers) == MOST_AT_ONCE
+    assert set(errors[:-MOST_AT_ONCE]) <= {"the program that asked has gone; ask again, and wait"}
 
 
 @pytest.mark.many
