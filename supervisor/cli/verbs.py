@@ -80,10 +80,19 @@ def agents_forget(options: argparse.Namespace) -> int:
     """Remove the conversations that are kept of an agent, or of all."""
     import asyncio
 
+    from supervisor.cli.common.client import find
     from supervisor.core.agents.agents import AGENTS
     from supervisor.sessions import conversations
 
-    count = asyncio.run(conversations.forget(settings_of(options), options.agent))
+    settings = settings_of(options)
+    client = find(settings.data_dir)
+    for one in client.get("/api/sessions") if client is not None else ():
+        if one["ended_at"] is None and one["agent"] and options.agent in (None, one["agent"]):
+            raise UserError(
+                f"session {one['id'][:8]} of {AGENTS[one['agent']].title} runs, and writes there",
+                "try again when it has ended, or stop it",
+            )
+    count = asyncio.run(conversations.forget(settings, options.agent))
     whose = AGENTS[options.agent].title if options.agent else "every agent"
     where = f"in {count} workspace{'s' * (count != 1)}" if count else "there were none"
     print(f"forgotten: conversations of {whose}, {where}")

@@ -90,9 +90,11 @@ def prepare(home: Path) -> None:
 
 
 def make_folders(place: Path, folders: Iterable[str], files: Iterable[str] = ()) -> None:
-    """Make these mount points in a folder that agents write to."""
+    """Make these mount points in a folder that agents write to, and may have closed."""
     folder = os.open(place, os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
     try:
+        # A descriptor of a closed folder takes no `fchmod`.
+        os.chmod(f"/proc/self/fd/{folder}", 0o700)  # noqa: PTH101
         for names, kind in ((files, stat.S_IFREG), (folders, stat.S_IFDIR)):
             for name in names:
                 _make(folder, name, kind)

@@ -1,6 +1,7 @@
 """A session's home: one for the agent and for the commands that it asks for, kept with the copy, in
 which no command meets what an agent planted."""
 
+import os
 from pathlib import Path
 
 import pytest
@@ -135,6 +136,39 @@ def test_a_home_of_links_writes_nowhere_on_the_host(house: House) -> None:
         "npmrc",
         "claude",
     }
+
+
+def test_a_home_that_an_agent_closed_is_opened_again(house: House) -> None:
+    house.up()
+    first = house.ended("chmod 0 ~")
+    assert home_of(house).stat().st_mode & 0o777 == 0
+    again = house.start("resume", first, "--", "sh", "-c", "stat -c %a ~; echo THE-''END")
+    assert "\n700\n" in again.until_printed("THE-END")
+    house.stop(house.sessions()[0]["id"])
+    assert again.ended() == 0
+
+
+def test_kept_conversations_that_an_agent_closed_are_opened_and_forgotten_once_it_ended(
+    house: House,
+) -> None:
+    program = house.folder / "programs/claude"
+    program.parent.mkdir()
+    place = "~/.claude/projects/-workspace-merged"
+    program.write_text(
+        f'#!/bin/sh\nstat -c "mode %a" {place}; chmod 0 {place}; echo BE""GUN; sleep 600\n'
+    )
+    program.chmod(0o755)
+    house.up(ANTHROPIC_API_KEY="sk-ant-of-a-test")
+    for _ in range(2):
+        path = f"{program.parent}:{os.environ['PATH']}"
+        started = house.start("claude", "--workspace", str(house.workspace), PATH=path)
+        assert "mode 700\n" in started.until_printed("BEGUN")
+        refused = house.run("agents", "forget", "claude")
+        assert (refused.returncode, "of Claude Code runs" in refused.stderr) == (1, True), refused
+        house.ok("agents", "forget", "codex")
+        house.stop(house.sessions()[0]["id"])
+        started.ended()
+    assert "in 1 workspace" in house.ok("agents", "forget")
 
 
 def test_what_plans_and_reads_sees_nothing_of_the_home(house: House) -> None:
