@@ -356,9 +356,11 @@ class Parts:
     def _command_spec(self, session_id: str, action: Exec) -> Spec:
         return self.surroundings.command_spec(self.sessions.get(session_id), action)
 
-    def _install_spec(self, session_id: str, spec: Spec, shows_home: bool) -> Spec:
+    def _install_spec(
+        self, session_id: str, spec: Spec, shows_home: bool, places: tuple[str, ...]
+    ) -> Spec:
         session = self.sessions.get(session_id)
-        return self.surroundings.install_spec(session, spec, shows_home=shows_home)
+        return self.surroundings.install_spec(session, spec, places, shows_home=shows_home)
 
     def _contained_spec(self, session_id: str, action: Exec) -> Spec:
         return self.surroundings.contained_spec(self.sessions.get(session_id), action)

@@ -51,15 +51,16 @@ type Hosts = frozenset[tuple[str, int]]
 type OpenReach = Callable[[str, socket.socket, Hosts, Hosts | None], Awaitable[str]]
 type CloseReach = Callable[[str], Awaitable[None]]
 
-type Filling = Callable[[str, Spec, bool], Spec]
+type Filling = Callable[[str, Spec, bool, tuple[str, ...]], Spec]
 
 PLAN_S = 180.0
 READ_S = 30.0
 
 
 class InstallSandbox:
-    """`spec_for` describes the tool sandbox of a command, `filling` adds where an install puts what
-    is outside of projects, and if it is told so the session's whole home; `open_reach` and
+    """`spec_for` describes the tool sandbox of a command, `filling` adds those
+    places where an install puts what is outside of projects that it is told, and if it is told so
+    the session's whole home; `open_reach` and
     `close_reach` are egress's (`NetworkBroker`). `proxy_port` is where the sandbox's own proxy
     listens."""
 
@@ -143,16 +144,18 @@ class InstallSandbox:
         *,
         timeout_s: float,
         home_files: Mapping[str, str],
+        places: tuple[str, ...],
         printed: tuple[OnOutput, OnOutput],
     ) -> ToolResult:
         """Use the grant, and run a shell text in the private copy; it may read at the hosts of the
-        action's card. `printed` gets both of its streams as they come. `SandboxError` where there
-        is no sandbox."""
+        action's card. `places` are what it may change below the home (`places_written`). `printed`
+        gets both of its streams as they come. `SandboxError` where there is no sandbox."""
         _, path, binds = await _program(action.manager)
         spec = self._spec_for(grant.session_id, Exec(command=script, cwd=action.cwd))
         cwd = HOME if is_at_home(action) else ""
         spec = _alone(spec, cwd=cwd, binds=binds, path=path, home_files=home_files)
-        spec = self._filling(grant.session_id, spec, bool(environment_at_home(action)))
+        shows_home = bool(environment_at_home(action))
+        spec = self._filling(grant.session_id, spec, shows_home, places)
         grant.use(action)
         hosts = frozenset(map(_host, action.hosts))
         return await self._reaching(grant.session_id, spec, hosts, None, timeout_s, printed)

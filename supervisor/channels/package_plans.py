@@ -36,12 +36,14 @@ from supervisor.core.packages.install_recipes import (
     RECIPES,
     Recipe,
     go_config,
+    goes_home,
     home_config,
     index_environment,
     index_script,
     is_at_home,
     is_planned,
     lock_after,
+    names_packages_alone,
     plan_script,
     recipe_of,
     said,
@@ -50,7 +52,7 @@ from supervisor.core.packages.install_recipes import (
 from supervisor.core.packages.lock_files import Locked, Locks, locks_in
 from supervisor.core.packages.package_commands import (
     Item,
-    environment_at_home,
+    fold_name,
     items_of,
     managers,
     risky_flags,
@@ -61,6 +63,7 @@ from supervisor.core.packages.updates import too_young
 from supervisor.core.text.duration import format_duration
 from supervisor.errors import GatehouseError, RefusedError
 from supervisor.gate.gate import Gate
+from supervisor.sandbox.base import MERGED
 from supervisor.settings import for_package_managers
 
 INDEX_S = 30.0
@@ -78,13 +81,15 @@ class _UnplannedError(Exception):
 class InstallPlan(NamedTuple):
     """What an install would do: `action` has what is shown. `locks` are what is locked afterwards
     in the folder `root`; None where nobody knows all of it. `runs` says what of it runs code that
-    isn't the manager's, even without install scripts; empty where nothing does."""
+    isn't the manager's, even without install scripts; empty where nothing does. `environment` is
+    the Python environment that pip changes, by its absolute path; empty where there is none."""
 
     action: Packages
     locks: Locks | None = None
     root: str = ""
     indexes: tuple[str, ...] = ()
     runs: str = ""
+    environment: str = ""
 
 
 class _Indexes(NamedTuple):
@@ -139,8 +144,11 @@ class PackagePlans:
         notes = [f"`{flag}` isn't known as harmless" for flag in risky_flags(action)]
         notes += [f"{shown(url)} is not the index that you use" for url in indexes.strange]
         notes += [f"{runs}, {_BY_OWN_CODE}"] if runs else []
-        is_own = project.python or environment_at_home(action) or action.manager != "pip"
-        if recipe.kind == "pypi" and is_own:
+        environment = project.environment
+        if environment:
+            where = shown(environment.removeprefix(f"{MERGED}/"))
+            notes.append(f"the Python of `{where}`, which the agent can change, carries it out")
+        elif recipe.kind == "pypi" and action.manager != "pip":
             notes.append("the project's own Python, which the agent can change, carries it out")
         hosts = _texts(_hosts(indexes.in_force))
         action = replace(action, index=" ".join(indexes.in_force), hosts=hosts, notes=tuple(notes))
@@ -157,11 +165,32 @@ class PackagePlans:
             self._check_age(session_id, found, project)
         except _UnplannedError as error:
             found = InstallPlan(_unplanned(action, str(error)))
-        return found._replace(root=project.root, indexes=indexes.in_force, runs=runs)
+        is_known = (recipe.is_report and found.locks is not None) or names_packages_alone(action)
+        if goes_home(action, environment) and not is_known:
+            raise RefusedError(
+                "code of the project's could change what the session's other programs run",
+                "install it into a virtual environment, or name packages of an index alone",
+            )
+        return found._replace(
+            root=project.root, indexes=indexes.in_force, runs=runs, environment=environment
+        )
 
     async def locks(self, session_id: str, plan: InstallPlan) -> Locks:
         """Return what came, as the lock file says. `ValueError` where it can't be read."""
         return await self._files.locks(session_id, plan.root, lock_after(plan.action))
+
+    async def missing(self, session_id: str, plan: InstallPlan) -> list[str]:
+        """Return which packages of a plan the project's environment lacks. What is in the home
+        isn't read."""
+        if not plan.locks or not plan.environment.startswith(f"{MERGED}/"):
+            return []
+        place = plan.environment.removeprefix(f"{MERGED}/")
+        there = await self._files.packages_in(session_id, place)
+        return [
+            f"{one} {version}"
+            for one, version in sorted(plan.locks)
+            if (fold_name(one), version) not in there
+        ]
 
     async def _project(self, session_id: str, action: Packages) -> tuple[Project, str]:
         """Return what it is planned from, and why that can't be read; empty where it can."""
@@ -171,6 +200,8 @@ class PackagePlans:
             return await self._files.project(session_id, action), ""
         except ValueError as error:
             why = shown(str(error))
+            if action.manager == "pip":
+                raise RefusedError(why, "see that it can be read, or install by hand") from error
             # What can't be read may be what names a program.
             has_files = action.manager in SOURCES
             return Project(PlanInputs(unknown=(why,), runs=has_files)), why

@@ -23,6 +23,7 @@ from supervisor.core.packages.install_recipes import (
     is_at_home,
     is_unsaved,
     pinned,
+    places_written,
     recipe_of,
     run_script,
 )
@@ -122,9 +123,16 @@ class PackageBroker:
         done = await self._sandbox.install(
             grant,
             action,
-            run_script(action, config, scripts=scripts, is_pinned=is_pinned),
+            run_script(
+                action,
+                config,
+                scripts=scripts,
+                is_pinned=is_pinned,
+                environment=plan.environment,
+            ),
             timeout_s=INSTALL_S,
             home_files={PINNED: pinned(plan.locks)} if is_pinned and plan.locks else {},
+            places=places_written(action, plan.environment, scripts=scripts, runs=bool(plan.runs)),
             printed=self._gate.printing.streams_of(grant),
         )
         facts = _facts(done)
@@ -143,10 +151,13 @@ class PackageBroker:
 
     async def _difference(self, session_id: str, plan: InstallPlan) -> str:
         """Return in what the lock file differs from the plan, now that it was carried out; empty
-        where it doesn't, or where the manager was told all versions and writes none."""
+        where it doesn't. Of a Python environment: what was to come and isn't there."""
         recipe = recipe_of(plan.action)
-        if plan.locks is None or recipe is None or recipe.is_report or is_at_home(plan.action):
+        if plan.locks is None or recipe is None or is_at_home(plan.action):
             return ""
+        if recipe.is_report:
+            missing = await self._plans.missing(session_id, plan)
+            return ", ".join(missing[:5])
         try:
             there = await self._plans.locks(session_id, plan)
         except ValueError as error:

@@ -16,8 +16,13 @@ from supervisor.core.packages import plan_inputs
 from supervisor.core.packages.go_sources import go_heads
 from supervisor.core.packages.install_recipes import lock_paths, recipe_of, said
 from supervisor.core.packages.lock_files import Locks, locks_in
-from supervisor.core.packages.package_commands import environment_at_home, environments
+from supervisor.core.packages.package_commands import (
+    ENVIRONMENTS,
+    environment_at_home,
+    environments,
+)
 from supervisor.core.packages.plan_inputs import HERE_ALONE, SOURCES, PlanInputs
+from supervisor.sandbox.base import MERGED
 
 # Files of requirements that name others.
 MOST_ROUNDS = 8
@@ -28,13 +33,14 @@ _NUMBER = re.compile(r"[0-9]{1,3}\Z")
 
 class Project(NamedTuple):
     """`inputs` are what a plan is made of, `root` the folder of the manifest and `before` what the
-    person's own lock file names. `python` is the version of the environment that it installs
-    into; empty where there is none."""
+    person's own lock file names. `environment` is the Python environment that it changes, by its
+    absolute path, and `python` that one's version; empty where there is none."""
 
     inputs: PlanInputs
     root: str = ""
     before: Locks = {}
     python: str = ""
+    environment: str = ""
 
 
 class ProjectFiles:
@@ -74,6 +80,11 @@ class ProjectFiles:
         text = "\n".join(files.get(path, "") for path in paths)
         return await asyncio.to_thread(locks_in, lock, text)
 
+    async def packages_in(self, session_id: str, environment: str) -> set[tuple[str, str]]:
+        """Return names and versions of what a Python environment of the copy says it holds."""
+        found = await self._sandbox.read(session_id, (), installed=(environment,))
+        return plan_inputs.held(_metadata(found, environment))
+
     async def _go_heads(self, session_id: str, root: str) -> dict[str, str]:
         """Return what go reads of a module's sources. `ValueError` where they are too many."""
         found = await self._sandbox.read(session_id, (), sources=root)
@@ -98,14 +109,19 @@ class ProjectFiles:
     async def _python(self, session_id: str, action: Packages) -> Project:
         folder = _folders(action.cwd)[0]
         # Of one in the home nothing is read: it is taken for empty.
-        named = () if environment_at_home(action) else environments(action)
+        at_home = environment_at_home(action)
+        named = () if at_home else environments(action)
         places = [posixpath.normpath(f"{folder}{one}") for one in named]
         if any(place.startswith(("..", "/")) for place in places):
             raise ValueError("its environment lies outside of the workspace")
-        configs = [f"{place}/pyvenv.cfg" for place in places]
-        found = await self._sandbox.read(session_id, configs, installed=places)
-        python = next((_version(found.get(one) or "") for one in configs if one in found), "")
-        environment = next((one.rpartition("/")[0] for one in configs if one in found), "?")
+        marks = [f"{place}/{mark}" for place in places for mark in ("pyvenv.cfg", "bin/python")]
+        found = await self._sandbox.read(session_id, marks, installed=places)
+        environment = next(
+            (one for one in places if {f"{one}/pyvenv.cfg", f"{one}/bin/python"} & found.keys()), ""
+        )
+        if named and not environment and set(named) != set(ENVIRONMENTS):
+            raise ValueError(f"there is no Python environment in `{named[0]}`")
+        python = _version(found.get(f"{environment}/pyvenv.cfg") or "")
         files: dict[str, str | None] = {}
         for _ in range(MOST_ROUNDS):
             inputs, missing = plan_inputs.requirements(action, said(action).names, files)
@@ -115,9 +131,14 @@ class ProjectFiles:
             files |= {one: read.get(f"{folder}{one}") for one in missing}
         else:
             raise ValueError("its files of requirements name too many others")
-        there = [text for path, text in found.items() if path.startswith(f"{environment}/lib/")]
+        there = _metadata(found, environment) if environment else []
         written = inputs.files | plan_inputs.installed(there)
-        return Project(inputs._replace(files=written), folder, {}, python)
+        absolute = f"{MERGED}/{environment}" if environment else at_home
+        return Project(inputs._replace(files=written), folder, {}, python, absolute)
+
+
+def _metadata(files: Mapping[str, str | None], environment: str) -> list[str | None]:
+    return [text for path, text in files.items() if path.startswith(f"{environment}/lib/")]
 
 
 def _texts(files: Mapping[str, str | None]) -> dict[str, str]:

@@ -208,13 +208,19 @@ class SessionSandboxes:
             env={**spec.env, **told.environment},
         )
 
-    def filling(self, session: Session, spec: Spec, *, shows_home: bool) -> Spec:
-        """Return an install's sandbox, which writes what it installs into the session's home: it
-        sees nothing else of that, but for an environment in there. It finds no program in it."""
+    def filling(
+        self, session: Session, spec: Spec, places: tuple[str, ...], *, shows_home: bool
+    ) -> Spec:
+        """Return an install's sandbox, which writes what it installs to these places in the
+        session's home: it sees nothing else of that, but for an environment in there. It finds no
+        program in it."""
         env = spec.env | installed_places.ENVIRONMENT | installed_places.OF_INSTALLS
+        if installed_places.FETCHED not in places:
+            env |= installed_places.THROWN_AWAY
         if shows_home:
             spec = self.at_home(session, spec, owns_settings=True)
-        return msgspec.structs.replace(spec, writable_binds=self._stores(session), env=env)
+        written = tuple(one for one in self._stores(session) if one[1] in places)
+        return msgspec.structs.replace(spec, writable_binds=written, env=env)
 
     def prepare_stores(self, session: Session) -> None:
         """Make the folders for what approved installs put there and fetch."""

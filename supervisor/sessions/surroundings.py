@@ -240,9 +240,11 @@ class Surroundings:
             session, action, self._within(session), self._caller(session)
         )
 
-    def install_spec(self, session: Session, spec: Spec, *, shows_home: bool) -> Spec:
+    def install_spec(
+        self, session: Session, spec: Spec, places: tuple[str, ...], *, shows_home: bool
+    ) -> Spec:
         """Return an install's sandbox with where it puts what it installs outside of projects."""
-        return self._sandboxes.filling(session, spec, shows_home=shows_home)
+        return self._sandboxes.filling(session, spec, places, shows_home=shows_home)
 
     def copy_spec(self, session: Session, action: Exec) -> Spec:
         """Return the sandbox of a command that only reads the private copy's repositories, also

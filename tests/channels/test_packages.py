@@ -220,7 +220,12 @@ async def test_code_of_the_agent_s_own_does_not_run_to_be_planned(
     running: Supervised, workspace: Path
 ) -> None:
     (workspace / "setup.py").write_text("open('ran.txt', 'w').write('planned')\n")
-    _, (install,) = await ask(running, workspace, "pip install -e .", answer="denied")
+    found, installs = await ask(running, workspace, "pip install -e .")
+    assert "what the session's other programs run" in found[0]["why"]
+    assert not [one for one in installs if one.used_at]
+    (workspace / "env").mkdir()
+    (workspace / "env/pyvenv.cfg").write_text("version = 3.13\n")
+    _, (install,) = await ask(running, workspace, "pip --python env install -e .", answer="denied")
     assert isinstance(install.action, Packages)
     assert install.action.plan == ()
     assert install.action.unknown == ("what it would install: `.` is a path",)

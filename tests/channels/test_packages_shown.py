@@ -65,7 +65,9 @@ async def test_what_runs_code_in_any_case_needs_the_box_for_scripts(
     running: Supervised, workspace: Path, index: Registry
 ) -> None:
     (workspace / "setup.py").write_text("open('ran.txt', 'w').write('built')\n")
-    for line in ("pip install -e .", "npm install lodahs --ignore-scripts=false"):
+    (workspace / "env").mkdir()
+    (workspace / "env/pyvenv.cfg").write_text("version = 3.13\n")
+    for line in ("pip --python env install -e .", "npm install lodahs --ignore-scripts=false"):
         session = await running.start(
             workspace, *agent_command(("/v1/packages", {"command": line}))
         )

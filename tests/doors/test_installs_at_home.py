@@ -84,6 +84,40 @@ def test_an_environment_in_the_home_is_installed_into(shop: House) -> None:
     assert "RAN': No such file" in printed
 
 
+EVIL = """#!/bin/sh
+mkdir -p ~/.installed/python/x ~/.packages/x && touch ~/.installed/python/x/y ~/.packages/x/y
+touch /workspace/merged/ran ~/ran
+"""
+
+
+@pytest.mark.parametrize("place", ["/workspace/merged/.venv", "/home/agent/v"])
+def test_a_python_of_the_agent_s_changes_nothing_that_others_run_and_is_on_the_card(
+    shop: House, place: str
+) -> None:
+    """A script in its place; in the copy in a folder that isn't marked as an environment."""
+    is_in_copy = place.startswith("/workspace")
+    plant = f"mkdir -p {place}/bin; touch {'x' if is_in_copy else f'{place}/pyvenv.cfg'};"
+    plant += f" touch {place}/bin/python; chmod +x {place}/bin/python; cat > {place}/bin/python"
+    script = (
+        f"{plant} <<'X'\n{EVIL}X\n"
+        f"VIRTUAL_ENV={place} pip install tiny-wheel; echo CODE $?;"
+        " find ~/.installed ~/.packages -name y; ls ~/ran /workspace/merged/ran"
+    )
+    started = begun(shop, script)
+    asked = shop.until_told(
+        lambda: next((one for one in shop.requests() if "tiny-wheel" in one["title"]), None), "it"
+    )
+    shown = str(shop.http("GET", f"/api/requests/{asked['id']}")[1])
+    where = place.removeprefix("/workspace/merged/")
+    assert f"the Python of `{where}`, which the agent can change" in shown
+    shop.run("approve", asked["id"])
+    printed = started.until_printed("ENDED")
+    assert "/y" not in printed.split("CODE", 1)[1], printed
+    # It ran, in a sandbox without what others run.
+    assert "\n/workspace/merged/ran" in printed
+    assert ("other packages came than were shown: tiny-wheel 1.0.0" in printed) == is_in_copy
+
+
 @pytest.fixture
 def crates(house: House, index: Registry, monkeypatch: pytest.MonkeyPatch) -> House:
     """A workspace of cargo, whose sessions see the person's toolchain."""

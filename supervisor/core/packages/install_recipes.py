@@ -14,16 +14,19 @@ import shlex
 from collections.abc import Sequence
 from typing import Literal, NamedTuple
 
+from msgspec.structs import replace
+
 from supervisor.core.actions import Packages
-from supervisor.core.packages.installed_places import CRATES, FETCHED
+from supervisor.core.packages.installed_places import CRATES, FETCHED, INSTALLED
 from supervisor.core.packages.lock_files import NPM_INSTALLED, Locks
 from supervisor.core.packages.package_commands import (
     OTHER_ENVIRONMENT,
-    environments,
+    items_of,
     managers,
     risky_flags,
 )
-from supervisor.core.packages.plan_inputs import CONSTRAINTS, INSTALLED, REQUIREMENTS
+from supervisor.core.packages.plan_inputs import CONSTRAINTS, REQUIREMENTS
+from supervisor.core.packages.plan_inputs import INSTALLED as IN_ENVIRONMENT
 from supervisor.core.packages.registry_answers import host_of
 from supervisor.core.text.words import split_command
 
@@ -158,6 +161,7 @@ _ELSEWHERE = {
     ("uv", "tool install"),
 }
 _GEM_FOLDER = ("--install-dir", "-i")
+_PIP_FOLDERS = frozenset({"--target", "-t", "--prefix", "--root"})
 _SAYS_WHERE = (
     'if [ "${PIP_USER-}" ]; then echo "there is no virtual environment here: it is installed for'
     " python3 in the session's home\"; fi"
@@ -195,6 +199,35 @@ def is_at_home(action: Packages) -> bool:
         or (action.manager, action.operation) in _ELSEWHERE
         or (action.manager == "gem" and not names & set(_GEM_FOLDER))
     )
+
+
+def goes_home(action: Packages, environment: str) -> bool:
+    """Return whether a command changes what the home has for all programs of the session.
+    `environment` is the Python environment that pip changes; empty where there is none."""
+    is_pip = action.manager == "pip" and action.operation in ("install", "uninstall")
+    return is_at_home(action) or (is_pip and not environment and not _is_placed(action))
+
+
+def names_packages_alone(action: Packages) -> bool:
+    """Return whether a command says nothing but names for an index: then no file of the project's
+    takes part."""
+    words = said(action)
+    items = items_of(replace(action, names=words.names))
+    return not words.strange and not any(one.origin or one.is_file for one in items)
+
+
+def places_written(
+    action: Packages, environment: str, *, scripts: bool, runs: bool
+) -> tuple[str, ...]:
+    """Return where below the home an install may write. INVARIANT: where code of the project's or
+    the home's may run, it is nowhere: other commands and sessions run what is there. `runs` says
+    that such code may run without install scripts, too; what goes to the home is told by
+    `names_packages_alone`, or pinned."""
+    if goes_home(action, environment):
+        return (INSTALLED,) if scripts else (INSTALLED, FETCHED)
+    recipe = recipe_of(action)
+    is_by_own = recipe is None or recipe.kind == "pypi" or scripts or runs
+    return () if is_by_own else (FETCHED,)
 
 
 def words_of(action: Packages) -> list[str]:
@@ -330,7 +363,8 @@ def _python_plan(action: Packages, program: str, python: str, words: list[str]) 
     made = (
         f"python=$(command -v python{python} || command -v python3)"
         ' && "$python" -m venv --without-pip ~/python'
-        f" && mkdir -p {INSTALLED} && cp -r {INSTALLED}/. ~/python/lib/python3.*/site-packages/"
+        f" && mkdir -p {IN_ENVIRONMENT}"
+        f" && cp -r {IN_ENVIRONMENT}/. ~/python/lib/python3.*/site-packages/"
     )
     files = f"-r {REQUIREMENTS} -c {CONSTRAINTS}"
     if action.manager == "uv":
@@ -366,9 +400,12 @@ def pinned(locks: Locks) -> str:
     return "".join(rows)
 
 
-def run_script(action: Packages, own: str, *, scripts: bool, is_pinned: bool) -> str:
+def run_script(
+    action: Packages, own: str, *, scripts: bool, is_pinned: bool, environment: str = ""
+) -> str:
     """Return the shell text that carries out what was approved. `scripts`: with install scripts.
-    `is_pinned`: `PINNED` tells the manager to install what was planned, and nothing else."""
+    `is_pinned`: `PINNED` tells the manager to install what was planned, and nothing else.
+    `environment` is the absolute path of the Python environment that pip changes, as planned."""
     recipe = recipe_of(action)
     words = words_of(action)
     pins = f"~/{PINNED}"
@@ -377,7 +414,7 @@ def run_script(action: Packages, own: str, *, scripts: bool, is_pinned: bool) ->
         while OTHER_ENVIRONMENT in words:
             at = words.index(OTHER_ENVIRONMENT)
             words = words[:at] + words[at + 2 :]
-        line = _in_environment(environments(action), is_placed=_is_placed(action)) + (
+        line = _by_pip(action, environment) + (
             f"install --no-deps --require-hashes -r {pins}" if is_pinned else shlex.join(words)
         )
         line += f"\n{_SAYS_WHERE}"
@@ -409,25 +446,27 @@ def _last_words(action: Packages, *, scripts: bool) -> list[str]:
     return [*words, *(["--config.dangerously-allow-all-builds=true"] if scripts else _PNPM_ALONE)]
 
 
-def _in_environment(folders: Sequence[str], *, is_placed: bool) -> str:
-    """Return the beginning of a line that runs pip in the first of these environments that is
-    there; the system's pip installs into one without its own. It runs isolated, or a `pip.py` in
-    the folder would be run instead. Without an environment, and if the command says nothing else,
-    it installs for the home's python3, whatever a system says of its own (PEP 668)."""
-    alone = "export PIP_USER=1 PIP_BREAK_SYSTEM_PACKAGES=1" if not is_placed else ":"
+def _by_pip(action: Packages, environment: str) -> str:
+    """Return the beginning of a line that runs pip in this environment; the system's pip installs
+    into one without its own. It runs isolated, or a `pip.py` in the folder would be run instead.
+    Without an environment, and if the command says nothing else, it installs for the home's
+    python3, whatever a system says of its own (PEP 668)."""
+    if environment:
+        python = shlex.quote(f"{environment}/bin/python")
+        gone = shlex.quote(f"there is no Python in the environment {environment}")
+        return (
+            f"if [ ! -x {python} ]; then echo {gone} >&2; exit 1; fi; set -- {python} -I -m pip;"
+            ' if ! "$@" --version >/dev/null 2>&1; then'
+            f' set -- python3 -I -m pip --python {python}; fi; "$@" '
+        )
+    at_home = "export PIP_USER=1 PIP_BREAK_SYSTEM_PACKAGES=1; " * (not _is_placed(action))
     return (
-        f"python=python3; for d in {shlex.join(folders)}; do"
-        ' case $d in /*) ;; *) d="$PWD/$d" ;; esac; if [ -x "$d/bin/python" ]; then'
-        ' python="$d/bin/python"; break; fi; done; set -- "$python" -I -m pip;'
-        f' if [ "$python" = python3 ]; then {alone};'
+        f"{at_home}set -- python3 -I -m pip;"
         # Since Python 3.11: isolated, but for what the home has already.
-        ' if python3 -P -c "" 2>/dev/null; then set -- python3 -P -m pip; fi;'
-        ' elif ! "$@" --version >/dev/null 2>&1; then'
-        ' set -- python3 -I -m pip --python "$python"; fi; "$@" '
+        ' if python3 -P -c "" 2>/dev/null; then set -- python3 -P -m pip; fi; "$@" '
     )
 
 
 def _is_placed(action: Packages) -> bool:
     """Return whether a command of pip says where it installs to."""
-    names = {flag.partition("=")[0] for flag in action.flags}
-    return action.operation != "install" or bool(names & {"--target", "-t", "--prefix", "--root"})
+    return bool({flag.partition("=")[0] for flag in action.flags} & _PIP_FOLDERS)

@@ -1,8 +1,8 @@
 """Where installs outside of a project go: two folders in a session's home. Pure.
 
-Only approved installs write there; the agent and its commands read. So no install runs what an
-agent put there: a plugin of gem, a `.pth` file, npm's own configuration. Sources: the manuals of
-the managers.
+Only approved installs that run no code of the project's or the home's write there; the agent and
+its commands read. So no install runs what an agent put there: a plugin of gem, a `.pth` file, npm's
+own configuration. Sources: the manuals of the managers.
 """
 
 HOME = "/home/agent/"
@@ -31,4 +31,9 @@ OF_INSTALLS = {
     "npm_config_cache": f"{FETCHED}/npm",
     "PIP_CACHE_DIR": f"{FETCHED}/pip",
     "UV_CACHE_DIR": f"{FETCHED}/uv",
+}
+# Of an install that changes nothing there.
+THROWN_AWAY = {
+    one: f"/tmp/gatehouse-{one.lower()}"  # noqa: S108 - the sandbox's own tmpfs
+    for one in ("npm_config_cache", "PIP_CACHE_DIR", "UV_CACHE_DIR")
 }

@@ -458,10 +458,7 @@ def installed(files: Iterable[str | None]) -> dict[str, str]:
     versions and what they need from an index. `files` are the `METADATA` of its packages."""
     written = {}
     for text in files:
-        head = (text or "")[:MOST_METADATA].partition("\n\n")[0]
-        rows = [line.partition(": ") for line in head.splitlines()]
-        facts = {key: value for key, _, value in reversed(rows)}
-        name, version = facts.get("Name", ""), facts.get("Version", "")
+        name, version, rows = _head(text)
         if _DIST.match(name) and _DIST.match(version):
             needs = "".join(
                 f"Requires-Dist: {value}\n"
@@ -473,6 +470,20 @@ def installed(files: Iterable[str | None]) -> dict[str, str]:
             folder = f"{name.replace('-', '_')}-{version}.dist-info"
             written[f"{INSTALLED}/{folder}/METADATA"] = said
     return written
+
+
+def held(files: Iterable[str | None]) -> set[tuple[str, str]]:
+    """Return names, as `fold_name` writes them, and versions of the same packages."""
+    heads = map(_head, files)
+    return {(fold_name(name), version) for name, version, _ in heads}
+
+
+def _head(text: str | None) -> tuple[str, str, list[tuple[str, str, str]]]:
+    """Return name and version of a package, and all rows of the head of its `METADATA`."""
+    head = (text or "")[:MOST_METADATA].partition("\n\n")[0]
+    rows = [line.partition(": ") for line in head.splitlines()]
+    facts = {key: value for key, _, value in reversed(rows)}
+    return facts.get("Name", ""), facts.get("Version", ""), rows
 
 
 def _uv(found: _Found, files: Mapping[str, str]) -> None:

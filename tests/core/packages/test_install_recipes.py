@@ -16,7 +16,9 @@ from supervisor.core.packages.install_recipes import (
     is_at_home,
     is_planned,
     lock_after,
+    names_packages_alone,
     pinned,
+    places_written,
     plan_script,
     recipe_of,
     run_script,
@@ -221,7 +223,7 @@ def test_pip_installs_for_the_homes_python_where_there_is_no_environment() -> No
     user = parse_command("pip install --user a")
     assert environments(user) == ()
     text = run_script(user, ":", scripts=False, is_pinned=True)
-    assert "for d in ; do" in text
+    assert "set -- python3 -P -m pip" in text
     assert "PIP_USER=1 PIP_BREAK_SYSTEM_PACKAGES=1" in text
     assert "--user" not in plan_script(user, ":", program="/usr/bin/pip")
     placed = run_script(parse_command("pip install -t x a"), ":", scripts=False, is_pinned=False)
@@ -255,6 +257,39 @@ def test_reports_are_no_files_of_the_project() -> None:
 
 def test_pip_runs_by_the_environment_that_the_command_names() -> None:
     action = parse_command("pip --python my-env install --pre x")
-    text = run_script(action, ":", scripts=False, is_pinned=False)
-    assert "for d in my-env; do" in text
+    text = run_script(action, ":", scripts=False, is_pinned=False, environment="/w/it's")
+    assert "set -- '/w/it'\"'\"'s/bin/python' -I -m pip" in text
+    assert "PIP_USER=1" not in text
     assert '"$@" install --pre x' in text
+
+
+@pytest.mark.parametrize(
+    ("command", "environment", "how", "places"),
+    [
+        ("npm install -g a", "", "", {"installed", "packages"}),
+        ("npm install -g a", "", "scripts", {"installed"}),
+        ("pip install a", "", "", {"installed", "packages"}),
+        ("pip uninstall a", "", "", {"installed", "packages"}),
+        ("pip install a", "/w/.venv", "", set()),
+        ("pip install -t x a", "", "", set()),
+        ("uv add a", "", "", set()),
+        ("npm install a", "", "", {"packages"}),
+        ("npm install a", "", "scripts", set()),
+        ("cargo fetch", "", "", {"packages"}),
+        ("cargo fetch", "", "runs", set()),
+        ("nonsense a", "", "", set()),
+    ],
+)
+def test_an_install_that_may_run_the_agent_s_code_writes_nowhere_in_the_home(
+    command: str, environment: str, how: str, places: set[str]
+) -> None:
+    action, scripts = parse_command(command), how == "scripts"
+    found = places_written(action, environment, scripts=scripts, runs=how == "runs")
+    assert {one.partition("/home/agent/.")[2] for one in found} == places
+
+
+def test_a_file_of_the_project_s_is_no_name_of_a_package() -> None:
+    for command in ("pip install a", "pip install --user a", "cargo install a"):
+        assert names_packages_alone(parse_command(command))
+    for command in ("pip install -r a.txt", "pip install ./a", "pip install --pre a"):
+        assert not names_packages_alone(parse_command(command))

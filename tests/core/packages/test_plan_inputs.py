@@ -11,6 +11,7 @@ from supervisor.core.packages.plan_inputs import (
     MOST_NAMED,
     PlanInputs,
     has_members,
+    held,
     inputs,
     installed,
     requirements,
@@ -511,3 +512,9 @@ def test_of_go_what_its_proxies_answer_is_taken_over() -> None:
         "what go.work changes",
     )
     assert not has_members("go", "module x.test/app\n")
+
+
+def test_what_an_environment_holds_is_known_by_folded_names() -> None:
+    found = held(["Name: A_b.c\nVersion: 1\n\nName: d\nVersion: 2\n", None])
+    assert ("a-b-c", "1") in found
+    assert "d" not in {name for name, _ in found}
