@@ -44,8 +44,10 @@ class _Waiting(NamedTuple):
     give_back: GiveBack
 
     async def end(self) -> None:
-        await self.held.end()
-        await self.give_back()
+        try:
+            await self.held.end()
+        finally:
+            await self.give_back()
 
 
 class ExecBroker:
@@ -231,7 +233,12 @@ class ExecBroker:
             lent.append(await self._lend_ports(session_id, listeners))
 
         with contextlib.suppress(GatehouseError):  # the next command starts one, and says why not
-            held = await self._sandbox.hold(bare, on_listeners=lend, last_bytes=KEPT_BYTES + 1)
+            held = None
+            try:
+                held = await self._sandbox.hold(bare, on_listeners=lend, last_bytes=KEPT_BYTES + 1)
+            finally:
+                for give_back in lent if held is None else ():
+                    await give_back()
             if held is None:
                 return
             self._waiting[session_id] = _Waiting(held, bare, lent[0])

@@ -248,6 +248,10 @@ class ApprovalQueue:
                 del self._waiters[request_id]
         return True
 
+    def is_awaited(self, request_id: str) -> bool:
+        """Return whether anybody waits for a change of the request at this moment."""
+        return request_id in self._waiters
+
     async def next_change_in_session(self, session_id: str) -> None:
         """Wait until a fact of any of a session's requests changes."""
         event = self._session_waiters.setdefault(session_id, asyncio.Event())

@@ -1,17 +1,21 @@
 """A session's next command runs in a sandbox that waited for it: as in one of its own, and in none
 that another command had."""
 
+import asyncio
 import os
 import signal
 from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 import pytest_asyncio
 
 from supervisor.base.process import descendants
+from supervisor.channels.exec import ExecBroker
 from supervisor.core.actions import Exec
 from supervisor.core.sessions import Session
+from supervisor.sandbox.base import Spec
 from tests.fakes.supervised import Supervised, make_repository, settings_in, supervised
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -129,3 +133,43 @@ async def test_all_are_stopped_before_one_begins(running: Supervised, session: S
         "ls: cannot access 'ran': No such file or directory\n",
         2,
     )
+
+
+@pytest.mark.parametrize("fails", ["end", "hold"])
+async def test_ports_are_given_back_when_a_waiting_sandbox_is_cut_short(fails: str) -> None:
+    given, begun = list[str](), asyncio.Event()
+
+    class Held:
+        is_over = False
+
+        async def end(self) -> None:
+            begun.set()
+            await asyncio.Event().wait()
+
+    class Sandboxes:
+        async def hold(self, spec: Spec, *, on_listeners: Any, last_bytes: int) -> Held:
+            await on_listeners({})
+            if fails == "hold":
+                begun.set()
+                await asyncio.Event().wait()
+            return Held()
+
+    async def lend(session_id: str, listeners: object) -> Any:
+        async def give_back() -> None:
+            given.append(session_id)
+
+        return give_back
+
+    unused: Any = None
+    sandboxes: Any = Sandboxes()
+    broker = ExecBroker(unused, sandboxes, unused, lend, unused)
+    for host in ("a", "b"):
+        spec = Spec(
+            command=("x",), workspace_lower=None, workspace_merged=Path("/nowhere"), hostname=host
+        )
+        made = asyncio.create_task(broker._have_one_wait("one", spec))
+        await asyncio.wait({made, asyncio.create_task(begun.wait())}, return_when="FIRST_COMPLETED")
+        made.cancel()
+        await asyncio.gather(made, return_exceptions=True)
+    # The second ends the first one; of the second's own nothing is kept either way.
+    assert given == ["one"] * (2 if fails == "hold" else 1)

@@ -44,6 +44,10 @@ NEWS_S = 60.0
 PRINTED_S = 0.2
 MOST_PRINTED = 256 * 1024
 LONGEST_LINE = 8 * 1024
+# INVARIANT (law 14): so much is searched for secrets at once, and then as long again is left to
+# others, over all of a session's programs.
+SEARCHED_AT_ONCE = 16 * 1024
+LEFT_OUT = " [the rest of this line is left out]"
 # A program that went with its whole session leaves its request to be answered; the session's end is
 # known this soon.
 GONE_S = 2.0
@@ -63,6 +67,7 @@ class PrintedLines:
     def __init__(self, redactor: Redactor) -> None:
         self._redactor = redactor
         self._begun = [b"", b""]
+        self._is_cut = [False, False]
         self._blocks: list[tuple[int, bytes]] = []
         self._bytes = 0
 
@@ -71,18 +76,31 @@ class PrintedLines:
         out."""
         self._bytes += len(block)
         if self._bytes <= MOST_PRINTED:
-            self._blocks.append((stream, block))
+            for at in range(0, len(block), SEARCHED_AT_ONCE):
+                self._blocks.append((stream, block[at : at + SEARCHED_AT_ONCE]))
 
     def lines(self, *, is_end: bool = False) -> Iterator[AnswerLine]:
-        """Yield what is whole by now, and with `is_end` the rest."""
+        """Yield what is whole by now, and with `is_end` the rest. Each takes a moment."""
         blocks, self._blocks, self._bytes = self._blocks, [], 0
         for stream, block in [*blocks, *([(0, b""), (1, b"")] if is_end else [])]:
             whole = self._begun[stream] + block
+            if self._is_cut[stream]:
+                whole = whole[whole.find(b"\n") :] if b"\n" in whole else b""
+                self._is_cut[stream] = not whole
             end = len(whole) if is_end and not block else whole.rfind(b"\n") + 1
-            end = end or (len(whole) if len(whole) > LONGEST_LINE else 0)
-            self._begun[stream] = whole[end:]
-            if text := self._redactor.printed(whole[:end].decode(errors="replace")):
-                yield {("out", "err")[stream]: text}
+            text, self._begun[stream] = whole[:end], whole[end:]
+            shown = self._redactor.printed(text.decode(errors="replace"))
+            if len(self._begun[stream]) > LONGEST_LINE:
+                shown += self._beginning(self._begun[stream])
+                self._begun[stream], self._is_cut[stream] = b"", True
+            if shown:
+                yield {("out", "err")[stream]: shown}
+
+    def _beginning(self, line: bytes) -> str:
+        """Return the first words of a line that is too long. INVARIANT: no part of a secret, which
+        may end behind the cut."""
+        words = self._redactor.body(line[:LONGEST_LINE]).decode(errors="replace")
+        return self._redactor.printed(words[: words.rfind(" ") + 1]) + LEFT_OUT
 
 
 class ProgramAsks:
@@ -92,6 +110,7 @@ class ProgramAsks:
         self._calls = calls
         self._page = page
         self._waiting: Counter[str] = Counter()
+        self._turn = asyncio.Lock()
 
     def answer(
         self, ask: Awaitable[Request], outcome: Callable[[Request], Iterable[AnswerLine]]
@@ -131,9 +150,9 @@ class ProgramAsks:
                         return
                     wait_s = PRINTED_S if status(request) == "used" else min(NEWS_S, left_s)
                     request = await calls.news(request.id, max(wait_s, PRINTED_S))
-                    for line in printed.lines():
+                    async for line in self._in_turn(printed.lines()):
                         yield line
-            for line in printed.lines(is_end=True):
+            async for line in self._in_turn(printed.lines(is_end=True)):
                 yield line
             # What changed since it was shown is asked once more.
             again = (request.outcome or {}).get("asked_again", "")
@@ -141,6 +160,18 @@ class ProgramAsks:
             for line in outcome(request):
                 yield line
         yield self._last(request)
+
+    async def _in_turn(self, lines: Iterator[AnswerLine]) -> AsyncIterator[AnswerLine]:
+        """Yield each, leaving as much time to others as it took."""
+        loop, is_over = asyncio.get_running_loop(), False
+        while not is_over:
+            async with self._turn:
+                began = loop.time()
+                line = next(lines, None)
+                await asyncio.sleep(loop.time() - began)
+            is_over = line is None
+            if line is not None:
+                yield line
 
     def git_outcome(self, request: Request) -> Iterator[AnswerLine]:
         """Yield what git said of a push, or the refs that a fetch has found."""
@@ -183,6 +214,8 @@ class ProgramAsks:
             raise
         finally:
             self._waiting[request.id] -= 1
+            if not self._waiting[request.id]:
+                del self._waiting[request.id]
             if is_left and request.origin == "agent_tool":
                 handlers = self._calls.parts.gate.handlers
                 handlers.run(self._withdraw(request.id), f"withdraw-{request.id}")
@@ -192,7 +225,9 @@ class ProgramAsks:
         parts, session_id = self._calls.parts, self._calls.session_id
         found = parts.queue.find(request_id)
         is_over = parts.sessions.get(session_id).agent_exited_at is not None
-        if found and status(found) == "pending" and not (is_over or self._waiting[request_id]):
+        # Programs wait here, the agent itself at its own door.
+        is_awaited = request_id in self._waiting or parts.queue.is_awaited(request_id)
+        if found and status(found) == "pending" and not (is_over or is_awaited):
             parts.gate.answers.close(GONE, request_id)
 
 
