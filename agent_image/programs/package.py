@@ -14,10 +14,15 @@ PATH = "/v1/run-package"
 BUILDS = ("build", "b", "check", "c", "test", "t", "run", "r", "bench", "doc", "d", "clippy", "fix")
 BUILDS += ("rustc", "rustdoc")
 
+# What names an index to managers.
+INDEX = ("npm_config_registry", "YARN_REGISTRY", "YARN_NPM_REGISTRY_SERVER", "UV_DEFAULT_INDEX")
+INDEX += ("GOPROXY",)
+
 
 def main(real, runner, name, *words):
     """Do what the words say; return the exit code."""
     verb = next((one for one in words if not one.startswith(("-", "+"))), "")
+    ours = taken_index()
     own = ("pip" if runner else name, *words)
     if name == "npx" or (name == "npm" and verb in ("exec", "x")):
         first = missing_command(words if name == "npx" else words[words.index(verb) + 1 :])
@@ -31,6 +36,8 @@ def main(real, runner, name, *words):
         first = own
     code = asked(first, environment(runner)) if first else None
     if code is None or (code == 0 and first != own):
+        if first == own:  # Gatehouse knows no more than that it isn't one of its operations
+            os.environ.update(ours)
         return start(real, runner, words)
     return code
 
@@ -58,6 +65,18 @@ def start(real, runner, words):
         return 127
     os.environ.pop("PIP_PYTHON", None)
     return os.execv(real, [real, *([runner] if runner else []), *words])
+
+
+def taken_index():
+    """Take the index of managers that are started around Gatehouse out of the environment, and
+    return it."""
+    own = "http://127.0.0.1:3702/"
+    found = {
+        one: value for one, value in os.environ.items() if one in INDEX and value.startswith(own)
+    }
+    for one in found:
+        del os.environ[one]
+    return found
 
 
 def environment(runner):

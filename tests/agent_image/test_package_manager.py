@@ -72,8 +72,14 @@ def test_options_that_keep_a_manager_from_fetching_are_the_same_here_and_there()
 
 
 @pytest.mark.parametrize(
-    "line", ["yarn", "yarn --frozen-lockfile", "npx x", "cargo build", "go build ./...", "uv run x"]
-)
+    "line",
+    [
+        "yarn", "yarn --frozen-lockfile", "npx x", "cargo build", "go build ./...", "uv run x",
+        "npm install evil --cache -h", "pip install evil --log -h", "npm it", "pip wheel evil",
+        "cargo vendor", "npm init evil", "bun x evil", "pnpm -C a dlx evil", "uv tool run evil",
+        "cargo install evil --root --offline",
+    ],
+)  # fmt: skip
 def test_what_may_lack_a_package_is_handed_over(stand_ins: Path, line: str) -> None:
     name = line.partition(" ")[0]
     program = "/opt/gatehouse/agent_image/programs/package.py"
@@ -90,6 +96,21 @@ def test_pip_started_by_pip_s_own_option_runs_in_its_environment(stand_ins: Path
     assert said(stand_ins, "pip-python", runner, "list") == f"REAL python {runner} list\n"
     words = f"{bin_folder}/python {runner} pip-python install x"
     assert said(stand_ins, "pip-python", runner, "install", "x").endswith(f"package.py {words}\n")
+
+
+def test_the_index_that_says_how_to_ask_is_kept_but_where_a_manager_only_reads(
+    stand_ins: Path,
+) -> None:
+    index = "http://127.0.0.1:3702/ask"
+    for name in ("npm", "yarn", "cargo"):
+        (stand_ins / "real" / name).write_text('#!/bin/sh\necho "$npm_config_registry"\n')
+    for line, is_kept in [
+        ("npm view tiny", False), ("npm config get registry", False), ("yarn build", False),
+        ("npm upda", True), ("npm install-t", True), ("npm run build", True),
+        ("yarn --cwd a", True),
+    ]:  # fmt: skip
+        printed = said(stand_ins, *line.split(), npm_config_registry=index)
+        assert printed == (f"{index}\n" if is_kept else "\n"), line
 
 
 def test_a_manager_that_is_not_there_is_not_found(stand_ins: Path) -> None:

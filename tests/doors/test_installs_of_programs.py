@@ -229,6 +229,12 @@ def test_what_is_said_at_the_door_gets_what_the_agent_s_own_door_gives(shop: Hou
         {"words": ["/tmp/npm", "install", "tiny-one"], "cwd": "."},
         {"words": ["bash", "-c", "npm install tiny-one"], "cwd": "."},
         {"words": [], "cwd": "."},
+        {"words": ["npm", "install", "tiny-one", "--note=\x01"], "cwd": "."},
+        {"words": ["npm", "test", *["x" * 1000] * 11], "cwd": "."},
+        {"words": ["npm", "--loglevel", "warn", "-g", "install", "event-stream"], "cwd": "."},
+        {"words": ["npm", "install", "event-stream", "--cache", "-h"], "cwd": "."},
+        {"words": ["npm", "init", "tiny-one"], "cwd": "."},
+        {"words": ["npm", "run", "install"], "cwd": "."},
     ]
     bodies = " ".join(f"'{json.dumps(one)}'" for one in calls)
     url = "http://127.0.0.1:3702"
@@ -241,13 +247,21 @@ def test_what_is_said_at_the_door_gets_what_the_agent_s_own_door_gives(shop: Hou
     )
     printed = ended(started).partition("ENDED")[0]
     answers = [one for one in printed.splitlines() if one.startswith("{")]
-    denied, outside, environment, unknown, path, program, nothing, *routes = answers
+    denied, outside, environment, unknown, path, program, nothing, *answers = answers
+    hidden, long, late, value, init, plain, *routes = answers
+    assert "holds a line break or a hidden character" in hidden
+    assert "more than 10000 characters" in long
+    assert "packages(npm:event-stream)" in late
+    assert "packages(npm:event-stream)" in value
+    assert "`npm init` fetches packages" in init
+    assert plain == '{"plain": true, "exit": 0}'
     assert "packages(npm:event-stream)" in denied
     assert "is outside the workspace" in outside
     assert "is outside the workspace" in environment
     assert "approved" in unknown
     assert "words" in nothing
-    assert path == program == '{"plain": true, "exit": 0}'
+    assert "this is not the command of a known package manager" in path
+    assert "this is not the command of a known package manager" in program
     assert len(routes) == 4
     assert all("not found" in one.lower() for one in routes), routes
     assert not [one for one in shop.requests() if one["category"] == "packages"]

@@ -38,8 +38,7 @@ from supervisor.core.policy.category import (
     RuleOutcome,
     Topic,
 )
-from supervisor.core.policy.evaluate import ORIGIN, evaluate_in
-from supervisor.core.policy.outside_acts import outside_acts
+from supervisor.core.policy.evaluate import ORIGIN, evaluate_in, verdicts_on_acts
 from supervisor.core.policy.policy_text import merge, policy_from_data
 from supervisor.core.policy.rules import Policy
 from supervisor.core.policy.suggest import suggest
@@ -209,8 +208,8 @@ def _acts_of(
     policy: Policy, action: Action, context: Context
 ) -> list[tuple[Category, Git | Packages, Verdict]]:
     """Return every push, fetch and install in a command line, and its verdict."""
-    acts = outside_acts(action).acts if isinstance(action, Exec) else ()
-    return [(kind := category_of(one), one, policy.verdict(kind, one, context)) for one in acts]
+    acts = verdicts_on_acts(policy, action, context) if isinstance(action, Exec) else ()
+    return [(category_of(one), one, verdict) for one, verdict in acts]
 
 
 def _deciding_elsewhere(

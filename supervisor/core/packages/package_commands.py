@@ -74,6 +74,19 @@ _REMOVALS = frozenset(
 )
 # Options with which a manager fetches nothing.
 LEFT_ALONE = frozenset({"--help", "-h", "--offline", "--no-index"})
+# Operations that fetch, too, and that no request carries out; with `*` if a word follows.
+_OTHER_FETCHES = {
+    "npm": frozenset(
+        {"it", "install-test", "cit", "install-ci-test", "clean-install-test", "sit", "audit fix"}
+        | {"init *", "innit *", "create *", "link *", "ln *"}
+    ),
+    "pnpm": frozenset({"dlx", "create"}),
+    "yarn": frozenset({"dlx", "create"}),
+    "bun": frozenset({"x", "create", "c"}),
+    "pip": frozenset({"wheel"}),
+    "uv": frozenset({"tool run", "tool upgrade"}),
+    "cargo": frozenset({"vendor"}),
+}
 # The folders of a project that pip takes for its environment, the first that is there; and the
 # option that names another one.
 ENVIRONMENTS = (".venv", "venv")
@@ -172,15 +185,13 @@ def _from_words(manager: str, words: Sequence[str], command: str, cwd: str) -> P
 
 def _split_operation(manager: str, words: Sequence[str]) -> tuple[str, Sequence[str], list[str]]:
     """Return the operation (canonical if known), the words after it, and the options before it."""
-    at = 0
-    while at < len(words) and words[at].startswith("-"):
-        at += 1
-    early = list(words[:at])
-    is_value = 0 < at < len(words) - 1 and not operation_named(manager, words[at])
-    if is_value and operation_named(manager, words[at + 1]):
-        # `npm --prefix web install`: the word belongs to the option.
-        early[-1] += f"={words[at]}"
-        at += 1
+    at = _operation_at(manager, words)
+    early: list[str] = []
+    for word in words[:at]:
+        if _is_option(word):
+            early.append(word)
+        else:
+            early[-1] += f"={word}"
     if at >= len(words):
         return managers()[manager].default, (), early
     pair = " ".join(words[at : at + 2])
@@ -189,11 +200,46 @@ def _split_operation(manager: str, words: Sequence[str]) -> tuple[str, Sequence[
     return operation_named(manager, words[at]) or words[at], words[at + 1 :], early
 
 
+def _operation_at(manager: str, words: Sequence[str]) -> int:
+    """Return where the operation is: the first that the table knows with only options and their
+    values before it (`npm --prefix web install`), else the first word that is no option."""
+    plain = next((at for at, word in enumerate(words) if not _is_option(word)), len(words))
+    for at, word in enumerate(words):
+        if operation_named(manager, word) or operation_named(manager, " ".join(words[at : at + 2])):
+            return at
+        before = words[at - 1] if at else ""
+        if not _is_option(word) and ("=" in before or not _is_option(before)):
+            break
+    return plain
+
+
+def _is_option(word: str) -> bool:
+    return word.startswith(("-", "+"))  # `cargo +nightly`
+
+
 def fetches(action: Packages) -> bool:
     """Return whether a manager's command may fetch packages."""
     key = (action.manager, action.operation)
-    is_left_alone = key in _REMOVALS or bool(LEFT_ALONE & {*action.flags})
-    return operation_named(*key) == key[1] and not is_left_alone
+    return operation_named(*key) == key[1] and key not in _REMOVALS and not _is_left_alone(action)
+
+
+def _is_left_alone(action: Packages) -> bool:
+    """Return whether an option keeps the manager from fetching, and isn't the value of another."""
+    before = ["=", *action.flags]
+    harmless = managers()[action.manager].harmless
+    return any(
+        flag in LEFT_ALONE and ("=" in one or one in harmless)
+        for one, flag in zip(before, action.flags, strict=False)
+    )
+
+
+def fetches_otherwise(action: Packages) -> str:
+    """Return the words with which a manager fetches packages by an operation that the table
+    doesn't know; empty if it doesn't."""
+    verb, first = action.operation, action.names[:1]
+    named = (verb, " ".join((verb, *first)), f"{verb} *" if first else "")
+    found = _OTHER_FETCHES.get(action.manager, frozenset()).intersection(named)
+    return min(found, default="").removesuffix(" *")
 
 
 def environments(action: Packages) -> tuple[str, ...]:

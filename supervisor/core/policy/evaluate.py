@@ -27,6 +27,7 @@ from supervisor.core.verdicts import (
     combine,
 )
 
+UNKNOWN_YET = Verdict("ask", "its words are known only when it comes to it", sticky=True)
 # The default remotes of a host's repository.
 ORIGIN = frozenset({"origin"})
 
@@ -125,11 +126,25 @@ def _with_acts(
 ) -> Verdict:
     """Return the stricter of the verdict on a command and those on each push, fetch and install in
     it that count."""
+    acts = verdicts_on_acts(policy, action, context)
+    counting = [one for _, one in acts if with_parts or one.decision == "deny"]
+    return combine([verdict, *counting]) if counting else verdict
+
+
+def verdicts_on_acts(
+    policy: Policy, action: Exec, context: Context
+) -> list[tuple[Git | Packages, Verdict]]:
+    """Return every push, fetch and install in a command line, with its verdict. Words that aren't
+    known before the line runs are denied by rules only: the act is judged with the real ones when
+    it comes to it."""
     from supervisor.core.policy.outside_acts import outside_acts
 
-    acts = [policy.verdict(category_of(one), one, context) for one in outside_acts(action).acts]
-    counting = [one for one in acts if with_parts or one.decision == "deny"]
-    return combine([verdict, *counting]) if counting else verdict
+    found = outside_acts(action)
+    acts = [(one, policy.verdict(category_of(one), one, context)) for one in found.acts]
+    for at in found.open:
+        if acts[at][1].decision == "deny" and not acts[at][1].rule:
+            acts[at] = (acts[at][0], UNKNOWN_YET)
+    return acts
 
 
 def _as_command(

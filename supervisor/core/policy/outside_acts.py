@@ -35,11 +35,12 @@ _NO_RULES: Rules[int] = Rules([])
 
 
 class OutsideActs(NamedTuple):
-    """The acts of a command line. `acts`: every push, fetch and install in it. `alone`: its only
-    act, with its folder, if the line does nothing else. `is_whole`: there is no other command but
-    `cd`."""
+    """The acts of a command line. `acts`: every push, fetch and install in it. `open`: the
+    positions of those with an expansion among their words. `alone`: its only act, with its folder,
+    if the line does nothing else. `is_whole`: there is no other command but `cd`."""
 
     acts: tuple[Git | Packages, ...] = ()
+    open: frozenset[int] = frozenset()
     alone: Git | Packages | None = None
     is_whole: bool = False
 
@@ -66,12 +67,14 @@ def _read(text: str, cwd: str) -> OutsideActs:
     script = parse(text)
     judge.line = ParsedLine(script)
     judge.judge()
-    found = [act for command in judge.found if (act := _act(command, cwd))]
-    if not found:
+    acts = [(command, act) for command in judge.found if (act := _act(command, cwd))]
+    if not acts:
         return NONE
+    found = [act for _, act in acts]
+    unspelled = frozenset(at for at, (one, _) in enumerate(acts) if not one.is_spelled_out)
     alone = _alone(judge, script, cwd) if len(found) == 1 else None
     others = [one for one in judge.found if program_name(one.words[0].text) != "cd"]
-    return OutsideActs(tuple(found), alone, alone is not None and len(others) == 1)
+    return OutsideActs(tuple(found), unspelled, alone, alone is not None and len(others) == 1)
 
 
 def _act(command: ExecCommand, cwd: str) -> Git | Packages | None:
@@ -88,6 +91,8 @@ def _act(command: ExecCommand, cwd: str) -> Git | Packages | None:
     packages = parse_command(shlex.join(words), cwd)
     manager = managers().get(packages.manager)
     is_known = manager is not None and packages.operation in manager.operations
+    # Deny rules know what an unreadable one may fetch.
+    is_known = is_known or (manager is None and manager_named(name) is not None)
     return replace(packages, by_exec=True) if is_known else None
 
 
@@ -104,7 +109,7 @@ def _alone(judge: LineJudge[int], script: Script, cwd: str) -> Git | Packages | 
             if act is None and len(words) == 2:
                 folder = _folder(folder, words[1].text)
         elif found := _act(command, folder):
-            if not command.is_spelled_out or found.cwd.startswith(".."):
+            if not (command.is_spelled_out and found.operation) or found.cwd.startswith(".."):
                 return None
             act = found
         elif name not in _IDLE and not (name in _RUN_ANOTHER and _is_followed(command)):

@@ -357,9 +357,17 @@ def packages_action(data: PackagesBody) -> Packages:
 
 def manager_action(data: ManagerBody) -> Packages | None:
     """Return the action of a package manager's words; None where they fetch nothing, so that the
-    program may do it itself."""
+    program may do it itself. Raise `UserError` where that can't be told (law 3)."""
     name, *words = data.words
     action = package_commands.parse_command(shlex.join([name, *words]), ".")
+    if not action.manager:
+        why = action.flags[0].removeprefix(package_commands.UNREAD)
+        raise UserError(why, "use fewer words and no line breaks or hidden characters")
+    if other := package_commands.fetches_otherwise(action):
+        raise UserError(
+            f"`{action.manager} {other}` fetches packages, and no request can bring them",
+            "install what it needs by a plain install",
+        )
     if not package_commands.fetches(action):
         return None
     cwd = "." if is_at_home(action) else folder(data.cwd)

@@ -7,6 +7,7 @@ from supervisor.core.packages.package_commands import (
     agrees,
     environments,
     fetches,
+    fetches_otherwise,
     fold_name,
     folded_spec,
     items_of,
@@ -68,6 +69,18 @@ def test_every_manager_of_the_contract_is_known() -> None:
         ("go mod tidy", "go", "mod tidy", (), ()),
         ("gem i rake", "gem", "install", ("rake",), ()),
         ("npm install -- -x", "npm", "install", ("-x",), ()),
+        (
+            "npm --loglevel warn --fetch-retries 0 install evil",
+            "npm",
+            "install",
+            ("evil",),
+            ("--loglevel=warn", "--fetch-retries=0"),
+        ),
+        ("npm --loglevel warn -g i e", "npm", "install", ("e",), ("--loglevel=warn", "-g")),
+        ("npm --loglevel=warn test i", "npm", "test", ("i",), ("--loglevel=warn",)),
+        ("cargo +nightly install evil", "cargo", "install", ("evil",), ("+nightly",)),
+        ("uv --directory a -q pip install e", "uv", "pip install", ("e",), ("--directory=a", "-q")),
+        ("go -C a -x get e.org/x", "go", "get", ("e.org/x",), ("-C=a", "-x")),
     ],
 )
 def test_a_command_is_read(
@@ -81,6 +94,34 @@ def test_a_command_is_read(
         flags,
     )
     assert agrees(action)
+
+
+@each_row(
+    ("command", "may_fetch"),
+    [
+        ("npm install --help", False), ("pip install -q --no-index x", False),
+        ("pip --timeout=5 install --no-index x", False), ("npm install evil --cache -h", True),
+        ("pip install evil --log -h", True), ("cargo install evil --root --offline", True),
+        ("cargo uninstall x", False), ("npm test", False),
+    ],
+)  # fmt: skip
+def test_an_option_keeps_a_manager_from_fetching_unless_it_may_be_a_value(
+    command: str, may_fetch: bool
+) -> None:
+    assert fetches(parse_command(command)) is may_fetch
+
+
+@each_row(
+    ("command", "words"),
+    [
+        ("npm it", "it"), ("npm init evil", "init"), ("npm init -y", ""), ("npm link", ""),
+        ("npm audit", ""), ("npm audit fix", "audit fix"), ("pnpm dlx evil", "dlx"),
+        ("pip wheel evil", "wheel"), ("uv tool run evil", "tool run"), ("uv tool list", ""),
+        ("cargo vendor", "vendor"), ("go version", ""), ("ls", ""),
+    ],
+)  # fmt: skip
+def test_operations_that_fetch_though_no_request_carries_them_out(command: str, words: str) -> None:
+    assert fetches_otherwise(parse_command(command)) == words
 
 
 @each_row(

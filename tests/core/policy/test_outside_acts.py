@@ -125,3 +125,24 @@ def test_a_line_starts_by_its_own_verdict_unless_a_part_is_denied() -> None:
         action = Exec(command=line)
         assert evaluate(policy, action, now=0.0).decision == starts, line
         assert evaluate(policy, action, now=0.0, with_parts=True).decision == whole, line
+
+
+def test_words_that_are_not_known_yet_are_denied_by_rules_only() -> None:
+    denying = policy_from_data({"deny": ["packages(npm:evil)"], "modes": {"exec": "contained"}})
+    for line, starts, whole in [
+        ("for p in a b; do npm install $p; done", "allow", "ask"),
+        ("git push $REMOTE HEAD:x; echo", "allow", "ask"),
+        ("git push -u origin $(git branch --show-current) && gh pr create", "allow", "ask"),
+        ("npm install evil $p", "allow", "ask"),
+        ("npm --tag $t install evil", "deny", "deny"),
+        ("npm install 'a b;c'; echo", "deny", "deny"),
+        ("npm --loglevel warn --fetch-retries 0 install evil; echo", "deny", "deny"),
+        ("npm install evil --note=$'\\x01'; echo", "deny", "deny"),
+        ("cargo +nightly install evil; echo", "allow", "ask"),
+    ]:
+        action = Exec(command=line)
+        contained = {"now": 0.0, "is_contained": True}
+        assert evaluate(denying, action, **contained).decision == starts, line
+        assert evaluate(denying, action, **contained, with_parts=True).decision == whole, line
+    long = Exec(command=f"npm install evil {'x' * 10_000}")
+    assert evaluate(denying, long, now=0.0, is_contained=True).decision == "ask"
