@@ -4,6 +4,7 @@ It decides for `auto`, and reports its choice. Where an overlay can't be mounted
 `overlay` is an error.
 """
 
+import stat
 from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
@@ -86,7 +87,11 @@ async def make_private_copy(
 
 
 def move_copy(folder: Path, target: Path) -> None:
-    """Move a copy, with its history, from the folder of an ended session to another's."""
+    """Move a copy, with its history, from the folder of an ended session to another's. Only who may
+    write in a folder can move it, and an agent may have closed its own."""
     for entry in sorted(folder.iterdir()):
         if entry.name not in STAYS:
+            mode = entry.lstat().st_mode
+            if stat.S_ISDIR(mode) and mode & 0o700 != 0o700:
+                entry.chmod(stat.S_IMODE(mode) | 0o700)
             entry.rename(target / entry.name)
