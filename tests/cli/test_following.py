@@ -33,6 +33,8 @@ GIVEN = {
     "GATEHOUSE_TELL_AFTER": "5s",
     "GATEHOUSE_INCLUDE_IGNORED": "no",
     "GATEHOUSE_BIND": "nvm,/opt/tools/bin",
+    "GATEHOUSE_HOST_PORTS": "5432,6379",
+    "GATEHOUSE_SHARE_CACHES": "yes",
     "GATEHOUSE_EXEC_RULES": "enforce",
     "GATEHOUSE_AGENT_IMAGE": "claude",
     "GATEHOUSE_SANDBOX": "compose",
