@@ -101,7 +101,19 @@ def _pip(url: str) -> tuple[str, ...]:
         "-d",
         "/tmp/wheels",
     )
-    return (PIP, "-m", "pip", *options, "--index-url", f"{url}/simple", "gatehouse-demo")
+    # As a client of an index, not as what Gatehouse carries out.
+    return (
+        "env",
+        "-u",
+        "PIP_PYTHON",
+        PIP,
+        "-m",
+        "pip",
+        *options,
+        "--index-url",
+        f"{url}/simple",
+        "gatehouse-demo",
+    )
 
 
 def _node(url: str) -> tuple[str, ...]:

@@ -141,7 +141,8 @@ async def test_pip_downloads_from_a_private_index(
     ]
     index = f"https://{{TWINE_USERNAME}}:{{TWINE_PASSWORD}}@pypi.test:{site.https_port}/simple"
     script = (
-        "import os, subprocess, sys; index = sys.argv.pop().format(**os.environ);"
+        "import os, subprocess, sys; os.environ.pop('PIP_PYTHON', None);"
+        " index = sys.argv.pop().format(**os.environ);"
         " sys.exit(subprocess.call([sys.executable, '-m', 'pip', *sys.argv[1:], '--index-url',"
         " index, 'gatehouse-demo']))"
     )
