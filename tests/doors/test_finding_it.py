@@ -21,7 +21,7 @@ def test_a_stale_port_that_accepts_and_stays_silent_holds_nobody_up(door: Door) 
     with socket.create_server(("127.0.0.1", 0)) as silent:
         contact = {"pid": 1, "port": silent.getsockname()[1]}
         (door.data / "supervisor.json").write_text(json.dumps(contact))
-        one_line(door.run("approvals"), "no Gatehouse runs on")
+        one_line(door.run("url"), "no Gatehouse runs on")
         assert door.run(*RUN, "true").returncode == 0
         silent.settimeout(0)
         with pytest.raises(BlockingIOError):

@@ -105,12 +105,12 @@ def test_a_broken_line_of_the_record_is_shown_as_such(used: Door, line: bytes) -
 )
 def test_a_broken_contact_is_no_supervisor(used: Door, text: bytes) -> None:
     (used.data / "supervisor.json").write_bytes(text)
-    one_line(used.run("approvals"), "no Gatehouse runs on")
+    one_line(used.run("url"), "no Gatehouse runs on")
 
 
 def test_a_contact_that_is_no_file_is_said(used: Door) -> None:
     (used.data / "supervisor.json").mkdir()
-    one_line(used.run("approvals"), "no Gatehouse runs on")
+    one_line(used.run("url"), "no Gatehouse runs on")
     assert "supervisor.json: Is a directory; move" in no_bug(used.run(*RUN))
 
 

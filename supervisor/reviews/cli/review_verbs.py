@@ -266,9 +266,8 @@ def deliveries_list(options: argparse.Namespace) -> int:
 
 def deliveries_again(options: argparse.Namespace) -> int:
     """Have a webhook handled once more."""
-    client = client_of(options)
-    known = [one["id"] for one in client.get("/api/deliveries")]
-    delivery = only_of(id_of(options.id), known)
+    start, client = id_of(options.id), client_of(options)
+    delivery = only_of(start, [one["id"] for one in client.get("/api/deliveries")])
     print(client.post(f"/api/deliveries/{delivery}/again")["outcome"])
     return 0
 
