@@ -58,9 +58,9 @@ def test_bad_input_gets_one_clear_line(product: Gatehouse, tmp_path: Path) -> No
         product.run("review", "--workspace", workspace, "--base", "nonsense"), "no git repository"
     )
     one_line(product.run("frobnicate"), "frobnicate", "--help")
-    one_line(product.run("approve"), "no Gatehouse runs")
+    one_line(product.run("approve"), "nothing waits")
     one_line(product.run("show"), "ID")
-    one_line(product.run("approvals"), "no Gatehouse runs")
+    one_line(product.run("url"), "no Gatehouse runs")
     one_line(product.run("approve", "../../x"), "not an id")
     one_line(product.run("up", "--port", "70000"), "not a port")
     one_line(

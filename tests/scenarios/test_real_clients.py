@@ -355,8 +355,7 @@ async def test_pip_downloads_from_an_allowed_index_and_says_403_at_another(
     running: Supervised, workspace: Path, site: Site
 ) -> None:
     common = (
-        "-m",
-        "pip",
+        *("env", "-u", "PIP_PYTHON", PYTHON, "-m", "pip"),  # as a client of an index
         "--disable-pip-version-check",
         "download",
         "-q",
@@ -366,7 +365,6 @@ async def test_pip_downloads_from_an_allowed_index_and_says_403_at_another(
     )
     session, output = await running.run(
         workspace,
-        PYTHON,
         *common,
         "--index-url",
         site.https("site.test", "/simple"),
@@ -378,7 +376,7 @@ async def test_pip_downloads_from_an_allowed_index_and_says_403_at_another(
     assert not (workspace / "wheels").exists(), "the policy denies files"
     site.forget()
     session, output = await running.run(
-        workspace, PYTHON, *common, "--retries", "0", "--index-url", site.https("site.test",
+        workspace, *common, "--retries", "0", "--index-url", site.https("site.test",
         "/forbidden/simple"), "gatehouse-demo"
     )  # fmt: skip
     assert session.exit_code != 0

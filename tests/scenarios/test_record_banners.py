@@ -88,14 +88,14 @@ async def test_a_log_that_somebody_takes_away_stops_everything_until_it_is_back(
 ) -> None:
     async with supervised(settings) as running:
         session = await running.start(settings.data_dir.parent / "workspace", "sleep", "300")
-        assert asked(running, session.id) == "allowed"
+        assert asked(running, session.id) == "used"
         mend = spoil(settings.audit_log)
         await shown(running, "Nothing is allowed:")
         assert asked(running, session.id) == "denied"
         await told(capfd, "the audit log can't be written")
         mend()
         await shown(running, "Nothing is allowed:", is_there=False)
-        assert asked(running, session.id) == "allowed"
+        assert asked(running, session.id) == "used"
 
 
 async def test_a_record_that_is_changed_while_running_is_said(

@@ -52,7 +52,7 @@ async def test_a_policy_that_is_saved_while_nothing_is_asked_is_on_the_pages(
         session = await running.start(settings.data_dir.parent / "workspace", "sleep", "300")
         settings.policy_file.write_text("version: 1\nallow: 7\n")
         await shown(running, "the last good policy stays in force")
-        assert asked(running, session.id) == "allowed"
+        assert asked(running, session.id) == "used"
         save(settings.policy_file, "version: 1\ndeny: [exec(echo *)]\n")
         await shown(running, "the last good policy stays in force", is_there=False)
         assert asked(running, session.id) == "denied"
