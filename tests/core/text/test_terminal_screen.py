@@ -224,4 +224,5 @@ def test_time_grows_with_the_output_and_not_faster(unit: str) -> None:
             screen.feed("x" * MOST_COLUMNS)
         return taken_s(screen.feed, unit * (size // len(unit))) or MOST_S
 
-    assert fed(LARGE) <= max(FLOOR_S, MOST_GROWTH * fed(LARGE // 4))
+    # A machine with much to do slows one measurement, never all three.
+    assert any(fed(LARGE) <= max(FLOOR_S, MOST_GROWTH * fed(LARGE // 4)) for _ in range(3))
