@@ -168,7 +168,8 @@ async def test_approvals_for_programs(
     capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(verbs, "client_of", lambda given: LookedThrough(operator_door))
+    client = LookedThrough(operator_door)
+    monkeypatch.setattr(verbs, "_asked", lambda given, work: work(client))
     waiting = ask(running)
     connection = Network(operation="connect", host="a.example.org", port=443)
     approved = running.gate.ask(connection, session_id="one", origin="egress")
