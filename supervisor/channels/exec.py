@@ -36,18 +36,36 @@ type LendPorts = Callable[[str, Mapping[int, socket.socket]], Awaitable[GiveBack
 MOST_HELD_CHARS = 4096
 
 
+class _Lent:
+    """The listening sockets of one sandbox, while they are served."""
+
+    def __init__(self, lend_ports: LendPorts, session_id: str) -> None:
+        self._lend_ports = lend_ports
+        self._session_id = session_id
+        self._given: list[GiveBack] = []
+
+    async def lend(self, listeners: Mapping[int, socket.socket]) -> None:
+        """Have them served."""
+        self._given.append(await self._lend_ports(self._session_id, listeners))
+
+    async def give_back(self) -> None:
+        """Have them served no more."""
+        while self._given:
+            await self._given.pop()()
+
+
 class _Waiting(NamedTuple):
     """A sandbox that waits for a session's next command, for all that `spec` says of it."""
 
     held: Held
     spec: Spec
-    give_back: GiveBack
+    lent: _Lent
 
     async def end(self) -> None:
         try:
             await self.held.end()
         finally:
-            await self.give_back()
+            await self.lent.give_back()
 
 
 class ExecBroker:
@@ -79,7 +97,8 @@ class ExecBroker:
 
     def has_room(self, session_id: str) -> bool:
         """Return whether a command of the session would begin at once."""
-        return not self._turns[session_id].locked()
+        turns = self._turns.get(session_id)
+        return turns is None or not turns.locked()
 
     async def carry_out(self, request: Request, grant: Grant | None = None) -> None:
         """Run the command of a ready request, which may be claimed already, and settle it with
@@ -101,9 +120,12 @@ class ExecBroker:
 
     def stop_session(self, session_id: str) -> None:
         """Kill a session's running commands: the agent that asked for them is gone."""
-        self._stopped.add(session_id)
-        for running in (*self._running.get(session_id, ()), *self._beside.get(session_id, ())):
+        for running in self._running.get(session_id, ()):
             running.cancel()
+        if session_id not in self._stopped:  # later on there is nothing beside but ends
+            for beside in self._beside.get(session_id, ()):
+                beside.cancel()
+        self._stopped.add(session_id)
         if waiting := self._waiting.pop(session_id, None):
             self._run_beside(session_id, waiting.end())
 
@@ -178,23 +200,18 @@ class ExecBroker:
     async def _in_new(
         self, session_id: str, action: Exec, spec: Spec, printed: tuple[OnOutput, OnOutput]
     ) -> ToolResult:
-        lent: list[GiveBack] = []
-
-        async def lend(listeners: Mapping[int, socket.socket]) -> None:
-            lent.append(await self._lend_ports(session_id, listeners))
-
+        lent = _Lent(self._lend_ports, session_id)
         try:
             return await self._sandbox.run_tool(
                 spec,
                 timeout_s=action.timeout_s,
-                on_listeners=lend,
+                on_listeners=lent.lend,
                 last_bytes=KEPT_BYTES + 1,  # one more says that there was more
                 on_output=printed[0],
                 on_error=printed[1],
             )
         finally:
-            for give_back in lent:
-                await give_back()
+            await lent.give_back()
 
     async def _in_waiting(
         self, waiting: _Waiting, action: Exec, spec: Spec, printed: tuple[OnOutput, OnOutput]
@@ -208,7 +225,7 @@ class ExecBroker:
                 on_error=printed[1],
             )
         finally:
-            await waiting.give_back()
+            await waiting.lent.give_back()
 
     def _taken(self, session_id: str, action: Exec, spec: Spec) -> _Waiting | None:
         """Return the sandbox that waits for this session's next command, if it is the one that
@@ -227,23 +244,22 @@ class ExecBroker:
         bare, before = _without_command(spec), self._waiting.get(session_id)
         if spec.programs is not None or (before is not None and before.spec == bare):
             return
-        lent: list[GiveBack] = []
-
-        async def lend(listeners: Mapping[int, socket.socket]) -> None:
-            lent.append(await self._lend_ports(session_id, listeners))
-
+        lent, held = _Lent(self._lend_ports, session_id), None
         with contextlib.suppress(GatehouseError):  # the next command starts one, and says why not
-            held = None
             try:
-                held = await self._sandbox.hold(bare, on_listeners=lend, last_bytes=KEPT_BYTES + 1)
+                held = await self._sandbox.hold(
+                    bare, on_listeners=lent.lend, last_bytes=KEPT_BYTES + 1
+                )
             finally:
-                for give_back in lent if held is None else ():
-                    await give_back()
-            if held is None:
-                return
-            self._waiting[session_id] = _Waiting(held, bare, lent[0])
-            if before is not None:
-                await before.end()
+                if held is None:
+                    await lent.give_back()
+        if held is None:
+            return
+        # The one before may have been taken meanwhile: then it isn't ours to end.
+        before = self._waiting.pop(session_id, None)
+        self._waiting[session_id] = _Waiting(held, bare, lent)
+        if before is not None:
+            await before.end()
 
 
 def _without_command(spec: Spec) -> Spec:

@@ -213,11 +213,7 @@ def show(options: argparse.Namespace) -> int:
     """Print all of a request, with the numbered changes of its file."""
     from supervisor.cli import card_verbs
 
-    id_of(options.id)
-    return _asked(
-        options,
-        lambda client: card_verbs.show(client, whole_id(client, options.id, "request")),
-    )
+    return _about(options, "request", card_verbs.show)
 
 
 def approve(options: argparse.Namespace) -> int:
@@ -253,14 +249,8 @@ def _answered(options: argparse.Namespace, answer: Callable[[Client, str], int])
     from supervisor.cli import card_verbs
 
     if options.id:
-        id_of(options.id)
-
-    def found(client: Client) -> int:
-        of = "session" if options.changes else "request"
-        named = options.id and whole_id(client, options.id, of)
-        return answer(client, named or card_verbs.only_waiting(client, options))
-
-    return _asked(options, found)
+        return _about(options, "session" if options.changes else "request", answer)
+    return _asked(options, lambda client: answer(client, card_verbs.only_waiting(client, options)))
 
 
 def undo(options: argparse.Namespace) -> int:
@@ -299,17 +289,15 @@ def take(options: argparse.Namespace) -> int:
     """Take the agent's branch into your repository, as a branch."""
     from supervisor.core.text.display import visible
 
-    id_of(options.id)
-
-    def take_it(client: Client) -> int:
-        path = f"/api/sessions/{whole_id(client, options.id, 'session')}/take"
+    def take_it(client: Client, session: str) -> int:
+        path = f"/api/sessions/{session}/take"
         taken = client.post_and_wait(path, branch=options.branch or "")
         source, branch = (visible(taken[name], one_line=True) for name in ("source", "branch"))
         count = taken["commits"]
         print(f"{branch}: {count} commits of the agent's `{source}`, at {taken['commit'][:12]}")
         return 0
 
-    return _asked(options, take_it)
+    return _about(options, "session", take_it)
 
 
 def pause(options: argparse.Namespace) -> int:
@@ -332,15 +320,12 @@ def rename(options: argparse.Namespace) -> int:
     """Give a session another name; without one, its usual name."""
     from supervisor.core.text.display import visible
 
-    id_of(options.id)
-
-    def name_it(client: Client) -> int:
-        path = f"/api/sessions/{whole_id(client, options.id, 'session')}/name"
-        named = client.post(path, name=" ".join(options.name))
+    def name_it(client: Client, session: str) -> int:
+        named = client.post(f"/api/sessions/{session}/name", name=" ".join(options.name))
         print(visible(named["name"], one_line=True))
         return 0
 
-    return _asked(options, name_it)
+    return _about(options, "session", name_it)
 
 
 def resume(options: argparse.Namespace) -> int:
@@ -424,15 +409,13 @@ def rules_add(options: argparse.Namespace) -> int:
 
 def rules_remove(options: argparse.Namespace) -> int:
     """Remove a saved rule."""
-    id_of(options.id)
 
-    def remove(client: Client) -> int:
-        rule_id = whole_id(client, options.id, "rule")
+    def remove(client: Client, rule_id: str) -> int:
         client.delete(f"/api/rules/{rule_id}")
         print(f"removed {rule_id}")
         return 0
 
-    return _asked(options, remove)
+    return _about(options, "rule", remove)
 
 
 # -- the policy lab -------------------------------------------------------------------------------
@@ -563,6 +546,12 @@ def completion(options: argparse.Namespace) -> int:
 
 
 # -- inside ---------------------------------------------------------------------------------------
+
+
+def _about(options: argparse.Namespace, of: str, work: Callable[[Client, str], int]) -> int:
+    """Do `_asked` for the request, session or rule whose id, or its start, was given."""
+    id_of(options.id)  # before a supervisor is started for it
+    return _asked(options, lambda client: work(client, whole_id(client, options.id, of)))
 
 
 def _asked(

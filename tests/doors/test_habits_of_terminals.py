@@ -1,17 +1,11 @@
 """Habits of the terminal: no id where one thing waits, names for paths, the word that was meant."""
 
-import contextlib
-import os
-import pty
 import re
-import select
-import subprocess
 
 import pytest
 
-from supervisor.cli.common.options import only_of
-from supervisor.errors import UserError
-from tests.doors.conftest import PATIENCE_S, House, one_line
+from tests.doors.conftest import House, one_line
+from tests.doors.terminal import Terminal
 
 ASKS = "echo 1 > 1.txt"
 
@@ -51,35 +45,6 @@ def test_a_shipped_policy_has_a_name(house: House) -> None:
     assert "strct" in one_line(house.run("run", "--policy", "strct", "--", "true"), "strct")
 
 
-class Terminal:
-    """A person's terminal, in which a verb of `gatehouse` is typed."""
-
-    def __init__(self, house: House, *words: str) -> None:
-        self._master, slave = pty.openpty()
-        self._process = subprocess.Popen(
-            ["setsid", "--ctty", str(house.program), *words],
-            stdin=slave,
-            stdout=slave,
-            stderr=slave,
-            cwd=house.workspace,
-            env=house.environment(TERM="xterm-256color"),
-        )
-        os.close(slave)
-
-    def types(self, keys: str) -> None:
-        os.write(self._master, keys.encode())
-
-    def ended(self) -> str:
-        """All that it showed, once the prompt is back."""
-        shown = b""
-        with contextlib.suppress(OSError):  # at its end
-            while select.select([self._master], [], [], PATIENCE_S)[0]:
-                shown += os.read(self._master, 4096)
-        assert self._process.wait(PATIENCE_S) == 0, shown
-        os.close(self._master)
-        return shown.decode().replace("\r\n", "\n")
-
-
 @pytest.mark.parametrize("is_beside", [False, True])
 def test_after_a_shell_the_prompt_is_back_and_what_waits_is_answered(
     house: House, *, is_beside: bool
@@ -111,14 +76,6 @@ def test_an_id_is_as_long_as_it_must_be(house: House) -> None:
     assert rule in house.ok("rules", "remove", rule[:5])
     for words in (("approve", "9a1"), ("pause", "9a1"), ("rules", "remove", "9a1")):
         one_line(house.run(*words), "too short for an id")
-
-
-def test_a_start_of_several_is_refused() -> None:
-    with pytest.raises(UserError, match="start of several ids"):
-        only_of("96d8", ["96d80", "96d81", "96e80"])
-    assert only_of("96d8", ["96d80", "96e80"]) == "96d80"
-    assert only_of("96d80", ["96d80", "96d801"]) == "96d80"
-    assert only_of("ffff", ["96d80"]) == "ffff"
 
 
 def test_a_shell_completes_by_the_parser(house: House) -> None:

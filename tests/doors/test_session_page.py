@@ -1,20 +1,13 @@
 """The page of one session: a full-screen program's screen, the order of what happened, undo."""
 
-import contextlib
-import fcntl
-import os
-import pty
 import re
-import struct
-import subprocess
-import termios
-import threading
 
 import pytest
 from playwright.sync_api import Page, expect
 
 from tests.browser.conftest import PATIENCE_MS
 from tests.doors.conftest import House, one_line, until
+from tests.doors.terminal import Terminal
 from tests.doors.test_page_buttons import page  # noqa: F401
 
 expect.set_options(timeout=PATIENCE_MS)
@@ -43,33 +36,6 @@ print("after the screen")
 TABS = ("", "/changes", "/output", "/network", "/spend")
 
 
-class Terminal:
-    """A person's terminal in which `gatehouse run` runs a program beside `up`."""
-
-    def __init__(self, house: House, *command: str) -> None:
-        self.master, slave = pty.openpty()
-        fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", ROWS, COLUMNS, 0, 0))
-        place = ("--workspace", str(house.workspace))
-        self.process = subprocess.Popen(
-            ["setsid", "--ctty", str(house.program), "run", *place, "--", *command],
-            stdin=slave,
-            stdout=slave,
-            stderr=slave,
-            cwd=house.folder,
-            env=house.environment(TERM="xterm-256color"),
-        )
-        os.close(slave)
-        threading.Thread(target=self._read, daemon=True).start()
-
-    def _read(self) -> None:
-        with contextlib.suppress(OSError):  # at its end
-            while os.read(self.master, 4096):
-                pass
-
-    def types(self, keys: str) -> None:
-        os.write(self.master, keys.encode())
-
-
 def home_of(house: House, page: Page) -> str:  # noqa: F811
     url = house.ok("url").strip()
     page.goto(url)
@@ -88,7 +54,9 @@ def test_a_full_screen_program_is_seen_as_its_terminal_shows_it(
 ) -> None:
     house.up()
     home = home_of(house, page)
-    terminal = Terminal(house, "/usr/bin/python3", "-c", CURSES)
+    terminal = Terminal(
+        house, "run", "--", "/usr/bin/python3", "-c", CURSES, rows=ROWS, columns=COLUMNS
+    )
     session = house.until_told(house.sessions, "the session")[0]["id"]
     address = f"{home}sessions/{session}/output"
     page.goto(address)

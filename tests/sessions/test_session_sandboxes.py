@@ -13,6 +13,20 @@ from supervisor.sessions.session_sandboxes import SessionSandboxes, StartingShel
 from tests.fakes.supervised import settings_in
 
 
+def review_of(workspace: Path, *, is_quarantined: bool) -> Session:
+    """A session that reviews a pull request."""
+    words = ("gatehouse-review", "--base", "none", "--pull")
+    return Session(
+        id=SessionId("a" * 32),
+        kind="review",
+        workspace=str(workspace),
+        command=(*words, QUARANTINED) if is_quarantined else words,
+        token_hash="",
+        created_at=0.0,
+        deadline_at=1.0,
+    )
+
+
 @pytest.mark.parametrize("is_quarantined", [False, True])
 def test_other_checkouts_are_shown_to_whom_is_trusted(tmp_path: Path, is_quarantined: bool) -> None:
     other = tmp_path / "work"
@@ -23,16 +37,7 @@ def test_other_checkouts_are_shown_to_whom_is_trusted(tmp_path: Path, is_quarant
     (other / "gha-creds-12ab.json").write_text("{}")
     settings = settings_in(tmp_path, checkouts=(other,))
     sandboxes = SessionSandboxes(settings, NamedSecrets(), tmp_path, tmp_path, ())
-    words = ("gatehouse-review", "--base", "none", "--pull")
-    session = Session(
-        id=SessionId("a" * 32),
-        kind="review",
-        workspace=str(tmp_path),
-        command=(*words, QUARANTINED) if is_quarantined else words,
-        token_hash="",
-        created_at=0.0,
-        deadline_at=1.0,
-    )
+    session = review_of(tmp_path, is_quarantined=is_quarantined)
     spec = sandboxes.of_agent(session, "t", None, StartingShell("/usr/bin", {}), tty=False)
     assert ((other, str(other)) in spec.readonly_binds) == (not is_quarantined)
     assert (f"--also={other}" in spec.command) == (not is_quarantined)
@@ -56,16 +61,7 @@ def test_who_is_in_quarantine_has_no_door_for_programs(
     tmp_path: Path, is_quarantined: bool
 ) -> None:
     sandboxes = SessionSandboxes(settings_in(tmp_path), NamedSecrets(), tmp_path, tmp_path, ())
-    words = ("gatehouse-review", "--base", "none", "--pull")
-    session = Session(
-        id=SessionId("a" * 32),
-        kind="review",
-        workspace=str(tmp_path),
-        command=(*words, QUARANTINED) if is_quarantined else words,
-        token_hash="",
-        created_at=0.0,
-        deadline_at=1.0,
-    )
+    session = review_of(tmp_path, is_quarantined=is_quarantined)
     spec = sandboxes.of_agent(session, "t", None, StartingShell("/usr/bin", {}), tty=False)
     assert (PROGRAMS_PORT in spec.ports) == (not is_quarantined)
     assert spec.env["PATH"].startswith("/opt/gatehouse/bin:") == (not is_quarantined)

@@ -89,16 +89,10 @@ def whole_id(client: Client, text: str, of: str) -> str:
         return start
     if len(start) < LEAST_CHARS:
         raise UserError(f"`{text}` is too short for an id", f"give {LEAST_CHARS} characters of it")
+    from supervisor.core.text.id_starts import only_of
+
     known = client.get("/api/ids", start=start)
     return only_of(text, [one["id"] for one in known if one["of"] == of])
-
-
-def only_of(text: str, ids: list[str]) -> str:
-    """Return the only one of these ids that begins with a text; the text where none does."""
-    begun = sorted({one for one in ids if one.startswith(text)})
-    if len(begun) < 2 or text in begun:
-        return begun[0] if len(begun) == 1 else text
-    raise UserError(f"`{text}` is the start of several ids", f"say more of it: {', '.join(begun)}")
 
 
 def id_of(text: str) -> str:

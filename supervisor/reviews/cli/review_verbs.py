@@ -5,7 +5,7 @@ Those that start one, `demo` and `up --reviews`, are in `supervisor.cli`.
 
 from __future__ import annotations
 
-from supervisor.cli.common.options import client_of, id_of, only_of, settings_of
+from supervisor.cli.common.options import client_of, id_of, settings_of
 
 # A constant that type checkers know: see `verbs`.
 TYPE_CHECKING = False
@@ -146,6 +146,8 @@ def jobs_resume(options: argparse.Namespace) -> int:
 
 
 def _review_id(client: Client, options: argparse.Namespace) -> str:
+    from supervisor.core.text.id_starts import only_of
+
     return only_of(id_of(options.id), [one["id"] for one in client.get("/api/reviews")])
 
 
@@ -266,6 +268,8 @@ def deliveries_list(options: argparse.Namespace) -> int:
 
 def deliveries_again(options: argparse.Namespace) -> int:
     """Have a webhook handled once more."""
+    from supervisor.core.text.id_starts import only_of
+
     start, client = id_of(options.id), client_of(options)
     delivery = only_of(start, [one["id"] for one in client.get("/api/deliveries")])
     print(client.post(f"/api/deliveries/{delivery}/again")["outcome"])

@@ -5,7 +5,7 @@ from typing import Literal
 
 import msgspec
 
-from supervisor.errors import UserError
+from supervisor.core.text.id_starts import only_of
 from supervisor.parts import Parts
 from supervisor.server.operator import rules_view
 
@@ -33,9 +33,4 @@ def known_ids(parts: Parts, start: str) -> list[KnownId]:
 
 def to_undo(parts: Parts, start: str) -> str:
     """Return the one id of a request or session that begins so; the text where nothing does."""
-    found = {one.id for one in known_ids(parts, start) if one.of != "rule"}
-    if len(found) > 1 and start not in found:
-        raise UserError(
-            f"`{start[:64]}` is the start of several ids", f"say more: {', '.join(sorted(found))}"
-        )
-    return found.pop() if len(found) == 1 else start
+    return only_of(start, (one.id for one in known_ids(parts, start) if one.of != "rule"))
