@@ -143,7 +143,12 @@ def prompts(session: Session, policy: Policy) -> tuple[Prompt, ...]:
 
 def _verdict(policy: Policy, action: Action) -> Verdict:
     return evaluate(
-        policy, action, now=0.0, workspace=WORKSPACE, configured_remotes=frozenset(_REMOTES)
+        policy,
+        action,
+        now=0.0,
+        workspace=WORKSPACE,
+        configured_remotes=frozenset(_REMOTES),
+        with_parts=True,
     )
 
 

@@ -1,12 +1,13 @@
 """How often a policy asks, and whether rightly, on recorded sessions of agents.
 
 Each recorded command is judged as the agent would ask for it, as a command line (one that the
-recording files under git or packages also as that). The verdict is compared with a judge that knows
-nothing of the engine (`_worth_asking`). *Answered* are the commands that the policy allows by
-itself. *Wrongly* answered are those among them that a person would want to be asked about; there
-must be none. If a policy's commands run contained, a command can only spoil the private copy
-(`_INSIDE`), and its connections are asked about (`_BY_CONNECTION`, counted as asked). Connections
-of routine commands aren't in the recordings, so they aren't counted under any policy.
+recording files under git or packages also as that), with what a push, fetch or install in it asks
+later. The verdict is compared with a judge that knows nothing of the engine (`_worth_asking`).
+*Answered* are the commands that the policy allows by itself. *Wrongly* answered are those among
+them that a person would want to be asked about; there must be none. If a policy's commands run
+contained, a command can only spoil the private copy (`_INSIDE`), and its connections are asked
+about (`_BY_CONNECTION`, counted as asked). Connections of routine commands aren't in the
+recordings, so they aren't counted under any policy.
 
 A recording is JSON lines, one session each: `{"id", "project", "actions": [{"category", "command",
 "cwd"}, ...]}`, with `/workspace` for the root. Name it in GATEHOUSE_SESSIONS, or put it at
@@ -149,7 +150,7 @@ def answered(policy: Policy, commands: Sequence[Command]) -> list[Answer]:
 
 def _answer(policy: Policy, command: Command) -> Answer:
     verdicts = [
-        evaluate(policy, action, now=0.0, workspace=WORKSPACE, is_contained=True)
+        evaluate(policy, action, now=0.0, workspace=WORKSPACE, is_contained=True, with_parts=True)
         for action in command.actions
     ]
     others = [verdict for verdict in verdicts if verdict.decision != "allow"]
