@@ -56,6 +56,7 @@ async def requests(site: Site) -> list[Request]:
     return ask(site, [change(site, name) for name in names])
 
 
+@pytest.mark.many
 async def test_look_at_and_approve_60_files_but_one(
     site: Site, page: Page, requests: list[Request]
 ) -> None:
@@ -190,6 +191,7 @@ async def test_a_comment_goes_back_with_its_file_and_survives_a_reload(
     assert set(states(site, requests[1:])) == {"used"}
 
 
+@pytest.mark.many
 async def test_by_keyboard(site: Site, context: BrowserContext, requests: list[Request]) -> None:
     page = await opened(context, site, "/changes/one")
     card = page.locator("#changes-one")
@@ -230,6 +232,7 @@ async def test_hostile_names_are_text(
     assert await page.locator("main script").count() == 0
 
 
+@pytest.mark.many
 async def test_generated_files_are_folded_and_the_tree_can_be_filtered(
     site: Site, context: BrowserContext, requests: list[Request]
 ) -> None:
@@ -258,6 +261,7 @@ def many(site: Site, folder: str, number: int) -> list[Request]:
     return ask(site, [change(site, f"{folder}/{one:03}.py") for one in range(number)])
 
 
+@pytest.mark.many
 async def test_a_folder_without_its_tick_keeps_what_is_not_listed_of_it(
     site: Site, context: BrowserContext, requests: list[Request]
 ) -> None:
@@ -341,6 +345,7 @@ async def test_what_left_the_page_stays_without_its_tick_and_goes_back_with_its_
     assert set(states(site, big[102:])) == {"used"}
 
 
+@pytest.mark.many
 async def test_comments_and_ticks_go_over_to_what_the_agent_changed_again(
     site: Site, context: BrowserContext, requests: list[Request], watch: Watch
 ) -> None:
@@ -364,6 +369,7 @@ async def test_comments_and_ticks_go_over_to_what_the_agent_changed_again(
     assert site.parts.queue.get(again.id).answer_reason == "src/0.py:1: rename this"
 
 
+@pytest.mark.many
 async def test_one_is_not_approved_without_its_comments_unasked(
     site: Site, context: BrowserContext, requests: list[Request]
 ) -> None:

@@ -156,6 +156,7 @@ async def test_news_that_come_after_the_answer_change_nothing_of_it(
     assert await row.all_inner_texts() == [said]
 
 
+@pytest.mark.many
 async def test_the_rest_is_dropped_by_keys_alone(desk: Desk, page: Page) -> None:
     desk.write(changed(5, 30, 50))
     card = cards(page)
@@ -233,6 +234,7 @@ async def test_another_tab_sees_what_was_taken(
     await expect(cards(other).locator("tr.add")).to_have_text(re.compile("LINE 50$"))
 
 
+@pytest.mark.many
 async def test_a_host_that_moved_on_keeps_the_ticks_and_says_so(desk: Desk, page: Page) -> None:
     desk.write(changed(5, 50))
     card = cards(page)
@@ -249,6 +251,7 @@ async def test_a_host_that_moved_on_keeps_the_ticks_and_says_so(desk: Desk, page
     assert not any(one.answer == "approved" for one in desk.requests())
 
 
+@pytest.mark.many
 async def test_ticks_stay_when_the_whole_diff_is_shown(desk: Desk, page: Page) -> None:
     (desk.host / "long.txt").write_text("".join(f"{number}\n" for number in range(300)))
     desk.write(

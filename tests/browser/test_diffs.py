@@ -18,6 +18,7 @@ from tests.browser.inbox import (
     steady,
 )
 from tests.browser.operator_site import Site
+from tests.tables import share
 
 OLD = (
     'import os\n\ndef f():\n    """One.\n\n    def not_code():\n    """\n    return 1\n'
@@ -29,6 +30,7 @@ NEW = OLD.replace("return 1", "return 2").replace(
 )
 
 
+@pytest.mark.many
 async def test_code_has_colours_that_know_what_stands_above(site: Site, page: Page) -> None:
     request = site.ask_change("a.py", OLD.encode(), NEW.encode())
     card = await card_of(page, request)
@@ -40,6 +42,7 @@ async def test_code_has_colours_that_know_what_stands_above(site: Site, page: Pa
     await expect(inside.locator(".sd")).to_have_count(1)
 
 
+@pytest.mark.many
 async def test_what_lies_between_is_shown_at_a_press(site: Site, page: Page) -> None:
     request = site.ask_change("a.py", OLD.encode(), NEW.encode())
     card = await card_of(page, request)
@@ -51,6 +54,7 @@ async def test_what_lies_between_is_shown_at_a_press(site: Site, page: Page) -> 
     await expect(card.get_by_text("unchanged lines")).to_have_count(1)  # above the first change
 
 
+@pytest.mark.many
 async def test_side_by_side_is_remembered_and_nothing_is_lost(
     site: Site, context: BrowserContext, page: Page
 ) -> None:
@@ -126,9 +130,12 @@ async def test_comments_go_to_the_agent_with_the_denial(
 async def test_a_newer_version_takes_the_comments_along(site: Site, page: Page) -> None:
     older = site.ask_change("a.py", OLD.encode(), NEW.encode())
     card = await card_of(page, older)
+    await steady(card)
     await card.locator("tr.add .code", has_text="return 2").hover()
     await card.locator(".add-say").click()
-    await page.keyboard.type("three, please")
+    field = card.get_by_label("Your comment on line 8, for the agent")
+    await expect(field).to_be_focused()
+    await field.press_sequentially("three, please")
     newer = site.ask_change("a.py", OLD.encode(), f"# new\n{NEW}".encode())
     # It stands at the line that it was written on, which is the ninth now.
     field = shown_card(page, newer).get_by_label("Your comment on line 9, for the agent")
@@ -191,6 +198,7 @@ async def test_markdown_is_shown_rendered_and_loads_nothing(site: Site, page: Pa
     await expect(card.locator(".prose").last).to_contain_text("[a](https://evil.example.org)")
 
 
+@pytest.mark.many
 async def test_line_ends_and_a_missing_one_are_seen(site: Site, page: Page) -> None:
     every = site.ask_change("a.txt", b"a\r\nb\r\n", b"a\r\nc\r\n")
     site.parts.sessions.add("more")
@@ -203,7 +211,7 @@ async def test_line_ends_and_a_missing_one_are_seen(site: Site, page: Page) -> N
     await expect(shown.locator("tr.note")).to_contain_text("no newline at the end of the file")
 
 
-@pytest.mark.parametrize("path", ["a.py", "a.svg", "a.md"])
+@pytest.mark.parametrize("path", share(["a.py", "a.svg", "a.md"], "a.py"))
 async def test_hostile_text_is_text_in_any_language(site: Site, page: Page, path: str) -> None:
     text = (
         '<svg onload=window.owned=1><script>window.owned=1</script>"""</td></table>'
@@ -218,6 +226,7 @@ async def test_hostile_text_is_text_in_any_language(site: Site, page: Page, path
     assert await card.locator(".diff svg, .diff script, .diff img").count() == 0
 
 
+@pytest.mark.many
 async def test_20_000_lines_do_not_stall(site: Site, context: BrowserContext) -> None:
     lines = [f"value_{number} = {number}  # {'x' * (number % 30)}\n" for number in range(20_000)]
     request = site.ask_change("big.py", None, "".join(lines).encode())

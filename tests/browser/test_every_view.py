@@ -36,7 +36,7 @@ def _put(site: Site, number: int) -> None:
             site.ask(Exec(command=f"make {at}"), reason="to see")
 
 
-@pytest.mark.parametrize("view", share(VIEWS, (30, 390, "light"), (30, 1300, "dark")))
+@pytest.mark.parametrize("view", share(VIEWS, (30, 390, "light")))
 async def test_every_page(
     browser: Browser, site: Site, watch: Watch, view: tuple[int, int, str]
 ) -> None:

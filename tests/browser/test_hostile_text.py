@@ -22,7 +22,7 @@ PAYLOADS = [
         '" hx-on:load="window.owned=1" hx-vals="js:{a:window.owned=1}" autofocus'
         ' onfocus="window.owned=1'
     ),
-    "{{7*7}}${7*7}{% raw %}<%= 7*7 %>",
+    "{{97*89}}${97*89}{% raw %}<%= 97*89 %>",
     "javascript:window.owned=1//https://evil.example.org/",
     "<form action=https://evil.example.org><input name=x autofocus onfocus=window.owned=1>",
     (
@@ -54,7 +54,7 @@ async def harmless(page: Page, site: Site) -> None:
     assert found["made"] == 0
     assert found["scripts"] == ["/static/vendor/htmx/htmx.min.js", "/static/js/page.js"]
     assert not found["raw"]
-    assert "49" not in found["title"]
+    assert "8633" not in found["title"]
     assert site.parts.kill_switch.reason() is None
     assert page.url.startswith(site.url)
 
@@ -149,7 +149,7 @@ async def test_pages(site: Site, context: BrowserContext) -> None:
             await record.evaluate("(one) => { one.open = true; }")
         await harmless(page, site)
         if path != "/":  # whose rows are short
-            assert "{{7*7}}" in (await page.content()), path
+            assert "{{97*89}}" in (await page.content()), path
         await page.close()
 
 

@@ -3,6 +3,7 @@ narrow one."""
 
 import re
 
+import pytest
 from playwright.async_api import BrowserContext, Locator, Page, expect
 
 from supervisor.core.actions import Exec, Git, Network
@@ -67,6 +68,7 @@ async def test_rows_stand_by_session_and_what_is_held_first(site: Site, page: Pa
     await expect(shown_card(page, first)).to_be_visible()
 
 
+@pytest.mark.many
 async def test_the_search_and_the_filters_keep_what_fits(site: Site, page: Page) -> None:
     command = site.ask(Exec(command="make docs"), reason="the handbook")
     other = site.ask(Exec(command="make all"), session_id="two")
@@ -153,6 +155,7 @@ async def test_what_is_new_waits_while_the_keyboard_is_in_the_list(site: Site, p
     await expect(row_of(page, held)).to_have_count(0)
 
 
+@pytest.mark.many
 async def test_rows_are_selected_by_keys_and_pointer(site: Site, page: Page) -> None:
     asked = [site.ask(Exec(command=f"make {n}")) for n in range(6)]
     await order(page, *asked)
@@ -199,6 +202,7 @@ async def test_thirty_alike_take_two_keys(site: Site, page: Page) -> None:
     assert states(site, [other]) == {"pending"}
 
 
+@pytest.mark.many
 async def test_what_is_flagged_is_left_out_and_shown(site: Site, page: Page) -> None:
     plain = [push(site, name) for name in ("one", "two")]
     forced = push(site, "main", force=True)
@@ -219,6 +223,7 @@ async def test_what_is_flagged_is_left_out_and_shown(site: Site, page: Page) -> 
     assert states(site, [forced]) == {"pending"}
 
 
+@pytest.mark.many
 async def test_one_rule_is_offered_for_many(site: Site, page: Page) -> None:
     asked = [connect(site, f"{name}.example.org") for name in ("a", "b", "c")]
     await order(page, *asked)
@@ -272,6 +277,7 @@ async def test_what_is_flagged_can_be_denied_unseen(site: Site, page: Page) -> N
     assert status(await site.parts.gate.wait(request.id, PATIENCE_S)) == "denied"
 
 
+@pytest.mark.many
 async def test_back_leads_to_the_card_before(site: Site, page: Page) -> None:
     first, second, third = (site.ask(Exec(command=f"make {n}")) for n in range(3))
     await order(page, first, second, third)
@@ -351,6 +357,7 @@ async def test_many_are_answered_on_a_narrow_page(site: Site, context: BrowserCo
     assert states(site, asked[2:]) == {"pending"}
 
 
+@pytest.mark.many
 async def test_a_settled_card_shows_its_result(site: Site, page: Page) -> None:
     async def fail(request: Request) -> None:
         grant = site.parts.gate.claim(request.id, request.session_id)
@@ -377,6 +384,7 @@ async def test_a_settled_card_shows_its_result(site: Site, page: Page) -> None:
     await expect(card.locator(".state")).to_have_text("done, exit code 0")
 
 
+@pytest.mark.many
 async def test_the_address_of_an_answered_request_shows_its_card(
     site: Site, context: BrowserContext
 ) -> None:

@@ -2,6 +2,7 @@
 
 import re
 
+import pytest
 import pytest_asyncio
 from playwright.async_api import BrowserContext, Locator, Page, expect
 
@@ -38,6 +39,7 @@ async def told(page: Page, shown: str) -> None:
     await expect(page.locator("html")).to_have_attribute("data-shown", shown)
 
 
+@pytest.mark.many
 async def test_the_icon_has_the_number_of_what_waits(site: Site, context: BrowserContext) -> None:
     page = await opened(context, site, "/rules")
     link = page.locator("link[rel=icon]")
@@ -91,6 +93,7 @@ async def test_a_browser_tells_what_waits_once_it_was_asked_to(
     await page.wait_for_url(f"**/requests/{last.id}", timeout=PATIENCE_S * 1000)
 
 
+@pytest.mark.many
 async def test_who_looks_at_the_page_is_not_notified(site: Site, page: Page) -> None:
     await page.locator("#notify").click()
     await page.evaluate("window.away = false")
@@ -103,6 +106,7 @@ async def test_who_looks_at_the_page_is_not_notified(site: Site, page: Page) -> 
     await expect(page.locator("#notify")).to_have_attribute("aria-pressed", "false")
 
 
+@pytest.mark.many
 async def test_the_keys_are_listed_and_can_be_switched_off(
     site: Site, context: BrowserContext
 ) -> None:

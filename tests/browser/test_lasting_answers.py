@@ -58,7 +58,9 @@ async def answered(site: Site, request: Request) -> str:
     return status(await site.parts.gate.wait(request.id, PATIENCE_S))
 
 
-@pytest.mark.parametrize("key", [True, False], ids=["by key", "by mouse"])
+@pytest.mark.parametrize(
+    "key", [True, pytest.param(False, marks=pytest.mark.many)], ids=["by key", "by mouse"]
+)
 @pytest.mark.parametrize("how_long", share(LASTING, "15 minutes", "never", "always"))
 async def test_an_answer_lasts_as_long_as_was_said(
     site: Site, page: Page, how_long: str, key: bool
@@ -114,6 +116,7 @@ async def by_keyboard(page: Page, card: Locator, effect: str, lasting: str) -> N
         await keys.press("ArrowRight")
 
 
+@pytest.mark.many
 async def test_how_long_can_be_changed_before_it_is_saved(site: Site, page: Page) -> None:
     request = site.ask(Exec(command="make docs"))
     form = await always_form(await card_of(page, request))
@@ -125,6 +128,7 @@ async def test_how_long_can_be_changed_before_it_is_saved(site: Site, page: Page
     assert lasts(site, rule) == "15 minutes"
 
 
+@pytest.mark.many
 async def test_the_rules_page_counts_down(site: Site, page: Page, context: BrowserContext) -> None:
     request = site.ask(connect("api.example.org"), origin="egress")
     form = await always_form(await card_of(page, request))
@@ -151,6 +155,7 @@ async def test_a_held_request_says_how_long_without_a_script_too(site: Site, pag
     assert len(re.findall(r">1?\dm \d\ds left[<,]", await answer.text())) == 3
 
 
+@pytest.mark.many
 async def test_repeats_of_a_denial_are_listed_and_can_be_let_through(
     site: Site, page: Page, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -1,6 +1,7 @@
 """What nobody waits for any more stands behind what somebody waits for; nothing moves under a
 pointer."""
 
+import pytest
 from playwright.async_api import Page, expect
 
 from supervisor.core.actions import Exec, Network
@@ -48,6 +49,7 @@ async def test_what_somebody_waits_for_comes_first(site: Site, page: Page) -> No
     await stand(page, third, fourth, fifth, first, other, second)
 
 
+@pytest.mark.many
 async def test_the_most_urgent_session_comes_first(site: Site, page: Page) -> None:
     waits = site.ask(Exec(command="make"), session_id="one")
     held = site.ask(
@@ -61,6 +63,7 @@ async def test_the_most_urgent_session_comes_first(site: Site, page: Page) -> No
     await stand(page, waits, held)
 
 
+@pytest.mark.many
 async def test_the_one_in_hand_stays_until_it_isnt_any_more(site: Site, page: Page) -> None:
     left, stays = ask(site, "left", HOLD_S), ask(site, "stays")
     await stand(page, left, stays)

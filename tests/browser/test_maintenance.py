@@ -78,6 +78,7 @@ async def test_the_form_starts_a_job_and_its_change_is_reviewed(
         assert (workspace / NOTE).is_file()
 
 
+@pytest.mark.many
 async def test_a_refused_job_names_the_path_and_leaves_nothing_to_answer(
     browser: Browser, tmp_path: Path
 ) -> None:

@@ -113,6 +113,7 @@ async def test_a_long_path_takes_no_more_room_than_others(
     await expect(page.locator("[data-role=target]")).to_contain_text(LONG)
 
 
+@pytest.mark.many
 async def test_a_long_address_that_waits_takes_no_more_room_either(
     site: Site, context: BrowserContext
 ) -> None:
@@ -151,6 +152,7 @@ async def into_view(page: Page, name: str) -> None:
     )
 
 
+@pytest.mark.many
 async def test_what_went_to_a_host_comes_when_it_is_opened_and_stays_with_the_focus(
     site: Site, context: BrowserContext
 ) -> None:

@@ -30,6 +30,7 @@ from tests.browser.inbox import (
     shown_card,
 )
 from tests.browser.operator_site import Site, fill
+from tests.tables import share
 
 
 async def answered(site: Site, request: Request) -> Request:
@@ -69,7 +70,7 @@ async def test_approve_lets_the_waiting_agent_go_on(site: Site, page: Page) -> N
     assert site.parts.queue.get(asked["id"]).answered_by == "operator (browser)"
 
 
-@pytest.mark.parametrize("number", [1, 2, 3], ids=["the last", "one", "several"])
+@pytest.mark.parametrize("number", share([1, 2, 3], 2), ids=["the last", "one", "several"])
 async def test_news_that_comes_before_the_answer_returns_is_shown(
     site: Site, page: Page, number: int
 ) -> None:
@@ -126,6 +127,7 @@ async def test_a_held_connection_goes_on(site: Site, page: Page) -> None:
     assert isinstance(await asyncio.wait_for(held, PATIENCE_S), Grant)
 
 
+@pytest.mark.many
 async def test_a_hold_that_ran_out_says_so(site: Site, page: Page) -> None:
     action = Network(operation="connect", host="api.example.org", port=443)
     refused = await site.parts.gate.decide(action, session_id="one", origin="egress", hold_s=0.05)
@@ -180,6 +182,7 @@ async def test_always_allow_shows_the_rule_and_answers_what_else_it_matches(
     ] == ["network(*.example.org)"]
 
 
+@pytest.mark.many
 async def test_allow_for_a_time(site: Site, page: Page) -> None:
     request = site.ask(
         Network(operation="connect", host="a.example.org", port=443), origin="egress"
@@ -193,6 +196,7 @@ async def test_allow_for_a_time(site: Site, page: Page) -> None:
     assert 0 < rule.expires_at - site.parts.clock.now() <= 900
 
 
+@pytest.mark.many
 async def test_always_deny_with_a_rule_of_ones_own(site: Site, page: Page) -> None:
     request, second = (
         site.ask(Exec(command="npm publish --tag a")),
@@ -290,6 +294,7 @@ async def test_cancelled_means_nothing_happened(site: Site, page: Page) -> None:
     assert status(site.ask(Exec(command="git status"))) == "allowed"
 
 
+@pytest.mark.many
 async def test_two_tabs_show_the_same(site: Site, page: Page, context: BrowserContext) -> None:
     other = await opened(context, site)
     await page.bring_to_front()
@@ -301,6 +306,7 @@ async def test_two_tabs_show_the_same(site: Site, page: Page, context: BrowserCo
     await expect(other.locator("#pending-count")).to_be_empty()
 
 
+@pytest.mark.many
 async def test_an_answer_from_elsewhere_updates_the_card(site: Site, page: Page) -> None:
     request, next_one = site.ask(Exec(command="make one")), site.ask(Exec(command="make two"))
     shown = await card_of(page, request)
@@ -363,6 +369,7 @@ async def test_one_of_each_kind_is_shown_and_can_be_answered(site: Site, page: P
     await nothing_waits(page)
 
 
+@pytest.mark.many
 async def test_more_than_the_list_holds_follow(
     site: Site, page: Page, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -91,6 +91,7 @@ async def test_everything_by_the_keyboard_and_hostile_names_are_text(
     assert not list(workspace.glob("<img*"))
 
 
+@pytest.mark.many
 async def test_rewinding_to_a_point_takes_back_what_came_after(
     page: Page, session: Session
 ) -> None:
@@ -134,6 +135,7 @@ async def test_any_point_of_a_long_timeline_can_be_reached(
     assert not list(workspace.glob("<img*"))
 
 
+@pytest.mark.many
 async def test_what_was_edited_since_is_named_and_nothing_is_undone(
     page: Page, session: Session
 ) -> None:

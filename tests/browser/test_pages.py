@@ -94,6 +94,7 @@ async def test_a_session_from_start_to_end(
     await expect(page.get_by_role("button", name="Stop session", exact=True)).to_have_count(0)
 
 
+@pytest.mark.many
 async def test_starting_a_session(site: Site, context: BrowserContext, tmp_path: Path) -> None:
     page = await opened(context, site, "/sessions")
     command_box = page.get_by_role("textbox", name="Command")
@@ -266,6 +267,7 @@ async def test_a_policy_that_does_not_parse_is_said(site: Site, context: Browser
     await expect(page.locator("#banner")).to_contain_text("did you mean `allow`")
 
 
+@pytest.mark.many
 async def test_history_newest_first_and_older_on_demand(
     site: Site, context: BrowserContext
 ) -> None:
@@ -342,6 +344,7 @@ async def test_what_was_missed_is_there_after_a_restart(
     assert status(await site.parts.gate.wait(missed.id, PATIENCE_S)) in ("approved", "used")
 
 
+@pytest.mark.many
 async def test_what_carries_something_out_is_not_given_up_by_the_page(
     site: Site, page: Page
 ) -> None:
@@ -387,6 +390,7 @@ async def test_nothing_yet(site: Site, context: BrowserContext) -> None:
     await expect(page.locator("#first-run .way")).to_have_count(3)
 
 
+@pytest.mark.many
 async def test_no_page_is_wider_than_a_phone(
     site: Site, browser: Browser, context: BrowserContext
 ) -> None:

@@ -211,6 +211,7 @@ async def test_what_a_model_wrote_stays_text_on_the_forge_but_for_its_code(
             await page.context.close()
 
 
+@pytest.mark.many
 async def test_an_answer_is_posted_in_the_words_that_stand_on_its_card(
     browser: Browser, tmp_path: Path
 ) -> None:

@@ -73,6 +73,7 @@ async def test_an_applied_change_is_undone_from_the_corner_alone_and_together(
     (workspace / "end").touch()
 
 
+@pytest.mark.many
 async def test_a_command_that_runs_shows_its_last_lines_as_they_come(
     browser: Browser, running: Supervised, session: Session
 ) -> None:
@@ -105,6 +106,7 @@ async def test_a_command_that_runs_shows_its_last_lines_as_they_come(
     (workspace / "end").touch()
 
 
+@pytest.mark.many
 async def test_a_denial_is_lifted_and_a_saved_rule_removed(site: Site, page: Page) -> None:
     request = site.ask(Exec(command="make deploy-docs"))
     await deny(page, request)

@@ -212,6 +212,7 @@ async def test_over_http_the_person_s_credential_helper_is_used_and_stays_outsid
     assert "could not read Username" in refused["outcome"]["error"], refused
 
 
+@pytest.mark.many
 async def test_programs_that_ask_and_leave_have_few_connections_made(
     running: Supervised,
     workspace: Path,
@@ -269,6 +270,7 @@ async def test_thousands_of_refs_are_fetched_at_once(
     assert seen["outcome"]["stdout"].strip() == "3000"
 
 
+@pytest.mark.many
 async def test_a_remote_with_a_ref_for_each_of_very_many_requests_is_spoken_to(
     running: Supervised, workspace: Path, remote: Path, tmp_path: Path
 ) -> None:

@@ -117,7 +117,9 @@ async def test_what_must_not_be_overlooked_is_on_the_card_and_scripts_stay_off(
     running: Supervised, workspace: Path
 ) -> None:
     found, installs = await ask(running, workspace, "npm install lodahs", "npm i old-thing")
-    assert [one["outcome"]["ok"] for one in found] == [True, True], found
+    assert [one["outcome"]["ok"] for one in found] == [True, True], [
+        one["outcome"] for one in found
+    ]
     first, second = (plan_of(one) for one in installs)
     assert first["lodahs"].notes == (
         "one edit from the popular `lodash`",
@@ -355,6 +357,7 @@ def tidy(workspace: Path, index: Registry) -> None:
     subprocess.run(["go", "mod", "tidy"], cwd=workspace, check=True, capture_output=True, env=env)
 
 
+@pytest.mark.many
 async def test_go_gets_and_tidies_what_its_cards_show(
     running: Supervised, workspace: Path, modules: Registry
 ) -> None:
@@ -382,6 +385,7 @@ async def test_go_gets_and_tidies_what_its_cards_show(
     assert [(workspace / name).read_text() for name in ("go.mod", "go.sum")] == before
 
 
+@pytest.mark.many
 @pytest.mark.skipif(shutil.which("pnpm") is None, reason="there is no pnpm here")
 async def test_pnpm_installs_what_its_card_shows_and_runs_no_hooks(
     running: Supervised, workspace: Path, index: Registry

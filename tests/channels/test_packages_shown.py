@@ -136,6 +136,7 @@ async def test_what_is_installed_without_saving_it_is_shown_as_well(
     assert "needs-one" not in (workspace / "package.json").read_text()
 
 
+@pytest.mark.many
 async def test_other_packages_than_were_planned_are_seen_where_none_are_saved(
     running: Supervised, workspace: Path, index: Registry
 ) -> None:
@@ -151,6 +152,7 @@ async def test_other_packages_than_were_planned_are_seen_where_none_are_saved(
         await running.ended(session)
 
 
+@pytest.mark.many
 async def test_what_the_environment_has_is_not_planned_again(
     running: Supervised, workspace: Path, index: Registry
 ) -> None:

@@ -147,6 +147,7 @@ def test_a_pull_request_is_reviewed_and_the_review_posted(runner: Runner) -> Non
     assert [one.name for one in record.parent.iterdir()] == ["record"], "nothing else stays"
 
 
+@pytest.mark.many
 def test_a_further_push_posts_nothing_twice(runner: Runner) -> None:
     pull = runner.open_pull()
     assert runner.job("pull_request").code == 0
@@ -285,6 +286,7 @@ def test_what_a_workflow_lacks_is_said_beside_the_job(
     assert not runner.forge.repositories[NAME].checks
 
 
+@pytest.mark.many
 def test_a_token_that_may_not_post_fails_the_job(runner: Runner) -> None:
     runner.open_pull()
     given = runner.variables("pull_request", runner.event())

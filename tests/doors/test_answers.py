@@ -68,6 +68,7 @@ def test_what_was_denied_may_be_asked_again_at_once(house: House) -> None:
     run.until_printed("THE-END")
 
 
+@pytest.mark.many
 def test_changes_are_undone(house: House) -> None:
     house.up()
     begun, session = house.begin("mkdir d; for n in 1 2 3; do echo $n > d/$n.txt; done")
@@ -119,6 +120,7 @@ def test_an_install_runs_its_scripts_where_the_person_says_so(
     house.stop(session)
 
 
+@pytest.mark.many
 def test_the_record_and_the_policys_laboratory(house: House) -> None:
     house.up()
     begun, session = house.begin("echo a > a.txt; mkdir docs; echo b > docs/b.md")

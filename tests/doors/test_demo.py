@@ -99,6 +99,7 @@ def test_the_demo_is_walked_and_its_review_approved(
     assert not list((tmp_path / "cache").rglob("*.git")), "it leaves nothing"
 
 
+@pytest.mark.many
 def test_a_check_may_block_where_it_is_required(house: House, tmp_path: Path) -> None:
     demo_of(house, tmp_path, GATEHOUSE_CHECK="action_required")
     house.until_told(lambda: "action_required" in house.run("audit", "--json").stdout, "the check")

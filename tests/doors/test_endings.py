@@ -80,6 +80,7 @@ def test_a_supervisor_whose_address_somebody_removed_ends_in_order(door: Door) -
     assert in_peace(up).splitlines()[-1] == "gatehouse: stopping"
 
 
+@pytest.mark.many
 @pytest.mark.parametrize("number", share(SIGNALS, signal.SIGHUP))
 def test_a_run_beside_a_supervisor_takes_its_session_along(
     door: Door, number: signal.Signals
@@ -104,6 +105,7 @@ def test_a_run_beside_a_supervisor_says_what_is_left(door: Door) -> None:
     assert door.waiting() == {"write seen.txt": request}
 
 
+@pytest.mark.many
 def test_nohup_is_kept(door: Door) -> None:
     words = ["nohup", str(door.program), "run", "--workspace", "workspace", "--", "sleep", "1000"]
     log = door.folder / "log"
@@ -123,7 +125,7 @@ def test_nohup_is_kept(door: Door) -> None:
         run.ended()
 
 
-@pytest.mark.parametrize("is_beside", [False, True])
+@pytest.mark.parametrize("is_beside", share([False, True], False))
 def test_interrupt_before_there_is_an_agent_ends_a_run_in_a_terminal(
     door: Door, *, is_beside: bool
 ) -> None:

@@ -6,6 +6,7 @@ import pytest
 
 from tests.doors.conftest import House, one_line
 from tests.doors.terminal import Terminal
+from tests.tables import share
 
 ASKS = "echo 1 > 1.txt"
 
@@ -45,7 +46,7 @@ def test_a_shipped_policy_has_a_name(house: House) -> None:
     assert "strct" in one_line(house.run("run", "--policy", "strct", "--", "true"), "strct")
 
 
-@pytest.mark.parametrize("is_beside", [False, True])
+@pytest.mark.parametrize("is_beside", share([False, True], True))
 def test_after_a_shell_the_prompt_is_back_and_what_waits_is_answered(
     house: House, *, is_beside: bool
 ) -> None:
@@ -65,6 +66,7 @@ def test_after_a_shell_the_prompt_is_back_and_what_waits_is_answered(
     assert not (house.workspace / "1.txt").exists()
 
 
+@pytest.mark.many
 def test_an_id_is_as_long_as_it_must_be(house: House) -> None:
     house.up()
     session = house.ended("true")

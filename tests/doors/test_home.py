@@ -8,6 +8,7 @@ import pytest
 
 from supervisor.sandbox.session_home import FILES, FOLDERS
 from tests.doors.conftest import House
+from tests.tables import share
 
 pytestmark = [pytest.mark.timeout(300)]
 
@@ -39,7 +40,7 @@ def home_of(house: House) -> Path:
     return house.data / "sessions" / house.sessions()[0]["id"] / "home"
 
 
-@pytest.mark.parametrize("copy", ["copy", "overlay"])
+@pytest.mark.parametrize("copy", share(["copy", "overlay"], "copy"))
 def test_agent_and_commands_share_a_home_that_is_kept_with_the_copy(
     house: House, copy: str
 ) -> None:
@@ -62,6 +63,7 @@ def test_agent_and_commands_share_a_home_that_is_kept_with_the_copy(
     assert (home_of(house) / "note").exists()
 
 
+@pytest.mark.many
 def test_another_session_and_the_person_have_other_homes(house: House) -> None:
     house.up()
     own = house.folder / ".bashrc"
@@ -193,6 +195,7 @@ def test_what_plans_and_reads_sees_nothing_of_the_home(house: House) -> None:
     house.stop(house.sessions()[0]["id"])
 
 
+@pytest.mark.many
 def test_a_file_larger_than_any_bound_ends_with_a_clear_word(house: House) -> None:
     house.up()
     said = run(house, "truncate -s 100G big")
@@ -200,6 +203,7 @@ def test_a_file_larger_than_any_bound_ends_with_a_clear_word(house: House) -> No
     assert (home_of(house) / "big").stat().st_size == 0
 
 
+@pytest.mark.many
 def test_sessions_of_a_workspace_share_what_installs_fetched_where_it_is_said(
     house: House,
 ) -> None:

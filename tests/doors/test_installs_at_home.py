@@ -13,6 +13,7 @@ from tests.doors.test_home import GRANTED
 from tests.doors.test_installs_of_programs import approved, begun, install_of
 from tests.fakes import registry
 from tests.fakes.registry import Registry
+from tests.tables import share
 
 pytestmark = [pytest.mark.timeout(300)]
 
@@ -52,7 +53,10 @@ def test_npm_installs_a_program_that_all_of_the_session_finds(shop: House) -> No
     shop.stop(shop.sessions()[0]["id"])
 
 
-@pytest.mark.parametrize("words", ["pip install tiny-wheel", "pip install --user tiny-wheel"])
+@pytest.mark.parametrize(
+    "words",
+    share(["pip install tiny-wheel", "pip install --user tiny-wheel"], "pip install tiny-wheel"),
+)
 def test_pip_installs_outside_of_an_environment_where_it_works_and_says_so(
     shop: House, words: str
 ) -> None:
@@ -65,6 +69,7 @@ def test_pip_installs_outside_of_an_environment_where_it_works_and_says_so(
     assert printed.count("tiny_wheel 1.0.0") == 2, printed
 
 
+@pytest.mark.many
 def test_an_environment_in_the_home_is_installed_into(shop: House) -> None:
     """The install sees the home then, and still nothing that starts by itself there."""
     plant = "echo 'echo PLANTED >&2' | tee ~/.bashrc ~/.profile; echo x > ~/.config/pip.conf"
@@ -90,7 +95,9 @@ touch /workspace/merged/ran ~/ran
 """
 
 
-@pytest.mark.parametrize("place", ["/workspace/merged/.venv", "/home/agent/v"])
+@pytest.mark.parametrize(
+    "place", share(["/workspace/merged/.venv", "/home/agent/v"], "/home/agent/v")
+)
 def test_a_python_of_the_agent_s_changes_nothing_that_others_run_and_is_on_the_card(
     shop: House, place: str
 ) -> None:

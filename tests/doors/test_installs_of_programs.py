@@ -129,6 +129,7 @@ def test_parts_of_lines_scripts_and_make_are_asked_when_it_comes_to_them(shop: H
     assert "removed 1 package" in printed
 
 
+@pytest.mark.many
 def test_a_command_that_the_agent_asks_for_has_its_parts_asked(shop: House) -> None:
     call = (
         'curl -s -m 60 "$GATEHOUSE_URL/v1/exec" -H "Authorization: Bearer $GATEHOUSE_TOKEN" -H'
@@ -158,6 +159,7 @@ def test_a_line_with_a_denied_part_does_not_start(shop: House) -> None:
     assert "ask the operator for a rule, or do without it" in line
 
 
+@pytest.mark.many
 def test_words_that_fetch_nothing_are_the_manager_s_own(shop: House) -> None:
     lines = "npm test; npm --version; npm help install | head -1; pip3 list; npm install --help"
     started = begun(shop, f"{lines}; command -v npm no-manager yarn; no-manager")
@@ -209,6 +211,7 @@ def test_npm_ci_of_many_packages_is_one_card(shop: House, index: Registry) -> No
     assert not others, asked
 
 
+@pytest.mark.many
 def test_a_manager_started_around_ours_is_told_how_to_ask(shop: House) -> None:
     lines = "/usr/bin/npm install tiny-one; npm config get registry; /usr/bin/npm test"
     started = begun(shop, lines)
@@ -295,6 +298,7 @@ def test_a_build_asks_for_the_crates_that_are_missing_and_then_for_none(
     assert printed.count("BUILT") == 2
 
 
+@pytest.mark.many
 def test_npx_asks_for_a_command_that_is_missing_and_then_for_none(
     shop: House, index: Registry
 ) -> None:

@@ -123,6 +123,7 @@ def test_keys_reach_their_models_alone(house: House, model: Model, tracker: Mode
     assert ("doesn't belong to" in said, tracker.got) == (True, [])
 
 
+@pytest.mark.many
 def test_a_call_costs_what_the_price_file_says(house: House, model: Model) -> None:
     prices = house.folder / "prices.yaml"
     cost = "{input: 1000, output: 1000, max_output_tokens: 100, context_tokens: 1000}"
@@ -134,6 +135,7 @@ def test_a_call_costs_what_the_price_file_says(house: House, model: Model) -> No
     assert "110000" in json.dumps(spent(house)), spent(house)
 
 
+@pytest.mark.many
 def test_a_long_lived_token_is_one_of_the_keys(house: House, model: Model) -> None:
     token = "sk-ant-oat01-0123456789abcdef"
     house.up(CLAUDE_CODE_OAUTH_TOKEN=token, ANTHROPIC_BASE_URL=model.url)

@@ -132,7 +132,7 @@ def all_is_answered(house: House, session: str, number: int) -> None:
 @pytest.mark.parametrize(
     ("number", "is_restarted"),
     [
-        pytest.param(6, False, id="few-ended"),
+        pytest.param(6, False, id="few-ended", marks=pytest.mark.many),
         pytest.param(6, True, id="few-restarted", marks=pytest.mark.many),
         pytest.param(36, False, id="many-ended", marks=pytest.mark.many),
         pytest.param(36, True, id="many-restarted"),

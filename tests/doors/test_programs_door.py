@@ -5,6 +5,8 @@ import re
 import shlex
 from typing import Any
 
+import pytest
+
 from tests.doors.conftest import House, Started
 
 COMMITS = """
@@ -101,6 +103,7 @@ exec /opt/gatehouse/python -I -S /tmp/flood.py
 """
 
 
+@pytest.mark.many
 def test_both_doors_of_a_session_share_one_budget(house: House) -> None:
     house.up()
     started = begun(house, FLOODS)
@@ -112,6 +115,7 @@ def test_both_doors_of_a_session_share_one_budget(house: House) -> None:
     assert found[2] == "429"
 
 
+@pytest.mark.many
 def test_a_granted_command_finds_the_door_too(house: House) -> None:
     house.up()
     command = ASKS.replace("git push origin agent/work", "git clone elsewhere")

@@ -1,5 +1,7 @@
 """`gatehouse resume` and the page's button go on with the copy of a session that has ended."""
 
+import pytest
+
 from tests.doors.conftest import House, one_line
 
 HALF = "echo half > work.txt; cat work.txt"
@@ -17,6 +19,7 @@ def test_the_same_command_goes_on_with_the_copy_after_a_restart(house: House) ->
     assert again.ended() == 0, again.printed
 
 
+@pytest.mark.many
 def test_another_command_sees_what_the_first_made(house: House) -> None:
     house.up()
     first = house.ended(HALF)
@@ -36,6 +39,7 @@ def test_what_can_not_go_on_is_said_in_a_line(house: House) -> None:
     one_line(house.run("resume", first), "the copy of this session is gone")
 
 
+@pytest.mark.many
 def test_a_command_with_a_secret_is_asked_for_again(house: House) -> None:
     house.up()
     house.ok(
@@ -53,6 +57,6 @@ def test_the_button_of_the_page_does_the_same(house: House) -> None:
     answer = house.page.post(f"/sessions/{first}/resume")
     went = answer.headers.get("HX-Redirect", answer.text)
     assert went != f"/sessions/{first}"
+    house.until_told(lambda: first in house.page.get(went).text, "whose copy it goes on with")
     house.stop(went.removeprefix("/sessions/"))
-    assert first in house.page.get(went).text
     assert "the copy of this session is gone" in house.page.post(f"/sessions/{first}/resume").text

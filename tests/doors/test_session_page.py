@@ -48,6 +48,7 @@ def drawn(page: Page) -> list[str]:  # noqa: F811
     return page.locator("[data-role=screen]").inner_text().splitlines()
 
 
+@pytest.mark.many
 def test_a_full_screen_program_is_seen_as_its_terminal_shows_it(
     house: House,
     page: Page,  # noqa: F811

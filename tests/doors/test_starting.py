@@ -195,6 +195,7 @@ def test_an_empty_inbox_offers_three_ways_to_begin(house: House, page: Page) -> 
     assert (review["kind"], review["workspace"]) == ("review", str(house.workspace))
 
 
+@pytest.mark.many
 def test_what_ended_goes_on_by_its_button(house: House, page: Page) -> None:
     house.up()
     first = house.ended("echo half > work.txt; cat work.txt")

@@ -55,7 +55,7 @@ def test_beside_a_supervisor_a_session_goes_on_without_a_reader(door: Door) -> N
     assert (done.returncode, done.stdout) == (7, "1\n"), no_bug(done)
 
 
-@pytest.mark.parametrize("locale", [ASCII, {"PYTHONIOENCODING": "latin-1"}])
+@pytest.mark.parametrize("locale", share([ASCII, {"PYTHONIOENCODING": "latin-1"}], ASCII))
 def test_a_locale_that_lacks_a_character(door: Door, locale: dict[str, str]) -> None:
     done = door.run("policy", "explain", "exec", "echo → ä", **locale)
     assert done.returncode == 0, no_bug(done)
@@ -64,6 +64,7 @@ def test_a_locale_that_lacks_a_character(door: Door, locale: dict[str, str]) -> 
     assert done.stdout in {"a → b\n", "a \\u2192 b\n"}
 
 
+@pytest.mark.many
 def test_names_of_files_mean_the_same_in_every_locale(door: Door) -> None:
     """Else a rule for a name would hold in one locale and not in another."""
     (door.workspace / "ä.txt").write_text("before\n")
@@ -96,6 +97,7 @@ def test_saved_rules_that_are_not_utf8_are_said_in_one_line(door: Door) -> None:
     one_line(door.run("rules", "add", "allow", "exec(ls)"), "policy.yaml: is not UTF-8 text")
 
 
+@pytest.mark.many
 def test_beside_a_supervisor_odd_bytes_of_the_environment_stay_here(door: Door) -> None:
     door.up()
     odd = {"TERM": os.fsdecode(b"x\xff"), "PATH": os.fsdecode(b"/\xff:") + os.environ["PATH"]}
@@ -115,6 +117,7 @@ def test_a_folder_that_is_gone_is_said_in_one_line(door: Door) -> None:
     one_line(door.sh(f"{gone}; gatehouse sessions --data-dir d"), "folder that you are in is gone")
 
 
+@pytest.mark.many
 def test_the_end_of_input_at_a_question_is_a_no(door: Door) -> None:
     """^D at `Undo 1 path? [y/N]`."""
     (door.workspace / "a.txt").write_text("before\n")

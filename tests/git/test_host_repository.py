@@ -23,6 +23,7 @@ from supervisor.git.host_repository import (
 from supervisor.git.repository_view import view_of
 from tests.fakes.supervised import git, make_repository
 from tests.git.hostile_repository import Hostile
+from tests.tables import share
 
 PATIENCE_S = 60.0
 
@@ -126,7 +127,7 @@ FILES = (
 )  # fmt: skip
 
 
-@pytest.mark.parametrize("kind", [fifo, endless, large])
+@pytest.mark.parametrize("kind", share([fifo, endless, large], fifo))
 @pytest.mark.parametrize("name", FILES)
 async def test_no_file_of_it_is_read_without_an_end(
     tmp_path: Path, name: str, kind: Callable[[Path], None]

@@ -81,6 +81,7 @@ def test_bad_input_gets_one_clear_line(product: Gatehouse, tmp_path: Path) -> No
     )
 
 
+@pytest.mark.many
 def test_the_way_out_is_chosen_on_the_command_line(product: Gatehouse, tmp_path: Path) -> None:
     look_up = (
         "--workspace",
@@ -160,6 +161,7 @@ def test_the_agents_terminal_tricks_do_not_reach_the_terminal(
     assert "ok" in done.stdout
 
 
+@pytest.mark.many
 def test_the_twins_of_the_page(up: Gatehouse, tmp_path: Path) -> None:
     workspace = tmp_path / "workspace"
     log = tmp_path / "run.log"
@@ -211,6 +213,7 @@ def test_the_twins_of_the_page(up: Gatehouse, tmp_path: Path) -> None:
     assert "unbroken" in up.ok("audit", "--verify")
 
 
+@pytest.mark.many
 def test_watching_and_following_go_on_with_what_comes(up: Gatehouse, tmp_path: Path) -> None:
     watched, followed = tmp_path / "watched.log", tmp_path / "followed.log"
     up.launch("approvals", "--watch", log=watched)

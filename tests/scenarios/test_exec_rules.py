@@ -82,6 +82,7 @@ async def test_other_words_or_another_folder_are_another_question(
         ]
 
 
+@pytest.mark.many
 async def test_a_denial_and_no_answer_are_a_no(
     start_supervisor: StartSupervisor, workspace: Path
 ) -> None:

@@ -272,6 +272,7 @@ async def test_nobody_is_asked_before_its_first_action(
             await running.ended(session)
 
 
+@pytest.mark.many
 async def test_what_codex_calls_unasked_is_denied_with_a_why(
     start_supervisor: StartSupervisor, workspace: Path, installed: None
 ) -> None:
@@ -286,6 +287,7 @@ async def test_what_codex_calls_unasked_is_denied_with_a_why(
             assert "network(chatgpt.com)" in {one["rule"] for one in denied}
 
 
+@pytest.mark.many
 async def test_nobody_answers_in_time_and_the_later_answer_counts(
     start_supervisor: StartSupervisor, workspace: Path, named: Callable[..., Named]
 ) -> None:
@@ -304,6 +306,7 @@ async def test_nobody_answers_in_time_and_the_later_answer_counts(
             assert "once" in second
 
 
+@pytest.mark.many
 async def test_after_the_supervisors_death_the_work_goes_on_with_the_same_copy(
     start_supervisor: StartSupervisor, workspace: Path, named: Callable[..., Named]
 ) -> None:
@@ -418,6 +421,7 @@ async def installing(
             yield running
 
 
+@pytest.mark.many
 async def test_an_install_is_asked_once_in_a_longer_line_too(
     start_supervisor: StartSupervisor, workspace: Path, named: Callable[..., Named]
 ) -> None:
@@ -435,6 +439,7 @@ async def test_an_install_is_asked_once_in_a_longer_line_too(
         assert sorted(asked) == ["npm install denied-one", "npm install tiny-one"]
 
 
+@pytest.mark.many
 async def test_an_install_that_nobody_answers_is_told_to_the_model_and_stays(
     start_supervisor: StartSupervisor, workspace: Path, with_claude: str
 ) -> None:

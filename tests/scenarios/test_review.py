@@ -259,6 +259,7 @@ async def test_a_review_over_the_messages_api_ends_with_its_findings(
     assert "\\[click\\](http\\:" in document
 
 
+@pytest.mark.many
 async def test_a_deny_rule_is_stronger_than_the_sessions_own_rule(
     start_supervisor: StartSupervisor, changed: Path
 ) -> None:

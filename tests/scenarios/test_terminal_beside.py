@@ -93,6 +93,7 @@ def start(product: Gatehouse) -> subprocess.Popen[bytes]:
     return process
 
 
+@pytest.mark.many
 def test_a_second_agent_gets_the_second_terminal(product: Gatehouse) -> None:
     with terminal(product, PATIENT) as first:
         first.until(b"ready")
@@ -129,6 +130,7 @@ def test_control_c_and_a_new_size_are_the_agents(product: Gatehouse) -> None:
         assert one.process.poll() is None
 
 
+@pytest.mark.many
 def test_much_output_arrives_whole_and_in_order(product: Gatehouse) -> None:
     start(product)
     with terminal(product, "stty -onlcr; seq 200000; echo the-end") as one:

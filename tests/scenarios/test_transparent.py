@@ -20,6 +20,7 @@ from supervisor.egress.admission.names import _END, _FIRST, MOST_NAMES
 from tests.fakes.sandboxed_agent import agent_command, answers
 from tests.fakes.site import HELLO, Site
 from tests.fakes.supervised import Supervised, make_repository, settings_in, supervised
+from tests.tables import share
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -133,7 +134,7 @@ def clients(url: str) -> dict[str, str]:
 
 
 @pytest.mark.parametrize("client", ["curl", "curl6", "python", "node"])
-@pytest.mark.parametrize("scheme", ["http", "https"])
+@pytest.mark.parametrize("scheme", share(["http", "https"], "https"))
 async def test_what_a_rule_allows(
     running: Supervised, workspace: Path, site: Site, client: str, scheme: str
 ) -> None:

@@ -11,6 +11,7 @@ import pytest
 
 from supervisor.core.approvals import Request, status
 from tests.fakes.gated import answer_all
+from tests.tables import share
 from tests.workspace.conftest import Desk, git
 
 MANY = 200
@@ -161,7 +162,7 @@ async def test_a_stash_takes_the_cards_back_and_a_pop_brings_them(desk: Desk) ->
 
 
 @pytest.mark.skipif(shutil.which("npm") is None, reason="no npm on this machine")
-@pytest.mark.parametrize("is_ignored", [True, False])
+@pytest.mark.parametrize("is_ignored", share([True, False], False))
 async def test_npm_install_of_a_package(desk: Desk, tmp_path: Path, is_ignored: bool) -> None:
     package = tmp_path / "tiny-package"
     (package / "lib").mkdir(parents=True)

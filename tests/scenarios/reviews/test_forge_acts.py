@@ -16,6 +16,7 @@ from supervisor.reviews.demo.forge import DemoPull
 from supervisor.reviews.reconcile import facts_of
 from supervisor.reviews.store import queries
 from tests.fakes.reviewed import NAME, Reviewed, reviewed
+from tests.tables import share
 
 pytestmark = pytest.mark.xdist_group("reviews-acts")
 POLICY = "version: 1\nallow: [review(* */* --approve --request-changes)]\n"
@@ -81,7 +82,9 @@ def loses_answers(on: Reviewed, *calls: tuple[str, str]) -> None:
         on.forge.after[call] = lose(call)
 
 
-@pytest.mark.parametrize("lost", [(), (("POST", "/reviews"),), (("PUT", "/reviews/"),)])
+@pytest.mark.parametrize(
+    "lost", share([(), (("POST", "/reviews"),), (("PUT", "/reviews/"),)], (("POST", "/reviews"),))
+)
 async def test_a_second_round_edits_the_summary_and_posts_only_what_is_new(
     tmp_path: Path, lost: tuple[tuple[str, str], ...]
 ) -> None:

@@ -109,6 +109,7 @@ async def test_each_night_s_updates_are_one_pull_request(tmp_path: Path, index: 
         assert f" days old, {PAGE}\n" in body
 
 
+@pytest.mark.many
 async def test_what_a_package_prints_is_no_command_in_the_commit_s_message(
     tmp_path: Path, index: Registry
 ) -> None:

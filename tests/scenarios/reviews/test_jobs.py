@@ -30,6 +30,7 @@ from tests.fakes.reviewed import (
     reviewing_at,
 )
 from tests.scenarios.reviews.test_reviews_prompts import client
+from tests.tables import share
 
 pytestmark = [pytest.mark.xdist_group("reviews-jobs"), pytest.mark.timeout(300)]
 DAY_S = 86_400.0
@@ -194,6 +195,7 @@ async def test_the_next_nights_update_it_until_somebody_commits_there(tmp_path: 
         assert on.git("rev-parse", BRANCH) == pull.head_sha
 
 
+@pytest.mark.many
 async def test_a_pull_request_into_another_branch_is_left_alone(tmp_path: Path) -> None:
     """The commit is one of its base: pushed for another, it would bring all of that along."""
     async with nights(tmp_path) as on:
@@ -212,6 +214,7 @@ async def test_a_pull_request_into_another_branch_is_left_alone(tmp_path: Path) 
         assert "#1 of its branch goes into release, not main" in run.reason
 
 
+@pytest.mark.many
 async def test_a_conflict_is_said_and_the_job_begins_anew(tmp_path: Path) -> None:
     async with nights(tmp_path) as on:
         await on.night()
@@ -244,6 +247,7 @@ async def test_a_closed_one_rests_and_its_branch_is_deleted(tmp_path: Path) -> N
         assert (await on.night()).outcome == "proposed"
 
 
+@pytest.mark.many
 async def test_the_branch_of_one_that_was_opened_again_is_kept(tmp_path: Path) -> None:
     policy = tmp_path / "acts.yaml"
     policy.write_text("version: 1\n")
@@ -259,6 +263,7 @@ async def test_the_branch_of_one_that_was_opened_again_is_kept(tmp_path: Path) -
         assert on.git("rev-parse", BRANCH) == on.pulls[0].head_sha
 
 
+@pytest.mark.many
 async def test_a_merged_one_is_followed_by_another(tmp_path: Path) -> None:
     async with nights(tmp_path) as on:
         await on.night()
@@ -278,6 +283,7 @@ async def test_where_nothing_is_to_be_done_nothing_is_asked(tmp_path: Path) -> N
         assert on.acts() == []
 
 
+@pytest.mark.many
 async def test_an_allow_rule_covers_a_job_without_a_scope_only_where_it_spells_that(
     tmp_path: Path,
 ) -> None:
@@ -380,6 +386,7 @@ async def test_a_job_may_end_in_one_issue_that_is_replaced(tmp_path: Path) -> No
         assert not {"write_file", "edit_file", "delete_file"} & tools
 
 
+@pytest.mark.many
 async def test_a_project_has_so_many_open_ones_at_most(tmp_path: Path) -> None:
     other = CONFIG.split("jobs:")[1].replace("docs-drift", "other").replace("docs/**", "other/**")
     async with nights(tmp_path, CONFIG + other.lstrip("\n"), job_pulls=1) as on:
@@ -420,14 +427,18 @@ async def played(folder: Path, *script: Step, **changes: Any) -> AsyncIterator[N
 
 @pytest.mark.parametrize(
     "path",
-    [
+    share(
+        [
+            "shop/cart.py",
+            ".github/workflows/ci.yml",
+            "docs/.GitHub/Workflows/ci.yml",
+            "docs/.reviewerc",
+            "docs/CLAUDE.md",
+            "docs/.gitattributes",
+        ],
         "shop/cart.py",
-        ".github/workflows/ci.yml",
         "docs/.GitHub/Workflows/ci.yml",
-        "docs/.reviewerc",
-        "docs/CLAUDE.md",
-        "docs/.gitattributes",
-    ],
+    ),
 )
 async def test_one_path_that_is_not_the_job_s_refuses_all_of_it(tmp_path: Path, path: str) -> None:
     async with played(tmp_path, written("docs/fine.md"), written(path), said(CLEAN)) as on:
@@ -451,6 +462,7 @@ async def test_a_secret_is_asked_about_whatever_the_rules(tmp_path: Path) -> Non
         assert "secret" in asked.why
 
 
+@pytest.mark.many
 async def test_its_tests_its_author_and_its_sign_off(tmp_path: Path) -> None:
     config = CONFIG + "      tests: ls docs\n"
     author = "Jo Doe <jo@example.org>"
@@ -564,6 +576,7 @@ async def test_nights_that_were_missed_are_made_up_for_once(tmp_path: Path) -> N
             assert len(on.runs()) == 2
 
 
+@pytest.mark.many
 async def test_what_is_held_begins_and_posts_nothing(tmp_path: Path) -> None:
     async with nights(tmp_path) as on:
         on.on.service.hold("repository", NAME, by="ada")

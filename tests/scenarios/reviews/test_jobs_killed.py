@@ -33,7 +33,7 @@ STEPS: dict[str, Callable[[Gatehouse, Stage], object]] = {
     "ended": lambda product, stage: product.events("session_ended"),
 }
 CALLS = {"pushing": ("PUSH", "git-receive-pack"), "opening": ("POST", "/pulls")}
-SHARE = ("begun", "pushing", "opening")
+SHARE = ("pushing", "opening")
 
 
 @pytest.mark.parametrize("step", (*STEPS, *CALLS) if os.environ.get("EVERYTHING") else SHARE)

@@ -190,6 +190,7 @@ async def test_disabled_leaves_a_receipt_here_and_nothing_there(tmp_path: Path) 
         assert on.acts() == []
 
 
+@pytest.mark.many
 async def test_closed_in_the_middle_ends_the_run(tmp_path: Path) -> None:
     async with reviewed(tmp_path) as on:
         pull = on.open_pull()
@@ -198,6 +199,7 @@ async def test_closed_in_the_middle_ends_the_run(tmp_path: Path) -> None:
         await on.running.became(request, "expired", "denied", "superseded")
 
 
+@pytest.mark.many
 async def test_a_person_posts_some_of_it_in_other_words(tmp_path: Path) -> None:
     async with reviewed(tmp_path) as on:
         change = {"a.py": f"{QUERY}\n"}

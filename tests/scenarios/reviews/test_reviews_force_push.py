@@ -11,6 +11,7 @@ from supervisor.core.approvals import status
 from supervisor.reviews.forges.base import RepositoryFacts
 from tests.fakes.messages_server import text as said
 from tests.fakes.reviewed import CHANGE, CLEAN, NAME, Reviewed, reviewed, reviewed_by_model
+from tests.tables import share
 
 pytestmark = pytest.mark.xdist_group("reviews-acts")
 POST_ALLOWED = "version: 1\nallow: [review(* */*)]\n"
@@ -23,7 +24,7 @@ def heads(on: Reviewed) -> list[tuple[str, str]]:
         return [(head, outcome) for head, outcome in rows]
 
 
-@pytest.mark.parametrize("held_at", ["clone_token", "pull"])
+@pytest.mark.parametrize("held_at", share(["clone_token", "pull"], "pull"))
 async def test_a_forced_push_in_the_middle_of_a_run(tmp_path: Path, held_at: str) -> None:
     """At first while the code is fetched, then right before the findings are posted."""
     policy = tmp_path / "acts.yaml"

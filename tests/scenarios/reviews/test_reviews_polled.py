@@ -35,6 +35,7 @@ def run_of(on: Reviewed, number: int = 1) -> queries.ReviewRun:
         return queries.runs_of(connection, pull.id)[-1]
 
 
+@pytest.mark.many
 async def test_one_repository_or_pull_request_that_fails_keeps_no_other_waiting(
     tmp_path: Path,
 ) -> None:
@@ -109,6 +110,7 @@ async def test_who_may_not_write_or_cannot_be_asked_about_is_read_at_the_base(
         assert "--read-only" in session.command
 
 
+@pytest.mark.many
 async def test_a_label_counts_by_who_set_it(tmp_path: Path) -> None:
     async with reviewed(tmp_path) as on:
         pull = of_fork(on)

@@ -163,6 +163,7 @@ async def test_what_waits_still_is_said_by_the_act_that_takes_its_place(tmp_path
         assert (third["known"], third["is_said"]) == (1, False)
 
 
+@pytest.mark.many
 async def test_a_file_with_a_mistake_is_not_used_and_that_is_said(tmp_path: Path) -> None:
     async with reviewed(tmp_path) as on:
         configured(on, "version: 1\nreview: {promts: []}\nx: 1\n")
@@ -178,6 +179,7 @@ async def test_a_file_with_a_mistake_is_not_used_and_that_is_said(tmp_path: Path
         assert "promts" in check["output"]["summary"]
 
 
+@pytest.mark.many
 async def test_the_owners_file_and_the_settings_count_and_every_value_has_its_source(
     tmp_path: Path,
 ) -> None:

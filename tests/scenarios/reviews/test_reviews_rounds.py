@@ -13,6 +13,7 @@ from supervisor.reviews.demo.state import run_git
 from supervisor.reviews.store import findings
 from tests.fakes.readers import SaidReader, read_by, remark, said
 from tests.fakes.reviewed import CHANGE, NAME, Reviewed, reviewed
+from tests.tables import share
 
 pytestmark = pytest.mark.xdist_group("reviews-more")
 ALL = "version: 1\nallow: [review(* */* --approve --request-changes --fork)]\n"
@@ -73,7 +74,7 @@ async def test_an_approval_of_an_older_head_is_dismissed(tmp_path: Path) -> None
         await on.running.until_soon(lambda: pull.comments or None, "the finding")
 
 
-@pytest.mark.parametrize("may", ["write", "read"])
+@pytest.mark.parametrize("may", share(["write", "read"], "write"))
 async def test_what_is_fixed_is_said_and_its_thread_resolved_where_the_app_may(
     tmp_path: Path, may: str
 ) -> None:
@@ -163,6 +164,7 @@ async def test_guidance_is_the_heads_for_a_writer_and_the_bases_for_anybody_else
         assert "(CLAUDE.md); it was not followed" in check["output"]["summary"]
 
 
+@pytest.mark.many
 async def test_what_could_not_be_posted_goes_on_to_the_next_round(tmp_path: Path) -> None:
     async with reviewed(tmp_path, policy_file=policy(tmp_path, ASKED)) as on:
         with_reader(on, said([COUNT]), said([]))

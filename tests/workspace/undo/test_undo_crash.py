@@ -11,6 +11,7 @@ import pytest
 from supervisor.core.files.undo_steps import Selection
 from supervisor.workspace.undo.undo import MARK
 from tests.fakes.own_process import KILLED, KilledAt, exit_code
+from tests.tables import share
 from tests.workspace.conftest import Desk
 from tests.workspace.undo.test_undo import events, plan, tree, undo
 
@@ -112,7 +113,7 @@ def test_kill_at_each_step_of_an_undo(
     assert not (tmp_path / "data/sessions/session-of-this-test" / MARK).exists()
 
 
-@pytest.mark.parametrize("occurrence", [1, 3])
+@pytest.mark.parametrize("occurrence", share([1, 3], 1))
 @pytest.mark.parametrize("step", ["placed", "step", "back"])
 def test_what_can_not_be_finished_after_a_crash_is_rolled_back(
     tmp_path: Path, host: Path, step: str, occurrence: int

@@ -14,6 +14,7 @@ pytestmark = [pytest.mark.xdist_group("reviews-money"), pytest.mark.timeout(300)
 USD = 10**12
 
 
+@pytest.mark.many
 async def test_without_money_for_its_first_call_it_fails_and_says_why(tmp_path: Path) -> None:
     with paid_server([written()]) as model:
         async with paid(model, tmp_path, review_cost="0.05usd") as on:

@@ -18,7 +18,11 @@ ENDLESS: list[Step] = [*(look(number) for number in range(18)), written()]
     ("script", "why"),
     [
         (CIRCLE, "it made the same calls three times in a row; not looked at: shop/cart.py"),
-        (ENDLESS, "it had used all of its turns; which files it left is not known"),
+        pytest.param(
+            ENDLESS,
+            "it had used all of its turns; which files it left is not known",
+            marks=pytest.mark.many,
+        ),
     ],
 )
 async def test_the_last_turn_has_no_tools_and_the_review_is_partial(

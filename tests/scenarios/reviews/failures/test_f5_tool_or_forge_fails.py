@@ -85,6 +85,7 @@ async def first_try(on: Reviewed) -> str:
     return str(reason)
 
 
+@pytest.mark.many
 async def test_a_gateway_without_a_provider_is_tried_again(tmp_path: Path) -> None:
     """It is a server of this machine's, of which the shipped policies of readers say nothing."""
     broken = Failure(502, headers=(("retry-after", "0.01"),), body={"error": "bad gateway"})
