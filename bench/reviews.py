@@ -138,7 +138,7 @@ def _cpu(folder: Path, stage: Stage) -> list[Figure]:
         process = subprocess.Popen(words, stdout=file, stderr=file, env=environment)
     try:
         _until(lambda: "webhooks come in" in log.read_text())
-        pull = stage.open_pull(f"http://127.0.0.1:{environment['GATEHOUSE_FORGE_PORT']}/github")
+        pull = stage.open_pull(f"http://127.0.0.1:{environment['GATEHOUSE_FORGE_PORT']}")
         _until(lambda: _is_checked(stage, pull.head_sha))
         before = _cpu_ms(process.pid)
         for number in range(REVIEWS):

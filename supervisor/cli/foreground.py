@@ -71,7 +71,7 @@ def demo(settings: Settings, *, open_browser: bool) -> int:
             stage.plan_night()
 
             async def began(on: Any) -> None:
-                pull = stage.open_pull(f"http://127.0.0.1:{on.port}/github")
+                pull = stage.open_pull(f"http://127.0.0.1:{on.port}")
                 say(f"pull request #{pull.number} was opened; its review comes to the inbox soon")
                 await on.service.schedule.run_once_known(NAME, JOB, by="the demo")
                 say(f"the nightly job {JOB} runs; its pull request comes to the inbox, too")

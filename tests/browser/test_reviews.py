@@ -11,6 +11,7 @@ from supervisor.core.approvals import Request
 from supervisor.core.forge_acts import Act
 from supervisor.reviews.core.findings import Finding, PlacedFinding
 from supervisor.reviews.core.posts import PullTarget, review_act
+from supervisor.reviews.demo.pull_page import anchor
 from tests.browser.conftest import PATIENCE_S
 from tests.browser.inbox import card_of, steady
 from tests.fakes.reviewed import NAME, Reviewed, forge_with_people, reviewing_at
@@ -47,7 +48,7 @@ async def test_one_finding_of_two_is_posted_in_other_words(
     with forge_with_people(tmp_path / "stage") as stage:
         async with reviewing_at(stage, tmp_path) as on:
             page = await signed_in(browser, on)
-            pull = stage.open_pull(on.forge.hook[0] if on.forge.hook else "")
+            pull = stage.open_pull(f"http://127.0.0.1:{on.port}")
             (request,) = await on.posts()
             card = await act_card(page, request)
             place = card.get_by_role("link", name=f"{NAME}#{pull.number}")
@@ -99,7 +100,7 @@ async def test_one_finding_of_two_is_posted_in_other_words(
             await page.goto(f"{home(on)}/requests/{posted.id}")
             link = page.get_by_role("link", name="Open on GitHub")
             href = await link.get_attribute("href")
-            assert href == pull.reviews[0]["html_url"]
+            assert href == f"{stage.forge.url}/{NAME}/pull/1#{anchor(pull.reviews[0])}"
             await page.goto(href or "")
             await expect(page.get_by_role("heading", level=1)).to_contain_text(pull.title)
             remark = page.locator(f"#discussion_r{comment['id']}")
@@ -115,7 +116,7 @@ async def test_a_review_is_posted_without_its_findings(browser: Browser, tmp_pat
     with forge_with_people(tmp_path / "stage") as stage:
         async with reviewing_at(stage, tmp_path) as on:
             page = await signed_in(browser, on, width=390)
-            pull = stage.open_pull(on.forge.hook[0] if on.forge.hook else "")
+            pull = stage.open_pull(f"http://127.0.0.1:{on.port}")
             (request,) = await on.posts()
             # Its clone may be gone by now: then each finding stands with the code that it is about.
             shutil.rmtree(on.service.settings.clones)
@@ -201,10 +202,9 @@ async def test_what_a_model_wrote_stays_text_on_the_forge_but_for_its_code(
             await on.running.until_soon(lambda: pull.reviews or None, "the review is posted")
             (comment,) = pull.comments
             assert comment["body"] == act.comments[0].body
-            await page.goto(comment["html_url"])
+            await page.goto(f"{on.forge.url}/{NAME}/pull/{pull.number}#{anchor(comment)}")
             for said in (comment, pull.reviews[0]):
-                anchor = said["html_url"].partition("#")[2]
-                body = page.locator(f"#{anchor} .bubble-body")
+                body = page.locator(f"#{anchor(said)} .bubble-body")
                 await expect(body).to_contain_text("[here](https://evil.test)")
                 assert await body.locator("img, a, h1").count() == 0
                 await expect(body.locator("code", has_text="@ada")).to_have_count(1)
@@ -227,7 +227,7 @@ async def test_an_answer_is_posted_in_the_words_that_stand_on_its_card(
                 forge_repository, pull, "ada", "", "COMMENTED", pull.head_sha
             )
             wanted = {"path": "shop/cart.py", "line": 5, "body": "Why?"}
-            stage.forge.add_beside(forge_repository, pull, review, wanted)
+            stage.forge.add_beside(forge_repository, pull, "ada", wanted, review)
             facts = {"forge": "github", "repository": NAME, "number": pull.number}
             asked = [
                 Act(operation="reply", body="Because.", targets=("review:1234",), **facts),

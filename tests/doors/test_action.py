@@ -127,7 +127,7 @@ def test_a_pull_request_is_reviewed_and_the_review_posted(runner: Runner) -> Non
     done = runner.job("pull_request")
 
     assert done.code == 0, done
-    assert [one["user"]["login"] for one in pull.reviews] == [BOT]
+    assert [one["by"] for one in pull.reviews] == [BOT]
     assert len(pull.comments) == 2
     (check,) = runner.forge.repositories[NAME].checks
     assert (check["head_sha"], check["conclusion"]) == (pull.head_sha, "neutral")

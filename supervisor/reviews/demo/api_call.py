@@ -13,27 +13,37 @@ from supervisor.reviews.demo.state import DemoPull, DemoRepository, Json
 
 
 class Refusal(Exception):  # noqa: N818
-    """A response that isn't a success."""
+    """A response that isn't a success, or is elsewhere."""
 
-    def __init__(self, status: int, message: str, errors: list[Any] | None = None) -> None:
+    def __init__(self, status: int, body: Any, headers: dict[str, str] | None = None) -> None:
         self.status = status
-        self.body = {"message": message} | ({"errors": errors} if errors else {})
-        super().__init__(message)
+        self.body = body
+        self.headers = headers or {}
+        super().__init__(str(body))
 
 
 def refuse(status: int, message: str, *errors: Any) -> NoReturn:
     """Answer with a status and GitHub's body for it."""
-    raise Refusal(status, message, list(errors))
+    raise Refusal(status, {"message": message} | ({"errors": errors} if errors else {}))
+
+
+def missing(message: str = "Not Found") -> Refusal:
+    """Return GitHub's response for what isn't there."""
+    return Refusal(404, {"message": message})
 
 
 class Call:
     """A request to the API, with the repository of its path."""
 
     def __init__(
-        self, forge: DemoForge, headers: Mapping[str, str], body: bytes, query: str
+        self, forge: DemoForge, headers: Mapping[str, str], body: bytes, path: str, query: str
     ) -> None:
         self.forge = forge
-        self.query = {name: values[-1] for name, values in parse_qs(query).items()}
+        self.path = path
+        self.queries = parse_qs(query)
+        self.query = {name: values[-1] for name, values in self.queries.items()}
+        # What the answer's headers say, too.
+        self.headers: dict[str, str] = {}
         lower = {name.lower(): value for name, value in headers.items()}
         self.authorization = lower.get("authorization", "")
         self.accept = lower.get("accept", "")

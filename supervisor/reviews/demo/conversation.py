@@ -1,17 +1,22 @@
 """Conversations on the demo forge: comments, answers and reviews, and their places after a push.
 
-Part of `forge`. Fields are those of docs.github.com/rest: pulls/comments, issues/comments. The
-places where GitHub accepts a remark (`places`) are computed differently from the code that posts,
-so that each can test the other: this walks the lines of a diff and counts, while Gatehouse trusts
-the heads of hunks.
+Part of `forge`. The places where GitHub accepts a remark (`places`) are computed differently from
+the code that posts, so that each can test the other: this walks the lines of a diff and counts,
+while Gatehouse trusts the heads of hunks.
 """
 
-import itertools
 import re
-import threading
-import time
 
-from supervisor.reviews.demo.state import DemoIssue, DemoPull, DemoRepository, Json, run_git
+from supervisor.reviews.demo.state import (
+    DemoIssue,
+    DemoPull,
+    DemoRepository,
+    DemoState,
+    Happened,
+    Json,
+    now,
+    run_git,
+)
 
 _CHANGED = re.compile(r"^@@ -(\d+)(?:,(\d+))? \+\d+(?:,(\d+))? @@", re.MULTILINE)
 _HUNK = re.compile(r"@@ -(\d+)(?:,\d+)? \+(\d+)(?:,\d+)? @@")
@@ -37,27 +42,13 @@ def places(patch: str, names: list[str]) -> AnchorPlaces:
     return found
 
 
-class Conversation:
+class Conversation(DemoState):
     """The part of `DemoForge` for conversations."""
-
-    url: str
-    app_login: str
-    installation: int
-    lock: threading.RLock
-    ids: "itertools.count[int]"
-    repositories: dict[str, DemoRepository]
-    reactions: dict[int, list[Json]]
 
     def places(self, repository: DemoRepository, pull: DemoPull) -> AnchorPlaces:
         raise NotImplementedError
 
-    def send(self, event: str, body: Json) -> str:
-        raise NotImplementedError
-
-    def pull_json(self, repository: DemoRepository, pull: DemoPull) -> Json:
-        raise NotImplementedError
-
-    def repository_json(self, one: DemoRepository) -> Json:
+    def announce(self, told: Happened) -> None:
         raise NotImplementedError
 
     # -- what people do ---------------------------------------------------------------------------
@@ -76,13 +67,9 @@ class Conversation:
         repository = self.repositories[full_name]
         about = _numbered(repository, number)
         with self.lock:
-            kind = "pull" if isinstance(about, DemoPull) else "issues"
             one = self._said(author, body)
-            page = f"{self.url}/{full_name}/{kind}/{number}"
-            one["html_url"] = f"{page}#issuecomment-{one['id']}"
-            one["issue_url"] = f"{self.url}/api/repos/{full_name}/issues/{number}"
             about.issue_comments.append(one)
-        self._tell_comment(repository, about, one)
+        self.announce(Happened("commented", repository, about, author, one))
         return one
 
     def edit_comment(self, full_name: str, comment_id: int, body: str) -> None:
@@ -92,25 +79,32 @@ class Conversation:
         for about in [_numbered(repository, number) for number in numbers]:
             for one in about.issue_comments:
                 if one["id"] == comment_id:
-                    before, one["body"] = one["body"], body
-                    changes = {"changes": {"body": {"from": before}}}
-                    self._tell_comment(repository, about, one, "edited", **changes)
+                    more = {"changes": {"body": {"from": one["body"]}}}
+                    one["body"] = body
+                    told = Happened("comment_edited", repository, about, one["by"], one, more)
+                    self.announce(told)
 
     def reply(self, full_name: str, number: int, *, to: int, author: str, body: str) -> Json:
-        """Answer in the thread of a comment beside the code, and tell the App. As on GitHub, the
-        answer has a review of its own, without a text."""
+        """Answer in the thread of a comment, and tell the App. As on GitHub, an answer beside the
+        code has a review of its own, without a text; on Bitbucket, other comments have answers,
+        too."""
         repository = self.repositories[full_name]
         pull = repository.pulls[number]
         with self.lock:
-            target = next(one for one in pull.comments if one["id"] == to)
-            top_id = target.get("in_reply_to_id") or to
-            top = next(one for one in pull.comments if one["id"] == top_id)
-            review = self.add_review(repository, pull, author, "", "COMMENTED", pull.head_sha)
-            one = top | self._said(author, body) | {"pull_request_review_id": review["id"]}
-            one["in_reply_to_id"] = top_id
-            one["html_url"] = f"{self.url}/{full_name}/pull/{number}#discussion_r{one['id']}"
-            pull.comments.append(one)
-        self._tell_beside(repository, pull, one)
+            kept = next(
+                each
+                for each in (pull.comments, pull.issue_comments)
+                if any(one["id"] == to for one in each)
+            )
+            target = next(one for one in kept if one["id"] == to)
+            top_id = target.get("in_reply_to") or to
+            top = next(one for one in kept if one["id"] == top_id)
+            one = top | self._said(author, body) | {"in_reply_to": top_id}
+            if "path" in top and self.tongue == "github":
+                review = self.add_review(repository, pull, author, "", "COMMENTED", pull.head_sha)
+                one["review"] = review["id"]
+            kept.append(one)
+        self.announce(Happened("commented", repository, pull, author, one))
         return one
 
     # -- what the API does ------------------------------------------------------------------------
@@ -125,53 +119,45 @@ class Conversation:
         commit: str,
     ) -> Json:
         """Add a review, without comments."""
-        review_id = next(self.ids)
-        page = f"{self.url}/{repository.full_name}/pull/{pull.number}"
-        review = {
-            "id": review_id,
-            "user": user_json(author),
-            "body": body,
-            "state": state,
-            "commit_id": commit,
-            "submitted_at": _now(),
-            "html_url": f"{page}#pullrequestreview-{review_id}",
-        }
+        review = self._said(author, body) | {"state": state, "commit": commit}
         pull.reviews.append(review)
         return review
 
     def add_beside(
-        self, repository: DemoRepository, pull: DemoPull, review: Json, wanted: Json
-    ) -> None:
-        """Add a comment beside the code to a review, and tell the App."""
-        one = self._said(review["user"]["login"], wanted["body"])
-        page = f"{repository.full_name}/pull/{pull.number}"
-        start = wanted.get("start_line")
-        one |= {
-            "pull_request_review_id": review["id"],
+        self,
+        repository: DemoRepository,
+        pull: DemoPull,
+        author: str,
+        wanted: Json,
+        review: Json | None = None,
+    ) -> Json:
+        """Add a comment beside the code, on GitHub as part of a review, and tell the App."""
+        start, commit = wanted.get("start_line"), review["commit"] if review else pull.head_sha
+        one = self._said(author, wanted["body"]) | {
+            "review": review and review["id"],
             "path": wanted["path"],
-            "commit_id": review["commit_id"],
-            "original_commit_id": review["commit_id"],
+            "commit": commit,
+            "original_commit": commit,
             "line": wanted["line"],
             "original_line": wanted["line"],
             "start_line": start,
             "original_start_line": start,
             "side": wanted.get("side", "RIGHT"),
             "start_side": wanted.get("start_side"),
-            "html_url": f"{self.url}/{page}#discussion_r{one['id']}",
-            "pull_request_url": f"{self.url}/api/repos/{page.replace('/pull/', '/pulls/')}",
+            "in_reply_to": None,
         }
         pull.comments.append(one)
-        self._tell_beside(repository, pull, one)
+        self.announce(Happened("commented", repository, pull, author, one))
+        return one
 
     def move_comments(self, repository: DemoRepository, pull: DemoPull) -> None:
         """Move comments to their places at a new head. A comment whose lines changed, or left the
         diff, is outdated: it has no place, and keeps its original lines."""
         shown = self.places(repository, pull) if pull.comments else {}
         for one in pull.comments:
-            made_at, path = one["original_commit_id"], one["path"]
-            diff = run_git(
-                repository.folder, "diff", "-U0", made_at, pull.head_sha, "--", path, raw=True
-            )
+            made_at, path = one["original_commit"], one["path"]
+            words = ("diff", "-U0", made_at, pull.head_sha, "--", path)
+            diff = run_git(repository.folder, *words, env=self.objects_of(pull), raw=True)
             line = moved(diff, one["original_line"])
             start = one["original_start_line"] and moved(diff, one["original_start_line"])
             is_here = any({line, start or line} <= hunk for hunk in shown.get(path, ()))
@@ -179,54 +165,17 @@ class Conversation:
             one["line"] = line if is_here and is_whole else None
             one["start_line"] = start if is_here and is_whole else None
             if one["line"] is not None:
-                one["commit_id"] = pull.head_sha
+                one["commit"] = pull.head_sha
 
     # -- inside -----------------------------------------------------------------------------------
 
+    def objects_of(self, pull: DemoPull) -> dict[str, str]:
+        """Return what lets git see the commits of a fork from its target."""
+        folder = self.repositories[pull.head_repository].folder
+        return {"GIT_ALTERNATE_OBJECT_DIRECTORIES": str(folder / "objects")}
+
     def _said(self, author: str, body: str) -> Json:
-        return {
-            "id": next(self.ids),
-            "user": user_json(author),
-            "body": body,
-            "author_association": "CONTRIBUTOR",
-            "created_at": _now(),
-            "updated_at": _now(),
-        }
-
-    def _tell_comment(
-        self,
-        repository: DemoRepository,
-        about: DemoPull | DemoIssue,
-        one: Json,
-        action: str = "created",
-        **more: Json,
-    ) -> None:
-        kind = "pull" if isinstance(about, DemoPull) else "issues"
-        page = f"{self.url}/{repository.full_name}/{kind}/{about.number}"
-        is_open = not isinstance(about, DemoPull) or about.is_open
-        issue: Json = {
-            "number": about.number,
-            "title": about.title,
-            "user": user_json(about.author),
-            "state": "open" if is_open else "closed",
-            "html_url": page,
-        }
-        if isinstance(about, DemoPull):
-            issue["pull_request"] = {"html_url": page}
-        body = {"action": action, "issue": issue, "comment": one, **more}
-        self.send("issue_comment", body | self._around(repository, one))
-
-    def _tell_beside(self, repository: DemoRepository, pull: DemoPull, one: Json) -> None:
-        pull_request = self.pull_json(repository, pull)
-        body = {"action": "created", "comment": one, "pull_request": pull_request}
-        self.send("pull_request_review_comment", body | self._around(repository, one))
-
-    def _around(self, repository: DemoRepository, one: Json) -> Json:
-        return {
-            "repository": self.repository_json(repository),
-            "sender": one["user"],
-            "installation": {"id": self.installation},
-        }
+        return {"id": next(self.ids), "by": author, "body": body, "at": now()}
 
 
 def _numbered(repository: DemoRepository, number: int) -> DemoPull | DemoIssue:
@@ -244,12 +193,3 @@ def moved(diff: str, line: int) -> int:
         if line > start:
             offset += come - gone
     return line + offset
-
-
-def user_json(login: str) -> Json:
-    """Return a user as GitHub shows them."""
-    return {"login": login, "type": "Bot" if login.endswith("[bot]") else "User"}
-
-
-def _now() -> str:
-    return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())

@@ -9,8 +9,9 @@ import re
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from supervisor.reviews.demo.api_call import Call, Refusal, page, pull_of, refuse
-from supervisor.reviews.demo.state import DemoPull, DemoRepository, Json
+from supervisor.reviews.demo.api_call import Call, Refusal, missing, page, pull_of, refuse
+from supervisor.reviews.demo.github_json import comment_json, review_json
+from supervisor.reviews.demo.state import DemoIssue, DemoPull, DemoRepository, Json
 
 MOST_BODY_CHARS = 65_536
 REACTIONS = ("+1", "-1", "laugh", "confused", "heart", "hooray", "rocket", "eyes")
@@ -19,12 +20,15 @@ _THREAD = "PRRT_"
 
 def _reviews(call: Call, name: str, number: str) -> tuple[int, Any]:
     repository = call.repository(name, "pull_requests")
-    return 200, page(call, pull_of(repository, number).reviews)
+    pull = pull_of(repository, number)
+    return 200, page(call, [review_json(call.forge, repository, pull, one) for one in pull.reviews])
 
 
 def _comments(call: Call, name: str, number: str) -> tuple[int, Any]:
     repository = call.repository(name, "pull_requests")
-    return 200, page(call, pull_of(repository, number).comments)
+    pull = pull_of(repository, number)
+    found = [comment_json(call.forge, repository, pull, one) for one in pull.comments]
+    return 200, page(call, found)
 
 
 def _post_review(call: Call, name: str, number: str) -> tuple[int, Any]:
@@ -40,7 +44,7 @@ def _post_review(call: Call, name: str, number: str) -> tuple[int, Any]:
         refuse(422, "Unprocessable Entity", "body can't be blank")
     head = wanted.get("commit_id") or pull.head_sha
     if head != pull.head_sha:
-        known = [one["commit_id"] for one in pull.reviews]
+        known = [one["commit"] for one in pull.reviews]
         if head not in known:
             refuse(422, "Unprocessable Entity", "commit_id is not part of the pull request")
     places = forge.places(repository, pull)
@@ -55,37 +59,39 @@ def _post_review(call: Call, name: str, number: str) -> tuple[int, Any]:
     with forge.lock:
         review = forge.add_review(repository, pull, forge.app_login, body, state, head)
         for one in comments:
-            forge.add_beside(repository, pull, review, one)
-    return 200, review
+            forge.add_beside(repository, pull, forge.app_login, one, review)
+    return 200, review_json(forge, repository, pull, review)
 
 
 def _review(call: Call, pull: DemoPull, review_id: str) -> Json:
     """Return a review of the App's own."""
     for one in pull.reviews:
         if one["id"] == int(review_id):
-            if one["user"]["login"] != call.forge.app_login:
+            if one["by"] != call.forge.app_login:
                 refuse(403, "Resource not accessible by integration")
             return one
-    raise Refusal(404, "Not Found")
+    raise missing()
 
 
 def _edit_review(call: Call, name: str, number: str, review_id: str) -> tuple[int, Any]:
     repository = call.repository(name, "pull_requests", level="write")
-    review = _review(call, pull_of(repository, number), review_id)
+    pull = pull_of(repository, number)
+    review = _review(call, pull, review_id)
     review["body"] = _body(call)
-    return 200, review
+    return 200, review_json(call.forge, repository, pull, review)
 
 
 def _dismiss(call: Call, name: str, number: str, review_id: str) -> tuple[int, Any]:
     repository = call.repository(name, "pull_requests", level="write")
-    review = _review(call, pull_of(repository, number), review_id)
+    pull = pull_of(repository, number)
+    review = _review(call, pull, review_id)
     if not call.json.get("message"):
         refuse(422, "Validation Failed", "message can't be blank")
     if review["state"] not in ("APPROVED", "CHANGES_REQUESTED"):
         state = review["state"].lower()
         refuse(422, "Unprocessable Entity", f"Can not dismiss a {state} pull request review")
     review["state"] = "DISMISSED"
-    return 200, review
+    return 200, review_json(call.forge, repository, pull, review)
 
 
 def _beside(call: Call, repository: DemoRepository, comment_id: str) -> tuple[DemoPull, Json]:
@@ -93,18 +99,18 @@ def _beside(call: Call, repository: DemoRepository, comment_id: str) -> tuple[De
         for one in pull.comments:
             if one["id"] == int(comment_id):
                 return pull, one
-    raise Refusal(404, "Not Found")
+    raise missing()
 
 
 def _one_beside(call: Call, name: str, comment_id: str) -> tuple[int, Any]:
     repository = call.repository(name, "pull_requests")
-    return 200, _beside(call, repository, comment_id)[1]
+    return 200, comment_json(call.forge, repository, *_beside(call, repository, comment_id))
 
 
 def _delete_beside(call: Call, name: str, comment_id: str) -> tuple[int, Any]:
     repository = call.repository(name, "pull_requests", level="write")
     pull, one = _beside(call, repository, comment_id)
-    if one["user"]["login"] != call.forge.app_login:
+    if one["by"] != call.forge.app_login:
         refuse(403, "Resource not accessible by integration")
     with call.forge.lock:
         pull.comments.remove(one)
@@ -116,16 +122,16 @@ def _reply(call: Call, name: str, number: str, comment_id: str) -> tuple[int, An
     pull, one = _beside(call, repository, comment_id)
     if pull.number != int(number):
         refuse(404, "Not Found")
-    if one.get("in_reply_to_id"):
+    if one["in_reply_to"]:
         refuse(422, "Validation Failed", "in_reply_to is not the first comment of its thread")
     forge, body = call.forge, _body(call)
     made = forge.reply(name, pull.number, to=one["id"], author=forge.app_login, body=body)
-    return 201, made
+    return 201, comment_json(forge, repository, pull, made)
 
 
 def _said(
     call: Call, name: str, comment_id: str, level: str = "read"
-) -> tuple[DemoRepository, Json]:
+) -> tuple[DemoRepository, DemoPull | DemoIssue, Json]:
     """Return a comment on a pull request or an issue that the token can reach."""
     for permissions, kind in (
         (("pull_requests", "issues"), "pulls"),
@@ -135,22 +141,25 @@ def _said(
         for about in getattr(repository, kind).values():
             for one in about.issue_comments:
                 if one["id"] == int(comment_id):
-                    return call.repository(name, *permissions, level=level), one
-    raise Refusal(404, "Not Found")
+                    return call.repository(name, *permissions, level=level), about, one
+    raise missing()
 
 
 def _one_said(call: Call, name: str, comment_id: str) -> tuple[int, Any]:
-    return 200, _said(call, name, comment_id)[1]
+    return 200, comment_json(call.forge, *_said(call, name, comment_id))
 
 
 def _all_said(call: Call, name: str, number: str) -> tuple[int, Any]:
-    return 200, page(call, _about(call, name, number, "read").issue_comments)
+    about, repository = _about(call, name, number, "read"), call.forge.repositories[name]
+    found = [comment_json(call.forge, repository, about, one) for one in about.issue_comments]
+    return 200, page(call, found)
 
 
 def _say(call: Call, name: str, number: str) -> tuple[int, Any]:
-    _about(call, name, number, "write")
+    about, repository = _about(call, name, number, "write"), call.forge.repositories[name]
     author = call.forge.app_login
-    return 201, call.forge.comment(name, int(number), author=author, body=_body(call))
+    made = call.forge.comment(name, int(number), author=author, body=_body(call))
+    return 201, comment_json(call.forge, repository, about, made)
 
 
 def _about(call: Call, name: str, number: str, level: str) -> Any:
@@ -160,7 +169,7 @@ def _about(call: Call, name: str, number: str, level: str) -> Any:
     permissions = ("pull_requests", "issues") if pull is not None else ("issues",)
     call.repository(name, *permissions, level=level)
     if pull is None and issue is None:
-        raise Refusal(404, "Not Found")
+        refuse(404, "Not Found")
     return pull or issue
 
 
@@ -239,8 +248,8 @@ def _threads(call: Call, query: str, given: Json) -> Json:
 
 def _all_threads(pull: DemoPull) -> Iterator[Json]:
     for top in pull.comments:
-        if not top.get("in_reply_to_id"):
-            of_it = [one for one in pull.comments if one.get("in_reply_to_id") == top["id"]]
+        if not top["in_reply_to"]:
+            of_it = [one for one in pull.comments if one["in_reply_to"] == top["id"]]
             yield {
                 "id": f"{_THREAD}{top['id']}",
                 "isResolved": top["id"] in pull.resolved,
@@ -258,9 +267,9 @@ def _resolve(call: Call, query: str, given: Json) -> Json:
             for thread in _all_threads(pull):
                 if thread["id"] == thread_id:
                     call.repository(name, "contents", level="write")
-                    pull.resolved.add(int(thread_id.removeprefix(_THREAD)))
+                    pull.resolved[int(thread_id.removeprefix(_THREAD))] = call.forge.app_login
                     return {"resolveReviewThread": {"thread": thread | {"isResolved": True}}}
-    raise Refusal(404, f"Could not resolve to a node with the global id of '{thread_id}'")
+    raise missing(f"Could not resolve to a node with the global id of '{thread_id}'")
 
 
 def _chosen(value: Any, words: set[str]) -> Any:

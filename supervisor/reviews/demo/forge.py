@@ -1,13 +1,10 @@
 """The demo forge's state, and what people do there: push, open, close, comment, grant.
 
-One lock protects all of it, because requests come on many threads. Git repositories are real, in a
-folder. It follows GitHub's documentation: docs.github.com/webhooks, docs.github.com/rest.
+It speaks GitHub's and Bitbucket Cloud's language over the same state. Git repositories are real, in
+a folder.
 """
 
 import contextlib
-import hashlib
-import hmac
-import itertools
 import json
 import queue
 import secrets
@@ -20,21 +17,29 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from supervisor.reviews.demo.conversation import AnchorPlaces, Conversation, places, user_json
+from supervisor.reviews.demo import bitbucket_json, github_json
+from supervisor.reviews.demo.conversation import AnchorPlaces, Conversation, places
 from supervisor.reviews.demo.state import (
     DemoPull,
     DemoRepository,
+    Happened,
     Json,
+    Outgoing,
     Sent,
     Token,
+    Tongue,
+    now,
     run_git,
+    signature,
 )
 
 __all__ = ["DemoForge", "DemoPull", "DemoRepository", "Json"]
 
 TOKEN_S = 3600.0
-# As at GitHub: a webhook that isn't answered within this time counts as undelivered.
+# As at both: a webhook that isn't answered within this time counts as undelivered.
 ANSWER_S = 10.0
+# support.atlassian.com/bitbucket-cloud/docs/troubleshoot-webhooks
+BITBUCKET_MOST_BYTES, BITBUCKET_RESENDS = 256 * 1024, 2
 PERMISSIONS = {
     "checks": "write",
     "contents": "read",
@@ -45,20 +50,19 @@ PERMISSIONS = {
 
 
 class DemoForge(Conversation):
-    """One forge. `url` is known once it is served. `hook`: where webhooks go, and their secret.
-    `loses_webhooks`: they vanish; `is_down`: every response is 503."""
+    """One forge. `hook`: where GitHub's webhooks go, and their secret; Bitbucket's go to a
+    repository's hooks. `loses_webhooks`: they vanish; `is_down`: every response is 503."""
 
-    def __init__(self, folder: Path, app_login: str = "gatehouse[bot]") -> None:
-        self.folder = folder
-        self.app_login = app_login
+    def __init__(
+        self, folder: Path, app_login: str = "gatehouse[bot]", tongue: Tongue = "github"
+    ) -> None:
+        super().__init__(folder, app_login, tongue)
         self.app_id = "4242"
         self.app_key: bytes = b""
-        self.installation = 77
         # Installations that it lists, but for which it mints no token.
         self.lost_installations: list[int] = []
         # The App's permissions where it is installed; a token can't have more.
         self.permissions = dict(PERMISSIONS)
-        self.url = ""
         self.hook: tuple[str, bytes] | None = None
         self.loses_webhooks = False
         self.is_down = False
@@ -69,15 +73,11 @@ class DemoForge(Conversation):
         self.after: dict[tuple[str, str], Callable[[], None]] = {}
         # Confirmed Apps, by the code that returns each once.
         self.manifests: dict[str, Json] = {}
-        self.lock = threading.RLock()
-        self.repositories: dict[str, DemoRepository] = {}
-        self.tokens: dict[str, Token] = {}
+        # The calls that Bitbucket's API still answers in this hour; None: any number.
+        self.calls_left: int | None = None
         self.sent: list[Sent] = []
         self.calls: list[tuple[str, str]] = []
-        # By the comment's id.
-        self.reactions: dict[int, list[Json]] = {}
-        self.ids = itertools.count(1000)
-        self._outbox: queue.Queue[tuple[str, str, bytes, bool] | None] = queue.Queue()
+        self._outbox: queue.Queue[Outgoing | None] = queue.Queue()
         self._sender = threading.Thread(target=self._send_all, daemon=True)
         self._sender.start()
 
@@ -95,7 +95,7 @@ class DemoForge(Conversation):
         folder = self.folder / f"{full_name}.git"
         folder.parent.mkdir(parents=True, exist_ok=True)
         with self.lock:
-            one = DemoRepository(next(self.ids), full_name, folder)
+            one = DemoRepository(next(self.ids), full_name, folder, is_public=bool(parent))
             self.repositories[full_name] = one
         if parent:
             source = self.repositories[parent].folder
@@ -182,7 +182,7 @@ class DemoForge(Conversation):
             )
             repository.pulls[pull.number] = pull
         self._keep_head(repository, pull)
-        self.tell(repository, pull, "opened")
+        self.tell(repository, pull, "opened", by=author)
         return pull
 
     def push(
@@ -203,7 +203,7 @@ class DemoForge(Conversation):
         self._keep_head(repository, pull)
         with self.lock:
             self.move_comments(repository, pull)
-        self.tell(repository, pull, "synchronize", before=before, after=pull.head_sha)
+        self.tell(repository, pull, "pushed", before=before, after=pull.head_sha)
         return pull.head_sha
 
     def heads_moved(self, full_name: str) -> None:
@@ -220,7 +220,7 @@ class DemoForge(Conversation):
         repository = self.repositories[full_name]
         pull = repository.pulls[number]
         pull.is_open = False
-        pull.closed_at = _now()
+        pull.closed_at = now()
         self.tell(repository, pull, "closed")
 
     def merge(self, full_name: str, number: int) -> None:
@@ -240,58 +240,61 @@ class DemoForge(Conversation):
         repository = self.repositories[full_name]
         pull = repository.pulls[number]
         pull.labels.append(name)
-        pull.events.append({"event": "labeled", "actor": user_json(by), "label": {"name": name}})
-        self.tell(repository, pull, "labeled", sender=by, label={"name": name})
+        pull.events.append({"event": "labeled", "by": by, "label": {"name": name}})
+        self.tell(repository, pull, "labelled", by=by, label={"name": name})
 
     # -- what git says ----------------------------------------------------------------------------
 
     def patch(self, repository: DemoRepository, pull: DemoPull) -> str:
         """Return the diff of a pull request since its merge base."""
-        base = self.merge_base(repository, pull)
-        return run_git(repository.folder, "diff", "--no-color", base, pull.head_sha, raw=True)
+        return self.diff(repository, pull, "--no-color")
 
     def places(self, repository: DemoRepository, pull: DemoPull) -> AnchorPlaces:
         """Return the places where a remark may stand."""
-        base = self.merge_base(repository, pull)
-        names = run_git(
-            repository.folder, "diff", "--name-only", "-z", base, pull.head_sha, raw=True
-        )
+        names = self.diff(repository, pull, "--name-only", "-z")
         return places(self.patch(repository, pull), names.split("\0")[:-1])
 
-    def merge_base(self, repository: DemoRepository, pull: DemoPull) -> str:
-        base = f"refs/heads/{pull.base_ref}"
-        return run_git(repository.folder, "merge-base", base, pull.head_sha)
-
-    def sha(self, full_name: str, ref: str) -> str:
-        return run_git(self.repositories[full_name].folder, "rev-parse", f"refs/heads/{ref}")
+    def diff(self, repository: DemoRepository, pull: DemoPull, *options: str) -> str:
+        """Return what `git diff` says since the merge base."""
+        ends, seen = (f"refs/heads/{pull.base_ref}", pull.head_sha), self.objects_of(pull)
+        base = run_git(repository.folder, "merge-base", *ends, env=seen)
+        words = ("diff", *options, base, pull.head_sha)
+        return run_git(repository.folder, *words, env=seen, raw=True)
 
     def _keep_head(self, repository: DemoRepository, pull: DemoPull) -> None:
-        """Keep a pull request's head in its target repository, even if it comes from a fork."""
+        """Keep a pull request's head in its target repository, as GitHub does."""
+        if self.tongue != "github":
+            return
         source = self.repositories[pull.head_repository].folder
         ref = f"+{pull.head_sha}:refs/pull/{pull.number}/head"
         run_git(repository.folder, "fetch", "-q", str(source), ref)
 
     # -- webhooks ---------------------------------------------------------------------------------
 
-    def tell(self, repository: DemoRepository, pull: DemoPull, action: str, **more: Any) -> None:
+    def tell(
+        self, repository: DemoRepository, pull: DemoPull, kind: str, *, by: str = "", **more: Any
+    ) -> None:
         """Send an event about a pull request."""
-        sender = user_json(more.pop("sender", pull.author))
-        body = {
-            "action": action,
-            "number": pull.number,
-            "pull_request": self.pull_json(repository, pull),
-            "repository": self.repository_json(repository),
-            "sender": sender,
-            "installation": {"id": self.installation},
-            **more,
-        }
-        self.send("pull_request", body)
+        self.announce(Happened(kind, repository, pull, by or pull.author, None, more))
+
+    def announce(self, told: Happened) -> None:
+        """Tell the App, and the hooks of the repository."""
+        if self.tongue == "github":
+            self.send(*github_json.webhook(self, told))
+            return
+        for event, body in bitbucket_json.webhooks(self, told):
+            payload, guid = json.dumps(body).encode(), str(uuid.uuid4())
+            for hook in told.repository.hooks if len(payload) <= BITBUCKET_MOST_BYTES else ():
+                if hook.is_active and event in hook.events:
+                    headers = bitbucket_json.webhook_headers(hook, event, guid, payload)
+                    one = Outgoing(hook.url, headers, event, guid, payload)
+                    one.resends = BITBUCKET_RESENDS
+                    self._outbox.put(one)
 
     def send(self, event: str, body: Json, guid: str = "", *, redelivery: bool = False) -> str:
-        """Send a webhook; return its id."""
-        guid = guid or str(uuid.uuid4())
-        payload = json.dumps(body).encode()
-        self._outbox.put((event, guid, payload, redelivery))
+        """Send a webhook of GitHub's; return its id."""
+        guid, payload = guid or str(uuid.uuid4()), json.dumps(body).encode()
+        self._put(event, guid, payload, redelivery=redelivery)
         return guid
 
     def redeliver(self, delivery_id: int) -> bool:
@@ -299,8 +302,18 @@ class DemoForge(Conversation):
         with self.lock:
             known = next((one for one in self.sent if one.id == delivery_id), None)
         if known is not None:
-            self._outbox.put((known.event, known.guid, known.payload, True))
+            self._put(known.event, known.guid, known.payload, redelivery=True)
         return known is not None
+
+    def _put(self, event: str, guid: str, payload: bytes, *, redelivery: bool) -> None:
+        url, secret = self.hook or ("", b"")
+        headers = {
+            "User-Agent": "GitHub-Hookshot/demo",
+            "X-GitHub-Event": event,
+            "X-GitHub-Delivery": guid,
+            "X-Hub-Signature-256": signature(secret, payload),
+        }
+        self._outbox.put(Outgoing(url, headers, event, guid, payload, redelivery))
 
     def until_sent(self) -> None:
         """Return once all pending webhooks were sent."""
@@ -309,61 +322,23 @@ class DemoForge(Conversation):
     def _send_all(self) -> None:
         while (job := self._outbox.get()) is not None:
             try:
-                self._deliver(*job)
+                self._deliver(job)
             finally:
                 self._outbox.task_done()
         self._outbox.task_done()
 
-    def _deliver(self, event: str, guid: str, payload: bytes, redelivery: bool) -> None:
-        hook = self.hook
-        if hook is None or (self.loses_webhooks and not redelivery):
-            status = 0 if hook is not None else -1
-        else:
-            status = _post(hook[0], hook[1], event, guid, payload)
-        if status >= 0:
+    def _deliver(self, job: Outgoing) -> None:
+        for attempt in range(1 + job.resends):
+            if not job.url:
+                return
+            headers = job.headers | ({"X-Attempt-Number": f"{attempt + 1}"} if job.resends else {})
+            is_lost = self.loses_webhooks and not job.is_redelivery
+            status = 0 if is_lost else _post(job.url, headers, job.payload)
             with self.lock:
-                self.sent.append(Sent(next(self.ids), guid, event, payload, status, redelivery))
-
-    # -- as JSON ----------------------------------------------------------------------------------
-
-    def repository_json(self, one: DemoRepository) -> Json:
-        owner = one.full_name.partition("/")[0]
-        return {
-            "id": one.id,
-            "name": one.full_name.partition("/")[2],
-            "full_name": one.full_name,
-            "owner": {"login": owner, "type": "Organization"},
-            "private": False,
-            "default_branch": one.default_branch,
-            "clone_url": f"{self.url}/{one.full_name}.git",
-            "html_url": f"{self.url}/{one.full_name}",
-        }
-
-    def pull_json(self, repository: DemoRepository, pull: DemoPull) -> Json:
-        head = self.repositories[pull.head_repository]
-        return {
-            "id": repository.id * 1000 + pull.number,
-            "number": pull.number,
-            "state": "open" if pull.is_open else "closed",
-            "title": pull.title,
-            "merged_at": pull.closed_at if pull.is_merged else None,
-            "closed_at": pull.closed_at,
-            "body": pull.body,
-            "draft": pull.is_draft,
-            "user": user_json(pull.author),
-            "labels": [{"name": name} for name in pull.labels],
-            "html_url": f"{self.url}/{repository.full_name}/pull/{pull.number}",
-            "head": {
-                "ref": pull.head_ref,
-                "sha": pull.head_sha,
-                "repo": self.repository_json(head),
-            },
-            "base": {
-                "ref": pull.base_ref,
-                "sha": self.sha(repository.full_name, pull.base_ref),
-                "repo": self.repository_json(repository),
-            },
-        }
+                facts = (next(self.ids), job.guid, job.event, job.payload, status)
+                self.sent.append(Sent(*facts, job.is_redelivery))
+            if status < 500:
+                return
 
     def mint(self, installation: int, names: list[str], permissions: Json) -> Token | None:
         """Return a new token for these repositories; None if the App has fewer rights."""
@@ -376,24 +351,32 @@ class DemoForge(Conversation):
         found = frozenset(
             one for one in self.repositories if not names or one.partition("/")[2] in names
         )
-        token = Token(value, installation, found, permissions, time.time() + TOKEN_S)
+        token = Token(value, found, permissions, time.time() + TOKEN_S)
         with self.lock:
             self.tokens[value] = token
         return token
 
+    def bitbucket_token(
+        self, *names: str, scopes: tuple[str, ...], email: str = "", lasts_s: float = 86_400.0
+    ) -> str:
+        """Return a new token of Bitbucket's: with `email` a person's API token."""
+        value = f"{'ATATT3x' if email else 'ATCTT3x'}{secrets.token_urlsafe(40)}"
+        token = Token(
+            value,
+            frozenset(names or self.repositories),
+            dict.fromkeys(scopes, True),
+            time.time() + lasts_s,
+            kind="api" if email else "access",
+            login=email.partition("@")[0] or self.app_login,
+            email=email,
+        )
+        with self.lock:
+            self.tokens[value] = token
+        return value
 
-def _now() -> str:
-    return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
 
-
-def _post(url: str, secret: bytes, event: str, guid: str, payload: bytes) -> int:
-    headers = {
-        "Content-Type": "application/json",
-        "User-Agent": "GitHub-Hookshot/demo",
-        "X-GitHub-Event": event,
-        "X-GitHub-Delivery": guid,
-        "X-Hub-Signature-256": "sha256=" + hmac.new(secret, payload, hashlib.sha256).hexdigest(),
-    }
+def _post(url: str, headers: dict[str, str], payload: bytes) -> int:
+    headers = headers | {"Content-Type": "application/json"}
     request = urllib.request.Request(url, payload, headers, method="POST")  # noqa: S310
     try:
         with urllib.request.urlopen(request, timeout=ANSWER_S) as answer:  # noqa: S310

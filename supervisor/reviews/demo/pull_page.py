@@ -5,7 +5,7 @@ pages of Gatehouse: what should have stayed text is seen here if it didn't.
 """
 
 import re
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import nh3
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
@@ -14,7 +14,7 @@ from markdown_it.rules_core import StateCore
 from markupsafe import Markup, escape
 
 from supervisor.reviews.demo.forge import DemoForge
-from supervisor.reviews.demo.state import DemoPull, DemoRepository, Json, run_git
+from supervisor.reviews.demo.state import DemoPull, DemoRepository, Json, Tongue
 from supervisor.settings import ROOT
 
 SHEETS = ("tokens.css", "page.css")
@@ -57,24 +57,26 @@ def sheet(name: str) -> bytes:
 
 def pull_page(forge: DemoForge, repository: DemoRepository, pull: DemoPull) -> str:
     """Return the page of a pull request."""
-    names = run_git(
-        repository.folder,
-        *("diff", "--name-only", "-z", forge.merge_base(repository, pull), pull.head_sha),
-        raw=True,
-    )
+    names = forge.diff(repository, pull, "--name-only", "-z")
     with forge.lock:
         comments = [dict(one) for one in pull.comments]
-        said = [dict(one) for one in (*pull.reviews, *pull.issue_comments)]
+        said = [
+            dict(one)
+            for one in (*pull.reviews, *pull.issue_comments)
+            if one["body"] and not one.get("is_deleted")
+        ]
         checks = [one for one in repository.checks if one["head_sha"] == pull.head_sha]
-    files = _files(forge.patch(repository, pull), names.split("\0")[:-1], comments)
+    files = _files(forge.patch(repository, pull), names.split("\0")[:-1], comments, forge.tongue)
     placed = {one["id"] for file in files for row in file.rows for one in row.comments}
     return _templates.get_template("demo_pull.html").render(
         repository=repository.full_name,
         pull=pull,
-        description=rendered(pull.body),
-        said=[_shown(one) for one in sorted(said, key=_at) if one["body"]],
+        description=rendered(pull.body, forge.tongue),
+        said=[_shown(one, forge.tongue) for one in sorted(said, key=lambda one: one["at"])],
+        verdicts=pull.verdicts.items(),
+        resolved=pull.resolved,
         files=files,
-        outdated=[_shown(one) for one in comments if one["id"] not in placed],
+        outdated=[_shown(one, forge.tongue) for one in comments if one["id"] not in placed],
         checks=checks,
     )
 
@@ -88,14 +90,23 @@ def _bare_links(state: StateCore) -> None:
                 one.content = _BARE.sub(r'<a href="\1">\1</a>', str(escape(one.content)))
 
 
-_READER = MarkdownIt("commonmark", {"html": True, "breaks": True})
-_READER.enable(["table", "strikethrough"])
-_READER.core.ruler.before("text_join", "bare_links", _bare_links)
+def _reader(*, html: bool) -> MarkdownIt:
+    found = MarkdownIt("commonmark", {"html": html, "breaks": True})
+    found.enable(["table", "strikethrough"])
+    found.core.ruler.before("text_join", "bare_links", _bare_links)
+    return found
 
 
-def rendered(markdown: str) -> Markup:
+# Bitbucket shows HTML as text.
+_READERS: dict[Tongue, MarkdownIt] = {
+    "github": _reader(html=True),
+    "bitbucket": _reader(html=False),
+}
+
+
+def rendered(markdown: str, tongue: Tongue = "github") -> Markup:
     """Return Markdown as a forge shows it."""
-    html = nh3.clean(_READER.render(markdown))
+    html = nh3.clean(_READERS[tongue].render(markdown))
     parts = re.split(r"(<(?:a|code|pre)\b.*?</(?:a|code|pre)>|<[^>]*>)", html, flags=re.DOTALL)
     return Markup("".join(one if at % 2 else _linked(one) for at, one in enumerate(parts)))  # noqa: S704
 
@@ -106,7 +117,7 @@ def _linked(text: str) -> str:
     return _ISSUE.sub(r'<a class="issue" href="\1">#\1</a>', text)
 
 
-def _files(patch: str, names: list[str], comments: list[Json]) -> list[_File]:
+def _files(patch: str, names: list[str], comments: list[Json], tongue: Tongue) -> list[_File]:
     found: list[_File] = []
     old = new = 0
     is_in_hunk = False
@@ -123,7 +134,7 @@ def _files(patch: str, names: list[str], comments: list[Json]) -> list[_File]:
         elif is_in_hunk and text[:1] in ("+", " "):
             is_added = text[0] == "+"
             here = [
-                _shown(one)
+                _shown(one, tongue)
                 for one in comments
                 if (one["path"], one["line"]) == (found[-1].path, new)
             ]
@@ -133,20 +144,21 @@ def _files(patch: str, names: list[str], comments: list[Json]) -> list[_File]:
     return found
 
 
-def _shown(one: Json) -> Json:
-    """Return a review or a comment, with what the page says of it."""
+def anchor(one: Json, tongue: Tongue = "github") -> str:
+    """Return the name of a review's or a comment's place on the page."""
     kind = "pullrequestreview-" if "state" in one else "discussion_r" if "path" in one else ""
+    return f"{'comment-' if tongue == 'bitbucket' else kind or 'issuecomment-'}{one['id']}"
+
+
+def _shown(one: Json, tongue: Tongue) -> Json:
+    """Return a review or a comment, with what the page says of it."""
     return {
         "id": one["id"],
-        "anchor": f"{kind or 'issuecomment-'}{one['id']}",
-        "by": one["user"]["login"],
+        "anchor": anchor(one, tongue),
+        "by": one["by"],
         "did": _STATES.get(one["state"], "reviewed") if "state" in one else "commented",
-        "at": _at(one),
-        "html": rendered(one["body"]),
+        "at": one["at"],
+        "html": rendered(one["body"], tongue),
         "path": one.get("path", ""),
         "line": one.get("original_line"),
     }
-
-
-def _at(one: Json) -> Any:
-    return one.get("submitted_at") or one.get("created_at") or ""

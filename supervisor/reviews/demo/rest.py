@@ -1,34 +1,22 @@
-"""The demo forge as an App sees it: GitHub's REST API, and git over HTTP, on loopback.
+"""The demo forge as an App sees it: GitHub's REST API, on loopback.
 
 It refuses as the real one does: a remark outside of the diff fails the whole review (422), a diff
 of more than 300 files isn't given (406), a token works only for what it was minted for (403, 404),
-and only until it expires (401). Git is served by git's own `git http-backend`
-(git-http-backend(1)), as a CGI program.
+and only until it expires (401).
 """
 
-import base64
-import contextlib
-import json
-import os
 import re
-import subprocess
-import sys
-import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from pathlib import Path
-from typing import Any, NamedTuple
-from urllib.parse import unquote, urlsplit
+from collections.abc import Callable
+from typing import Any
+from urllib.parse import unquote
 
-from supervisor.reviews.demo import conversation_routes, pull_page
-from supervisor.reviews.demo.api_call import Call, Refusal, page, pull_of, refuse
-from supervisor.reviews.demo.conversation import user_json
-from supervisor.reviews.demo.forge import DemoForge
+from supervisor.reviews.demo import conversation_routes
+from supervisor.reviews.demo.api_call import Call, missing, page, pull_of, refuse
+from supervisor.reviews.demo.github_json import pull_json, repository_json, user_json
 from supervisor.reviews.demo.state import DemoIssue, Json, run_git
 
 MOST_DIFF_FILES, MOST_DIFF_LINES = 300, 20_000
-_API = "/api"
 
 
 def _tokens(call: Call, installation: str) -> tuple[int, Any]:
@@ -79,7 +67,7 @@ def _installed(call: Call) -> tuple[int, Any]:
     if token is None:
         refuse(401, "Bad credentials")
     found = [
-        call.forge.repository_json(call.forge.repositories[one])
+        repository_json(call.forge, call.forge.repositories[one])
         for one in sorted(token.repositories)
     ]
     return 200, {"total_count": len(found), "repositories": page(call, found)}
@@ -110,7 +98,7 @@ def _redeliver(call: Call, delivery: str) -> tuple[int, Any]:
 
 
 def _repository(call: Call, name: str) -> tuple[int, Any]:
-    return 200, call.forge.repository_json(call.repository(name, "metadata"))
+    return 200, repository_json(call.forge, call.repository(name, "metadata"))
 
 
 def _pulls(call: Call, name: str) -> tuple[int, Any]:
@@ -121,7 +109,7 @@ def _pulls(call: Call, name: str) -> tuple[int, Any]:
     if call.query.get("direction") == "desc":
         pulls.reverse()
     found = [
-        call.forge.pull_json(repository, one)
+        pull_json(call.forge, repository, one)
         for one in pulls
         if wanted == "all" or one.is_open == (wanted == "open")
         if not head or head == f"{one.head_repository.partition('/')[0]}:{one.head_ref}"
@@ -133,7 +121,7 @@ def _one_pull(call: Call, name: str, number: str) -> tuple[int, Any]:
     repository = call.repository(name, "pull_requests")
     pull = pull_of(repository, number)
     if "diff" not in call.accept:
-        return 200, call.forge.pull_json(repository, pull)
+        return 200, pull_json(call.forge, repository, pull)
     patch = call.forge.patch(repository, pull)
     files = patch.count("\ndiff --git ") + patch.startswith("diff --git ")
     if files > MOST_DIFF_FILES or patch.count("\n") > MOST_DIFF_LINES:
@@ -160,14 +148,14 @@ def _open_pull(call: Call, name: str) -> tuple[int, Any]:
         body=wanted.get("body", ""),
         base=wanted["base"],
     )
-    return 201, call.forge.pull_json(repository, pull)
+    return 201, pull_json(call.forge, repository, pull)
 
 
 def _change_pull(call: Call, name: str, number: str) -> tuple[int, Any]:
     repository = call.repository(name, "pull_requests", level="write")
     pull, wanted = pull_of(repository, number), call.json
     pull.title, pull.body = wanted.get("title", pull.title), wanted.get("body", pull.body)
-    return 200, call.forge.pull_json(repository, pull)
+    return 200, pull_json(call.forge, repository, pull)
 
 
 def _ref(call: Call, name: str, branch: str) -> tuple[int, Any]:
@@ -228,7 +216,12 @@ def _change_issue(call: Call, name: str, number: str) -> tuple[int, Any]:
 
 def _events(call: Call, name: str, number: str) -> tuple[int, Any]:
     repository = call.repository(name, "pull_requests", "issues")
-    return 200, page(call, pull_of(repository, number).events)
+    found = [
+        {name: value for name, value in one.items() if name != "by"}
+        | {"actor": user_json(one["by"])}
+        for one in pull_of(repository, number).events
+    ]
+    return 200, page(call, found)
 
 
 def _permission(call: Call, name: str, login: str) -> tuple[int, Any]:
@@ -270,13 +263,11 @@ def _change_check(call: Call, name: str, number: str) -> tuple[int, Any]:
         if one["id"] == int(number):
             one |= call.json
             return 200, one
-    raise Refusal(404, "Not Found")
+    raise missing()
 
 
 _NAME = r"([^/]+/[^/]+)"
-# A pull request for people, and the sheets of that page.
-_PAGE = re.compile(rf"/{_NAME}/pull/([0-9]{{1,9}})|/-/([a-z]+\.css)")
-_ROUTES: list[tuple[str, str, Callable[..., tuple[int, Any]]]] = [
+ROUTES: list[tuple[str, str, Callable[..., tuple[int, Any]]]] = [
     ("POST", r"/app/installations/(\d+)/access_tokens", _tokens),
     ("POST", r"/app-manifests/([^/]+)/conversions", _convert),
     ("GET", r"/app", _app),
@@ -301,189 +292,3 @@ _ROUTES: list[tuple[str, str, Callable[..., tuple[int, Any]]]] = [
     ("PATCH", rf"/repos/{_NAME}/check-runs/(\d+)", _change_check),
     *conversation_routes.ROUTES,
 ]
-
-
-class _Handler(BaseHTTPRequestHandler):
-    protocol_version = "HTTP/1.1"
-    server: "_Server"
-    body: bytes
-
-    def _any(self) -> None:
-        forge = self.server.forge
-        self.body = self._read()
-        where = urlsplit(self.path)
-        with forge.lock:
-            forge.calls.append((self.command, where.path))
-        if forge.is_down:
-            self._answer(503, {"message": "No server is currently available"})
-            return
-        if where.path.startswith(f"{_API}/"):
-            self._rest(forge, where.path.removeprefix(_API), where.query)
-        elif self.command == "GET" and (found := _PAGE.fullmatch(where.path)):
-            self._page(forge, found)
-        else:
-            self._git(forge, where.path, where.query)
-
-    do_GET = do_POST = do_PATCH = do_PUT = do_DELETE = _any  # noqa: N815
-
-    def _rest(self, forge: DemoForge, path: str, query: str) -> None:
-        for (method, part), status in list(forge.refuses.items()):
-            if method == self.command and part in path:
-                self._answer(status, {"message": "refused by the test"})
-                return
-        for method, pattern, answer in _ROUTES:
-            found = re.fullmatch(pattern, path)
-            if found and method == self.command:
-                try:
-                    status, body = answer(
-                        Call(forge, dict(self.headers.items()), self.body, query), *found.groups()
-                    )
-                    for (verb, part), done in list(forge.after.items()):
-                        if verb == self.command and part in path:
-                            done()
-                    self._answer(status, body)
-                except ConnectionError:  # of an `after`: it is done, and the answer is lost
-                    self.close_connection = True
-                except Refusal as refusal:
-                    self._answer(refusal.status, refusal.body)
-                return
-        self._answer(404, {"message": "Not Found"})
-
-    def _page(self, forge: DemoForge, found: re.Match[str]) -> None:
-        """Answer with a pull request's page, or a sheet of its."""
-        repository = forge.repositories.get(found[1] or "")
-        pull = repository and repository.pulls.get(int(found[2]))
-        if found[3] in pull_page.SHEETS:
-            self._send(200, pull_page.sheet(found[3]), "text/css; charset=utf-8")
-        elif repository and pull:
-            html = pull_page.pull_page(forge, repository, pull)
-            self._send(200, html.encode("utf-8", "replace"), "text/html; charset=utf-8")
-        else:
-            self._answer(404, {"message": "Not Found"})
-
-    def _git(self, forge: DemoForge, path: str, query: str) -> None:
-        name = path.lstrip("/").partition(".git/")[0]
-        token = None
-        scheme, _, given = self.headers.get("authorization", "").partition(" ")
-        if scheme.lower() == "basic":
-            with contextlib.suppress(ValueError):
-                value = base64.b64decode(given).decode("latin-1").partition(":")[2]
-                token = forge.tokens.get(value)
-        may = token is not None and token.expires_at > time.time() and name in token.repositories
-        writes = "git-receive-pack" in path + query
-        wanted = ("write",) if writes else ("read", "write")
-        if token is None or not may or token.permissions.get("contents") not in wanted:
-            self.send_response(401)
-            self.send_header("WWW-Authenticate", 'Basic realm="GitHub"')
-            self.send_header("Content-Length", "0")
-            self.end_headers()
-            return
-        headers = {key.lower(): value for key, value in self.headers.items()}
-        found = answer(forge.folder, self.command, path, query, headers, self.body)
-        if writes and self.command == "POST":
-            forge.heads_moved(name)
-            for (verb, part), done in list(forge.after.items()):
-                if verb == "PUSH" and part in path:
-                    done()
-        self.send_response(found.status)
-        for key, value in found.headers:
-            self.send_header(key, value)
-        self.send_header("Content-Length", str(len(found.body)))
-        self.end_headers()
-        self.wfile.write(found.body)
-
-    def _read(self) -> bytes:
-        if self.headers.get("transfer-encoding", "").lower() == "chunked":
-            found = b""
-            while size := int(self.rfile.readline().split(b";")[0], 16):
-                found += self.rfile.read(size)
-                self.rfile.readline()
-            self.rfile.readline()
-            return found
-        return self.rfile.read(int(self.headers.get("content-length") or 0))
-
-    def _answer(self, status: int, body: Any) -> None:
-        data = body.encode() if isinstance(body, str) else json.dumps(body).encode()
-        self._send(status, b"" if status == 204 else data, "application/json; charset=utf-8")
-
-    def _send(self, status: int, data: bytes, kind: str) -> None:
-        self.send_response(status)
-        self.send_header("Content-Type", kind)
-        self.send_header("Content-Security-Policy", "default-src 'none'; style-src 'self'")
-        self.send_header("Content-Length", str(len(data)))
-        self.end_headers()
-        self.wfile.write(data)
-
-    def log_message(self, format: str, *args: Any) -> None:  # noqa: A002
-        """Log nothing."""
-
-
-class _Server(ThreadingHTTPServer):
-    daemon_threads = True
-
-    def __init__(self, forge: DemoForge, port: int) -> None:
-        self.forge = forge
-        super().__init__(("127.0.0.1", port), _Handler)
-
-    def handle_error(self, request: Any, client_address: Any) -> None:
-        """Say nothing of a caller who went away, as at the end of the demo."""
-        if not isinstance(sys.exception(), ConnectionError):
-            super().handle_error(request, client_address)
-
-
-@contextlib.contextmanager
-def serving(forge: DemoForge, port: int = 0) -> Iterator[str]:
-    """Serve the forge; yield the base of its REST API."""
-    with _Server(forge, port) as server:
-        forge.url = f"http://127.0.0.1:{server.server_address[1]}"
-        thread = threading.Thread(
-            target=server.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True
-        )
-        thread.start()
-        try:
-            yield forge.url + _API
-        finally:
-            forge.stop()
-            server.shutdown()
-            thread.join()
-
-
-class CgiAnswer(NamedTuple):
-    """The CGI program's response."""
-
-    status: int
-    headers: list[tuple[str, str]]
-    body: bytes
-
-
-def answer(
-    root: Path, method: str, path: str, query: str, headers: Mapping[str, str], body: bytes
-) -> CgiAnswer:
-    """Return the response to a request about the repository at `path` below `root`."""
-    env = {
-        "PATH": os.defpath,
-        "GIT_PROJECT_ROOT": str(root),
-        "GIT_HTTP_EXPORT_ALL": "1",
-        "GIT_CONFIG_NOSYSTEM": "1",
-        "GIT_CONFIG_GLOBAL": "/dev/null",
-        "REQUEST_METHOD": method,
-        "PATH_INFO": path,
-        "QUERY_STRING": query,
-        "CONTENT_TYPE": headers.get("content-type", ""),
-        "CONTENT_LENGTH": str(len(body)),
-        "REMOTE_USER": "",
-        "GIT_PROTOCOL": headers.get("git-protocol", ""),
-        "HTTP_CONTENT_ENCODING": headers.get("content-encoding", ""),
-    }
-    done = subprocess.run(
-        ["git", "http-backend"], env=env, input=body, capture_output=True, check=False
-    )
-    head, _, content = done.stdout.partition(b"\r\n\r\n")
-    status, found = 200, []
-    for line in head.decode("latin-1").split("\r\n"):
-        name, _, value = line.partition(": ")
-        if name.lower() == "status":
-            status = int(value.split()[0])
-        elif name:
-            found.append((name, value))
-    return CgiAnswer(status, found, content)

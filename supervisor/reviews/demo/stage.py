@@ -12,8 +12,10 @@ from typing import NamedTuple
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import rsa
 
+from supervisor.reviews.demo.bitbucket_json import API
 from supervisor.reviews.demo.forge import DemoForge, DemoPull
-from supervisor.reviews.demo.rest import serving
+from supervisor.reviews.demo.server import serving
+from supervisor.reviews.demo.state import DemoHook, Tongue
 from supervisor.sessions.demo_project import CHANGED, FILES
 
 NAME = "acme/shop"
@@ -41,23 +43,57 @@ DRIFTED = {
 }
 
 
+# What our token may do at Bitbucket, and what our webhook is told there.
+SCOPES = ("repository:write", "repository:admin", "pullrequest:write", "webhook:write")
+EVENTS = tuple(
+    f"pullrequest:{one}"
+    for one in ("created", "updated", "fulfilled", "rejected", "comment_created", "comment_updated")
+)
+
+
 class Stage(NamedTuple):
-    """A served forge: the base of its API, and the files with its App's secrets."""
+    """A served forge: the base of its API, and the files with our secrets there: GitHub's App has a
+    key, Bitbucket's account a token."""
 
     forge: DemoForge
     api: str
     app_id: str
     key_file: Path
     secret_file: Path
+    token_file: Path
+
+    def settings(self) -> dict[str, object]:
+        """Return the settings by which a supervisor serves this forge."""
+        if self.forge.tongue == "bitbucket":
+            return {
+                "bitbucket_api": self.api,
+                "bitbucket_repos": (NAME,),
+                "bitbucket_token_file": self.token_file,
+                "bitbucket_secret_file": self.secret_file,
+            }
+        return {
+            "github_api": self.api,
+            "github_app_id": self.app_id,
+            "github_key_file": self.key_file,
+            "github_secret_file": self.secret_file,
+        }
+
+    def tell(self, door: str) -> None:
+        """Have webhooks sent to the door for them of a supervisor."""
+        url = f"{door}/{self.forge.tongue}"
+        self.forge.hook = (url, self.secret_file.read_bytes())
+        secret = self.secret_file.read_text()
+        for one in self.forge.repositories.values():
+            one.hooks[:] = [DemoHook("{our hook}", url, list(EVENTS), secret)]
 
     def plan_night(self) -> None:
         """Have a page drift from the code, and a job that corrects it every night."""
         self.forge.permissions["contents"] = "write"
         self.forge.commit(NAME, "main", DRIFTED, "Say what orders do, and check that at night")
 
-    def open_pull(self, webhooks: str) -> DemoPull:
-        """Have webhooks sent to this address, and open the pull request with the planted bugs."""
-        self.forge.hook = (webhooks, self.secret_file.read_bytes())
+    def open_pull(self, door: str) -> DemoPull:
+        """Have webhooks sent to this door, and open the pull request with the planted bugs."""
+        self.tell(door)
         self.forge.commit(NAME, "find-orders", CHANGED, TITLE, base="main")
         return self.forge.open_pull(NAME, "find-orders", title=TITLE)
 
@@ -69,9 +105,10 @@ def _key() -> rsa.RSAPrivateKey:
 
 
 @contextlib.contextmanager
-def staged(folder: Path) -> Iterator[Stage]:
+def staged(folder: Path, tongue: Tongue = "github") -> Iterator[Stage]:
     """Make the forge in a folder, and serve it until the block ends."""
-    forge = DemoForge(folder / "forge")
+    login = "gatehouse[bot]" if tongue == "github" else "gatehouse"
+    forge = DemoForge(folder / "forge", login, tongue)
     forge.folder.mkdir(parents=True)
     key = _key()
     forge.app_key = key.public_key().public_bytes(
@@ -88,5 +125,9 @@ def staged(folder: Path) -> Iterator[Stage]:
     secret_file.write_bytes(b"a secret that only this demo knows")
     forge.add_repository(NAME, FILES)
     forge.repositories[NAME].collaborators = {"ada": "write"}
+    token_file = folder / "bitbucket.token"
+    token_file.write_text(forge.bitbucket_token(NAME, scopes=SCOPES))
+    token_file.chmod(0o600)
     with serving(forge) as api:
-        yield Stage(forge, api, forge.app_id, key_file, secret_file)
+        api = api if tongue == "github" else f"{forge.url}{API}"
+        yield Stage(forge, api, forge.app_id, key_file, secret_file, token_file)

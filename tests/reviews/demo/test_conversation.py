@@ -4,7 +4,8 @@ import random
 import subprocess
 from pathlib import Path
 
-from supervisor.reviews.demo.conversation import moved, user_json
+from supervisor.reviews.demo.conversation import moved
+from supervisor.reviews.demo.github_json import user_json
 
 
 def test_a_line_is_found_again_or_was_changed(tmp_path: Path) -> None:

@@ -82,7 +82,7 @@ def test_what_people_say_has_nothing_that_the_real_ones_have_not(
         forge.comment(NAME, forge.open_issue(NAME, "Slow").number, author="ada", body="Hm")
         repository = forge.repositories[NAME]
         review = forge.add_review(repository, pull, "ada", "", "COMMENTED", pull.head_sha)
-        forge.add_beside(repository, pull, review, {"path": "a.py", "line": 1, "body": "No"})
+        forge.add_beside(repository, pull, "ada", {"path": "a.py", "line": 1, "body": "No"}, review)
         forge.reply(NAME, pull.number, to=pull.comments[0]["id"], author="bob", body="Yes")
         forge.until_sent()
         ours = [(one.event, json.loads(one.payload)) for one in forge.sent]

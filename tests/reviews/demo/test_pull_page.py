@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from supervisor.reviews.demo.forge import DemoPull
-from supervisor.reviews.demo.pull_page import rendered
+from supervisor.reviews.demo.pull_page import anchor, rendered
 from supervisor.reviews.demo.stage import NAME, Stage, staged
 from tests.tables import each_row
 
@@ -59,7 +59,7 @@ def reviewed(stage: Stage, line: int = 5, body: str = "Why **this**?") -> DemoPu
         repository, pull, "bob", "All in all.", "CHANGES_REQUESTED", pull.head_sha
     )
     wanted = {"path": "shop/cart.py", "line": line, "body": body}
-    stage.forge.add_beside(repository, pull, review, wanted)
+    stage.forge.add_beside(repository, pull, "bob", wanted, review)
     return pull
 
 
@@ -74,7 +74,7 @@ def test_a_comment_stands_below_its_line(stage: Stage) -> None:
     for text in (pull.title, "requested changes", "All in all.", "Thanks!", "+ return total"):
         assert text in re.sub(r"\s+", " ", html) or text in " ".join(found), text
     for one in (*pull.reviews, *pull.comments, *pull.issue_comments):
-        assert f'id="{one["html_url"].partition("#")[2]}"' in html
+        assert f'id="{anchor(one)}"' in html
 
 
 def test_a_comment_whose_line_is_gone_is_outdated(stage: Stage) -> None:

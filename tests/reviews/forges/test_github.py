@@ -17,8 +17,8 @@ from cryptography.hazmat.primitives.asymmetric import rsa
 
 from supervisor.core.forge_acts import Act, InlineComment
 from supervisor.reviews.cli.app_create import manifest
-from supervisor.reviews.demo.conversation import user_json
 from supervisor.reviews.demo.forge import PERMISSIONS, DemoPull
+from supervisor.reviews.demo.github_json import user_json
 from supervisor.reviews.demo.stage import NAME, Stage, staged
 from supervisor.reviews.forges.base import FailedDelivery, ForgeError, RepositoryFacts
 from supervisor.reviews.forges.github import GitHub
@@ -129,7 +129,7 @@ async def test_what_is_read_is_whole_over_many_pages(tmp_path: Path) -> None:
         )
         for number in range(230):
             wanted = {"path": "a.py", "line": 1, "body": str(number)}
-            stage.forge.add_beside(repository, pull, review, wanted)
+            stage.forge.add_beside(repository, pull, "gatehouse[bot]", wanted, review)
         found = await client.comments(FACTS, 1)
         assert [one.body for one in found] == [str(number) for number in range(230)]
         threads = await client.threads(FACTS, 1)

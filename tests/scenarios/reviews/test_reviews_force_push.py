@@ -62,7 +62,7 @@ async def test_a_forced_push_in_the_middle_of_a_run(tmp_path: Path, held_at: str
         go.set()
         await on.check(new, "neutral")
         await on.running.until_soon(lambda: pull.reviews or None, "the review of the new head")
-        assert [one["commit_id"] for one in pull.reviews] == [new], "nothing stands at the old head"
+        assert [one["commit"] for one in pull.reviews] == [new], "nothing stands at the old head"
         assert [head for head, _ in heads(on)] == [old, new], "each was reviewed once"
         first = next(
             one

@@ -115,9 +115,7 @@ def test_killed_in_a_second_round_it_is_posted_once(
         summary, note = pull.reviews
         assert posts.reviewed_by(note["body"]) == posts.run_of(summary["body"])
         assert posts.run_of(first["body"]) not in summary["body"]
-        of_note = [
-            one["path"] for one in pull.comments if one["pull_request_review_id"] == note["id"]
-        ]
+        of_note = [one["path"] for one in pull.comments if one["review"] == note["id"]]
         assert of_note.count("shop/orders.py") == 1
         assert product.ok("reviews", "undo", f"{NAME}#{pull.number}").count("taken back") == 2
         assert pull.comments == []

@@ -61,7 +61,7 @@ async def test_a_writer_pauses_resumes_ignores_and_asks_why(tmp_path: Path) -> N
         await heard(on, why)
         await on.running.until_soon(lambda: len(pull.comments) > 2 or None, "an answer")
         assert "found by" in pull.comments[-1]["body"] or "state: open" in pull.comments[-1]["body"]
-        assert pull.comments[-1]["in_reply_to_id"] == root["id"]
+        assert pull.comments[-1]["in_reply_to"] == root["id"]
 
         ignore = on.forge.reply(
             NAME, pull.number, to=root["id"], author="ada", body="@gatehouse ignore it is meant"

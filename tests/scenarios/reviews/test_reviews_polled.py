@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from supervisor.reviews.demo import rest
 from supervisor.reviews.forges.base import ForgeError
 from supervisor.reviews.store import queries
 from tests.fakes.reviewed import CHANGE, NAME, Reviewed, reviewed
@@ -37,7 +38,7 @@ def run_of(on: Reviewed, number: int = 1) -> queries.ReviewRun:
 
 @pytest.mark.many
 async def test_one_repository_or_pull_request_that_fails_keeps_no_other_waiting(
-    tmp_path: Path,
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with reviewed(tmp_path) as on:
         on.forge.loses_webhooks = True
@@ -48,17 +49,17 @@ async def test_one_repository_or_pull_request_that_fails_keeps_no_other_waiting(
         on.open_pull()
         on.open_pull(branch="second")
         on.open_pull(branch="third")
-        real = on.forge.pull_json
+        real = rest.pull_json
 
-        def pull_json(repository: Any, pull: Any) -> Any:
-            found = real(repository, pull)
+        def pull_json(state: Any, repository: Any, pull: Any) -> Any:
+            found = real(state, repository, pull)
             if pull.number == 1:
                 found["head"] = None
             if pull.number == 2:
                 found["user"] = None
             return found
 
-        on.forge.pull_json = pull_json  # type: ignore[method-assign]
+        monkeypatch.setattr(rest, "pull_json", pull_json)
         await on.service.reconcile.poll()
         await on.receipt("found", number=3)
         # Nobody is its author any more: nobody may vouch for it.
