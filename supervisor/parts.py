@@ -7,7 +7,7 @@ supervisors on two data folders can run in one process.
 import contextlib
 import os
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from functools import partial
 from pathlib import Path
@@ -24,14 +24,17 @@ from supervisor.channels.git import GitBroker
 from supervisor.channels.git_pack import CopiedCommits
 from supervisor.channels.install_sandbox import InstallSandbox
 from supervisor.channels.job_results import JobResults
+from supervisor.channels.mcp_servers import Around, McpServers
 from supervisor.channels.package_plans import PackagePlans
 from supervisor.channels.packages import PackageBroker
 from supervisor.channels.proposals import ProposalBroker
 from supervisor.channels.registry_client import RegistryClient
 from supervisor.core.actions import Exec
+from supervisor.core.agents.inside import AGENT_PORT
 from supervisor.core.approvals import Request
 from supervisor.core.budget import parse_budget
 from supervisor.core.jobs import Updates
+from supervisor.core.mcp_servers_file import McpServer
 from supervisor.core.network.credentials import check_secret
 from supervisor.core.secrets.redact import Redactor
 from supervisor.core.sessions import keeps_changes
@@ -41,7 +44,7 @@ from supervisor.gate import audit_lines
 from supervisor.gate.gate import Gate
 from supervisor.ledger.spending import Spending, read_prices
 from supervisor.network.ca import ensure_ca, system_bundle, write_bundle, write_java_store
-from supervisor.network.model_hosts import model_hosts_of
+from supervisor.network.model_hosts import model_hosts_of, rules_for_addresses
 from supervisor.network.network import NetworkBroker
 from supervisor.network.network_log import NetworkLog
 from supervisor.records import data_folder
@@ -55,6 +58,7 @@ from supervisor.sandbox.bubblewrap import Bubblewrap
 from supervisor.sandbox.compose import Compose
 from supervisor.sandbox.containment import PROBE, Containment
 from supervisor.sessions.kept_copies import KeptCopies
+from supervisor.sessions.mcp_programs import read_servers
 from supervisor.sessions.named_secrets import NamedSecrets
 from supervisor.sessions.session_manager import SessionManager
 from supervisor.sessions.session_sandboxes import PROXY_PORT
@@ -175,7 +179,23 @@ class Parts:
             partial(lend_ports, self.network, doors),
             self._with_scripts,
         )
+        self.mcp_servers = McpServers(
+            self.gate,
+            self.sandbox,
+            Around(
+                self._mcp_spec,
+                lambda server: self.named_secrets.of_server(server.credentials),
+                self.network.open_server,
+                self.network.close_session,
+                lambda url: rules_for_addresses(url, names),
+                PROXY_PORT,
+                AGENT_PORT,
+            ),
+            settings.data_dir / "mcp-tools",
+            self.clock,
+        )
         self.surroundings = Surroundings(
+            end_mcp_servers=self.mcp_servers.end_session,
             named_secrets=self.named_secrets,
             settings=settings,
             gate=self.gate,
@@ -265,6 +285,10 @@ class Parts:
             self.settings.bindings_file, self.settings.secrets_dir, self.redactor
         )
 
+    async def load_mcp_servers(self) -> None:
+        """Read which MCP servers agents may use; `UserError` where the file can't be used."""
+        self.mcp_servers.use(read_servers(self.settings.mcp_servers_file))
+
     def _needs_copy(self, session_id: str) -> bool:
         waits = session_id in self.left or self.sessions.has_branch(session_id)
         return waits or self.gate.rulings.is_open(session_id)
@@ -313,6 +337,7 @@ class Parts:
                 look_at_policies,
             ),
             WatchedFiles("prices", lambda: [settings.prices_file], use_prices),
+            WatchedFiles("MCP servers", lambda: [settings.mcp_servers_file], self.load_mcp_servers),
             WatchedFiles(
                 "credentials",
                 lambda: [settings.bindings_file, *self.named_secrets.value_files],
@@ -341,6 +366,8 @@ class Parts:
         broker = self.exec_broker
         handlers.on_ready("exec", "agent_api", broker.carry_out)
         handlers.on_claimed("exec", "agent_api", broker.has_room, broker.carry_out)
+        handlers.on_ready("exec", "mcp", self.mcp_servers.carry_out)
+        handlers.on_ready("sandbox", "mcp", self.mcp_servers.take_tools)
         handlers.on_ready("sandbox", "agent_api", ProposalBroker(self.gate).carry_out)
         handlers.on_ready("filesystem", "agent_api", self._apply_change)
         handlers.on_ready("filesystem", "workspace", self._apply_change)
@@ -355,6 +382,12 @@ class Parts:
 
     def _command_spec(self, session_id: str, action: Exec) -> Spec:
         return self.surroundings.command_spec(self.sessions.get(session_id), action)
+
+    def _mcp_spec(
+        self, session_id: str, name: str, server: McpServer, variables: Mapping[str, str]
+    ) -> Spec:
+        session = self.sessions.get(session_id)
+        return self.surroundings.mcp_spec(session, name, server, variables)
 
     def _install_spec(
         self, session_id: str, spec: Spec, shows_home: bool, places: tuple[str, ...]

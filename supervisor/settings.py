@@ -151,6 +151,10 @@ class Settings(NamedTuple):
     credentials_file: Path | None = _setting(
         "GATEHOUSE_CREDENTIALS", "data/credentials.yaml", _absolute, is_shared=True
     )
+    # None where nobody said, as above.
+    mcp_servers: Path | None = _setting(
+        "GATEHOUSE_MCP_SERVERS", "data/mcp-servers.yaml", _absolute, is_shared=True
+    )
     data_dir: Path = _setting("GATEHOUSE_DATA", "data", _absolute)
     port: int = _setting("GATEHOUSE_PORT", "3700", _whole(0, 65535))
     binds: tuple[str, ...] = _setting("GATEHOUSE_BIND", "", _several)
@@ -254,6 +258,11 @@ class Settings(NamedTuple):
         return self.credentials_file or self.data_dir / "credentials.yaml"
 
     @property
+    def mcp_servers_file(self) -> Path:
+        """What names the MCP servers that agents may use."""
+        return self.mcp_servers or self.data_dir / "mcp-servers.yaml"
+
+    @property
     def jobs_file(self) -> Path:
         """The named maintenance jobs, and when each is due."""
         return self.data_dir / "jobs.yaml"
@@ -267,7 +276,10 @@ class Settings(NamedTuple):
     def files_it_is_told_by(self) -> tuple[Path, ...]:
         """The person's own files that say what is allowed, what it costs, to whom secrets go
         (and by which commands they are read) and who vouches for hosts."""
-        named = (self.policy_file, self.prices_file, self.credentials_file, self.upstream_ca)
+        named = (
+            *(self.policy_file, self.prices_file, self.credentials_file, self.upstream_ca),
+            self.mcp_servers,
+        )
         return tuple(one for one in named if one is not None)
 
     @property
@@ -300,6 +312,7 @@ class Settings(NamedTuple):
         }
         own = self._replace(
             credentials_file=self.bindings_file,
+            mcp_servers=self.mcp_servers_file,
             upstream_ca=self.upstream_ca.absolute() if self.upstream_ca else None,
         )
         return keys | {
@@ -327,6 +340,8 @@ def from_environment() -> Settings:
     }
     if "GATEHOUSE_CREDENTIALS" not in given:
         values["credentials_file"] = None
+    if "GATEHOUSE_MCP_SERVERS" not in given:
+        values["mcp_servers"] = None
     return Settings(**values, given=frozenset(given))
 
 

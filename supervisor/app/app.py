@@ -106,6 +106,7 @@ class Supervisor:
         parts = self.parts
         try:
             await parts.load_secrets()
+            await parts.load_mcp_servers()
             parts.sandbox.open()
             await self._tasks.__aenter__()
             parts.gate.handlers.run_in(self._tasks)

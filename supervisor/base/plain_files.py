@@ -14,6 +14,8 @@ import secrets
 import stat
 from pathlib import Path
 
+from supervisor.errors import UserError
+
 _KINDS = {
     stat.S_IFIFO: "a FIFO",
     stat.S_IFSOCK: "a socket",
@@ -59,6 +61,28 @@ def read_text(path: Path, encoding: str = "utf-8") -> str:
     """Read as text, like `Path.read_text`; `UnicodeDecodeError` where it is none."""
     with os.fdopen(opened(path), encoding=encoding) as file:
         return file.read()
+
+
+def told_text(path: Path, says: str, setting: str) -> str | None:
+    """Return the text of one of the person's own files, which `says` what nobody else may say; None
+    where there is none. `UserError` where it can't be read, or others could have written it."""
+    try:
+        with os.fdopen(opened(path), encoding="utf-8") as file:
+            facts = os.fstat(file.fileno())
+            text = file.read()
+    except FileNotFoundError:
+        return None
+    except (OSError, UnicodeDecodeError) as error:
+        raise UserError(
+            f"{path}: {why_not_text(error)}", f"give the file with {setting}"
+        ) from error
+    if facts.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
+        raise UserError(f"{path}: others can write it, and say {says}", f"chmod go-w {path}")
+    if facts.st_uid not in (os.geteuid(), 0):
+        raise UserError(
+            f"{path}: it belongs to somebody else, who could say {says}", f"chown $(id -un) {path}"
+        )
+    return text
 
 
 def why_not_text(error: OSError | UnicodeDecodeError) -> str:

@@ -1,8 +1,8 @@
 """Check everything that Gatehouse needs of the machine, by trying it.
 
 That is: kernel, sandbox, the page's port, the CA, the data folder, the review service, the targets
-that are told what waits. Each finding is printed at once, and each check imports what it needs in
-its turn, so the first line appears immediately.
+that are told what waits, the MCP servers. Each finding is printed at once, and each check imports
+what it needs in its turn, so the first line appears immediately.
 """
 
 from __future__ import annotations
@@ -48,6 +48,7 @@ def _findings(settings: Settings, agent: AgentName | None) -> Iterator[CheckResu
     yield _data_dir(settings.data_dir)
     yield from _reviews(settings)
     yield from _telling(settings)
+    yield from _mcp_servers(settings)
     if agent is not None:
         yield from _agent(settings, agent)
 
@@ -171,6 +172,30 @@ def _telling(settings: Settings) -> list[CheckResult]:
         ]
 
     return asyncio.run(check())
+
+
+def _mcp_servers(settings: Settings) -> Iterator[CheckResult]:
+    """Yield what keeps an MCP server from starting; nothing is started."""
+    from supervisor.sessions.mcp_programs import read_servers, shown_of_server
+    from supervisor.sessions.named_secrets import bindings
+
+    try:
+        servers = read_servers(settings.mcp_servers_file)
+        known = {one.name for one in bindings(settings.bindings_file)}
+    except GatehouseError as error:
+        yield bad("MCP servers", error.message, error.remedy)
+        return
+    for name, server in servers.items():
+        unknown = next((one for one in server.credentials if one not in known), None)
+        try:
+            shown_of_server(server)
+            if unknown is not None:
+                yield bad(f"MCP server {name}", f"no credential `{unknown}`", "add it to the file")
+            else:
+                where = server.url or " ".join(server.command)
+                yield CheckResult(f"MCP server {name}", ok=True, detail=where)
+        except GatehouseError as error:
+            yield bad(f"MCP server {name}", error.message, error.remedy)
 
 
 def _port(port: int) -> CheckResult:

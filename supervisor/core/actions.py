@@ -82,6 +82,49 @@ class Exec(
     by_agent: bool = False
 
 
+class McpCall(
+    msgspec.Struct,
+    frozen=True,
+    kw_only=True,
+    tag="mcp",
+    tag_field="category",
+    forbid_unknown_fields=True,
+):
+    """Call a tool of an MCP server, of category `exec`: `mcp__SERVER__TOOL ARGUMENTS`. `arguments`
+    is a JSON object, spelled in one way (`mcp_calls.spelled`). `by_agent`: the server is the
+    agent's own, in its sandbox; else it is one that the operator named, outside of it."""
+
+    server: str
+    tool: str
+    arguments: str
+    by_agent: bool = False
+
+
+class ToolChange(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A tool that an MCP server describes otherwise than before: its description and schema, as
+    JSON; empty where it wasn't, or isn't, there."""
+
+    name: str
+    before: str
+    after: str
+
+
+class McpTools(
+    msgspec.Struct,
+    frozen=True,
+    kw_only=True,
+    tag="mcp_tools",
+    tag_field="category",
+    forbid_unknown_fields=True,
+):
+    """Use the tools that an MCP server lists now, of category `sandbox`: they aren't those that
+    were used last. `digest` is of the new list."""
+
+    server: str
+    digest: str
+    changes: tuple[ToolChange, ...]
+
+
 class FileStep(
     msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True
 ):
@@ -313,7 +356,12 @@ _STEPS = FileChange.__struct_fields__.index("steps")
 _FOLDERS = FileChange.__struct_fields__.index("folders")
 _REPOSITORIES = FileChange.__struct_fields__.index("repositories")
 
-type Action = Exec | FileChange | Network | Git | Packages | Act | Proposal | BudgetRaise
+# Categories of the actions whose tag is another word.
+_CATEGORIES: dict[str, Category] = {"mcp": "exec", "mcp_tools": "sandbox"}
+
+type Action = (
+    Exec | McpCall | McpTools | FileChange | Network | Git | Packages | Act | Proposal | BudgetRaise
+)
 
 
 def is_read_with_body(action: Network) -> bool:
@@ -323,12 +371,12 @@ def is_read_with_body(action: Network) -> bool:
 
 def category_of(action: Action) -> Category:
     """Return the action's category, one of `CATEGORIES`."""
-    category: Category = action.__struct_config__.tag  # type: ignore[assignment]
-    return category
+    tag: Category = action.__struct_config__.tag  # type: ignore[assignment]
+    return _CATEGORIES.get(tag, tag)
 
 
 def fingerprint(action: Action) -> str:
-    """Return BLAKE2b-256 over the category and every field, in hex.
+    """Return BLAKE2b-256 over the kind of action and every field, in hex.
 
     INVARIANT: two actions that would do different things never share a fingerprint (law 2): the
     encoding below is injective, because MessagePack marks the type and length of every value.
@@ -363,7 +411,7 @@ def fingerprint(action: Action) -> str:
             del fields[_TO_B64]
     elif isinstance(action, Act) and not action.scope and not action.secrets:
         del fields[_SCOPE:]
-    return content_hash(msgspec.msgpack.encode([category_of(action), *fields]))
+    return content_hash(msgspec.msgpack.encode([action.__struct_config__.tag, *fields]))
 
 
 def subject(action: Action) -> str:
@@ -384,6 +432,8 @@ def subject(action: Action) -> str:
         )
     if isinstance(action, Act):
         return act_subject(action)
+    if isinstance(action, McpTools):
+        return f"sandbox:mcp:{action.server}"
     if (
         isinstance(action, Exec) and action.scripts
     ):  # the same command with another script takes the older one's place
@@ -408,6 +458,8 @@ def title(action: Action) -> str:
     match action:
         case Exec():
             return action.command
+        case McpCall() | McpTools():
+            return _title_of_mcp(action)
         case FileChange(operation="swap"):
             return f"swap {action.path}: {_swapped(action)}"
         case FileChange():
@@ -450,6 +502,13 @@ def title(action: Action) -> str:
                 amount(action.kind, action.limit + action.by)
             }"
     return f"{action.effect} {action.rule}"
+
+
+def _title_of_mcp(action: McpCall | McpTools) -> str:
+    if isinstance(action, McpCall):
+        return f"mcp__{action.server}__{action.tool} {action.arguments}"
+    names = ", ".join(one.name for one in action.changes)
+    return f"use the changed tools of the MCP server {action.server}: {names}"
 
 
 def _swapped(action: FileChange) -> str:

@@ -17,7 +17,7 @@ __all__ = ["Answer", "Status"]  # what a request's fields and `status` are typed
 
 RequestId = NewType("RequestId", str)
 # The channel that asked; it carries out the approved action.
-Origin = Literal["agent_api", "workspace", "egress", "agent_tool", "reviews"]
+Origin = Literal["agent_api", "workspace", "egress", "agent_tool", "reviews", "mcp"]
 # How many lines and characters of a failed effect's output are shown.
 MOST_PRINTED_LINES, MOST_PRINTED_CHARS = 40, 8000
 # The default reason for a request that a newer one replaced.

@@ -31,7 +31,7 @@ import msgspec
 from supervisor.base import log
 from supervisor.base.clock import Clock
 from supervisor.base.event_loop import slices
-from supervisor.core.actions import Action, fingerprint, subject
+from supervisor.core.actions import Action, Network, fingerprint, subject
 from supervisor.core.approvals import (
     SUPERSEDED,
     Answer,
@@ -41,7 +41,7 @@ from supervisor.core.approvals import (
     explanation,
     status,
 )
-from supervisor.core.policy.rules import Verdict
+from supervisor.core.policy.rules import Policy, Verdict
 from supervisor.core.secrets import command_secrets
 from supervisor.core.secrets.redact import Redactor, redacted
 from supervisor.core.verdicts import INBOX_FULL, SESSION_ENDED
@@ -322,14 +322,19 @@ class Gate:
         *,
         covers: Callable[[Verdict], bool] = lambda verdict: False,
         is_use: bool = True,
+        own: Policy | None = None,
     ) -> Lease | Refused | None:
         """Return a lease for an action within something granted that is still open, the rules'
         denial, or None where a person has to be asked. The verdict is recorded.
 
         `covers(verdict)`: whether what was granted covers an action that the rules ask about.
-        `is_use` False: the action was counted as a use of its rule when it was granted.
+        `is_use` False: the action was counted as a use of its rule when it was granted. `own`: the
+        rules of an MCP server that it is of (`Rulings.of_server`).
         """
-        verdict = self.rulings.verdict(action, session_id, is_running=not is_use)
+        if own is not None and isinstance(action, Network):
+            verdict = self.rulings.of_server(own, action, session_id)
+        else:
+            verdict = self.rulings.verdict(action, session_id, is_running=not is_use)
         verdict = self._on_record(action, session_id, verdict, is_use=is_use)
         if verdict.decision == "deny":
             return refused_by(verdict)

@@ -17,6 +17,7 @@ from supervisor.core.policy.evaluate import (
     evaluate_program,
     evaluate_reaching,
 )
+from supervisor.core.policy.policy_text import merge
 from supervisor.core.policy.rules import (
     InForce,
     Policy,
@@ -202,6 +203,22 @@ class Rulings:
         try:
             policy = self._set_of[session_id].for_session(session.policy_text)
             return evaluate_program(policy, action, self._context(policy, session_id))
+        except Exception as error:
+            log.exception("verdict failed")
+            return _own_denial(f"{NOT_EVALUATED}: {type(error).__name__}")
+
+    def of_server(self, own: Policy, action: Network, session_id: str) -> Verdict:
+        """Return the verdict on a request of an operator's MCP server: its own rules must allow it,
+        and the session's deny rules hold. Never raises."""
+        session, stopped = self._sessions.get(session_id), self.why_stopped()
+        if session is None or stopped is not None:
+            return _own_denial(stopped or SESSION_ENDED)
+        try:
+            if self.under(own, action, session_id).decision != "allow":
+                why = f"no rule of this server in mcp-servers.yaml allows `{action.host}`"
+                return _own_denial(why, "the operator can name it there, in `network`")
+            policy = self._set_of[session_id].for_session(session.policy_text)
+            return self.under(merge(policy, own), action, session_id)
         except Exception as error:
             log.exception("verdict failed")
             return _own_denial(f"{NOT_EVALUATED}: {type(error).__name__}")

@@ -30,7 +30,7 @@ from supervisor.core.network.egress_wire import (
     Settled,
 )
 from supervisor.core.network.egress_wire import EgressRefused as RefusedByEgress
-from supervisor.core.policy.rules import InForce, Verdict
+from supervisor.core.policy.rules import InForce, Policy, Verdict
 from supervisor.core.verdicts import Passing
 from supervisor.errors import StorageError
 from supervisor.gate import audit_lines
@@ -139,6 +139,8 @@ class EgressQuestions:
         """Answer for a command that installs, or for the plan of one: it may read at its hosts, and
         its approval covers what the rules ask about. Deny rules hold."""
         action, session_id = question.action, reach.session_id
+        if reach.own is not None:
+            return self._of_server(question, reach.own, session_id)
         host = (action.host, action.port)
         is_read = action.method in _READING and not action.has_body
         is_reading = action.operation == "connect" or is_read
@@ -157,18 +159,33 @@ class EgressQuestions:
             return deny(question, "nothing is asked while an install is planned", "approve it")
         if not isinstance(lease, Lease):
             return _refusal(question, lease)
-        lease.use(session_id, action)
+        why = "a planned or approved install reads at this host"
+        return self._leased(question, lease, why, by_person=host in reach.covered)
+
+    def _of_server(self, question: Question, own: Policy, session_id: str) -> Answer:
+        """Answer for an operator's MCP server: its own rules allow, and cover what is asked."""
+        lease = self._gate.lease(
+            question.action, session_id, covers=lambda _: True, is_use=False, own=own
+        )
+        if not isinstance(lease, Lease):
+            assert lease is not None  # everything that is asked is covered
+            return _refusal(question, lease)
+        return self._leased(question, lease, lease.verdict.why, by_person=True)
+
+    def _leased(self, question: Question, lease: Lease, why: str, *, by_person: bool) -> Answer:
+        action = question.action
+        lease.use(lease.session_id, action)
         if question.after is not None:
             self._addresses_judged(question.after, action)
         elif action.operation == "request":
-            self._goes_on(question, action, action, by_person=host in reach.covered)
+            self._goes_on(question, action, action, by_person=by_person)
         # INVARIANT (core.network_rules): a verdict other than deny means that rules name every
         # address that isn't public. A connection is looked into, whatever the rules say: each
         # request in it is judged by its method.
         return Answer(
             question_id=question.question_id,
             decision="allow",
-            why="a planned or approved install reads at this host",
+            why=why,
             rule=lease.verdict.rule,
             private_ok=bool(action.resolved),
             settle=question.after is None and action.operation == "request",
@@ -270,7 +287,11 @@ class EgressQuestions:
             {action: None for one in still.values() for action in (one.action, one.judged)}
         )
         judged_as = self._judged_as(session_id)
-        verdicts = self._gate.rulings.verdicts(actions, judged_as, is_running=True)
+        reach, rulings = self._reaches.get(session_id), self._gate.rulings
+        if reach is not None and reach.own is not None:
+            verdicts = [rulings.of_server(reach.own, one, judged_as) for one in actions]
+        else:
+            verdicts = rulings.verdicts(actions, judged_as, is_running=True)
         said = dict(zip(actions, verdicts, strict=True))
         return [
             self._ending(question_id, why)

@@ -48,6 +48,7 @@ from supervisor.core.network.egress_wire import (
     Used,
 )
 from supervisor.core.policy.policy_text import LONGEST_HOLD_S
+from supervisor.core.policy.rules import Policy
 from supervisor.errors import StorageError, UserError
 from supervisor.gate.gate import Gate
 from supervisor.ledger.spending import Spending
@@ -307,6 +308,20 @@ class NetworkBroker:
         self._reaches[stand_in] = Reach(session_id, hosts, hosts if own is None else own)
         session = self._sessions.get(session_id) if own is None else None
         credentials = session.credentials if session is not None else ()
+        await self.open_session(stand_in, listener, credentials)
+        return stand_in
+
+    async def open_server(
+        self,
+        session_id: str,
+        listener: socket.socket,
+        own: Policy,
+        credentials: Sequence[Credential],
+    ) -> str:
+        """Serve a socket for an MCP server that runs beside a session, by rules and with
+        credentials of its own. Return the id to close it by (`close_session`)."""
+        stand_in = reach.stand_in(session_id)
+        self._reaches[stand_in] = Reach(session_id, frozenset(), frozenset(), own)
         await self.open_session(stand_in, listener, credentials)
         return stand_in
 

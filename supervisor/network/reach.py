@@ -4,7 +4,8 @@ An install that a person approved may read (GET, HEAD) at the package index and 
 on its card, and nothing else, on listening sockets of its own. So may the plan of an install,
 before the answer: with no secret, and where the rules ask only at the person's own index (law 11).
 For egress, each is a separate session (`stand_in`), so that nothing it remembers of the command
-helps the session. Deny rules hold as ever.
+helps the session. Deny rules hold as ever. An operator's MCP server is one, too, with rules of its
+own.
 """
 
 import itertools
@@ -20,6 +21,7 @@ from supervisor.core.network.egress_wire import (
     Reserve,
     Used,
 )
+from supervisor.core.policy.rules import Policy
 
 _NUMBERS = itertools.count(1)
 # No session id contains it.
@@ -33,6 +35,8 @@ class Reach(NamedTuple):
     session_id: str
     hosts: frozenset[tuple[str, int]]
     covered: frozenset[tuple[str, int]]
+    # Instead of hosts: the rules of an operator's MCP server, which does more than read.
+    own: Policy | None = None
 
 
 def stand_in(session_id: str) -> str:

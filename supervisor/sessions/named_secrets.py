@@ -10,7 +10,7 @@ import errno
 import os
 import secrets
 import shlex
-import stat
+from collections.abc import Iterable
 from pathlib import Path
 from typing import NamedTuple
 from urllib.parse import urlsplit
@@ -22,6 +22,7 @@ from supervisor.base import plain_files
 from supervisor.base.process import run
 from supervisor.core.network.credentials import (
     Binding,
+    ServerSecrets,
     authority,
     check_secret,
     credentials_of,
@@ -71,9 +72,9 @@ class NamedSecrets:
         nothing.
         """
         found: list[Named] = []
-        bindings = _bindings(file)
-        self._value_files = [folder / one.where for one in bindings if one.source == "file"]
-        for binding in bindings:
+        listed = bindings(file)
+        self._value_files = [folder / one.where for one in listed if one.source == "file"]
+        for binding in listed:
             value = check_secret(
                 binding.name, await _value(binding, folder, file.parent), signs=binding.signs
             )
@@ -111,6 +112,25 @@ class NamedSecrets:
         """Return the credentials for egress."""
         return tuple(credential for one in self._named for credential in one.credentials)
 
+    def of_server(self, names: Iterable[str]) -> ServerSecrets:
+        """Return what an MCP server gets of these; `UserError` where there is no such name."""
+        found: list[Named] = []
+        for name in names:
+            named = next((one for one in self._named if one.binding.name == name), None)
+            if named is None:
+                raise UserError(
+                    f"there is no credential `{name[:64]}`", "write it into credentials.yaml"
+                )
+            found.append(named)
+        variables: dict[str, str] = {}
+        headers: dict[str, str] = {}
+        for one in found:
+            variables |= environment_of(one.binding, one.placeholder)
+            header = one.binding.headers[0]
+            headers[header] = f"{'Bearer ' * (header == 'authorization')}{one.placeholder}"
+        credentials = tuple(credential for one in found for credential in one.credentials)
+        return ServerSecrets(credentials, variables, headers)
+
     def login_for(self, url: str) -> tuple[str, str] | None:
         """Return user and password for the person's git at a remote; None where no secret is for
         its host. Over plain HTTP only for this machine.
@@ -136,29 +156,11 @@ class NamedSecrets:
         return found | git_settings({one.placeholder: one.binding for one in self._named})
 
 
-def _bindings(file: Path) -> tuple[Binding, ...]:
+def bindings(file: Path) -> tuple[Binding, ...]:
     """Read the bindings. INVARIANT: nobody else says which command is run and where a credential
     goes."""
-    try:
-        with os.fdopen(plain_files.opened(file), encoding="utf-8") as opened:
-            facts = os.fstat(opened.fileno())
-            text = opened.read()
-    except FileNotFoundError:
-        return ()
-    except (OSError, UnicodeDecodeError) as error:
-        raise UserError(
-            f"{file}: {plain_files.why_not_text(error)}", "give the file with GATEHOUSE_CREDENTIALS"
-        ) from error
-    if facts.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
-        raise UserError(
-            f"{file}: others can write it, and say where credentials go", f"chmod go-w {file}"
-        )
-    if facts.st_uid not in (os.geteuid(), 0):
-        raise UserError(
-            f"{file}: it belongs to somebody else, who could say where credentials go",
-            f"chown $(id -un) {file}",
-        )
-    return parse_credentials(text, str(file))
+    text = plain_files.told_text(file, "where credentials go", "GATEHOUSE_CREDENTIALS")
+    return () if text is None else parse_credentials(text, str(file))
 
 
 async def _value(binding: Binding, folder: Path, told_in: Path) -> str:

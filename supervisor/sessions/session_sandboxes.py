@@ -18,13 +18,23 @@ from supervisor.core.actions import Exec
 from supervisor.core.agents.agents import AGENTS, MODEL_KEYS, AgentName, ModelKey, Provider
 from supervisor.core.agents.inside import AGENT_PORT, DOOR, INDEX, PROGRAMS_PORT, Inside
 from supervisor.core.jobs import Job, job_prompt
+from supervisor.core.mcp_servers_file import McpServer
 from supervisor.core.network.egress_wire import Credential
 from supervisor.core.packages import installed_places
 from supervisor.core.packages.package_commands import managers
 from supervisor.core.sessions import QUARANTINED, Session, is_quarantined
 from supervisor.errors import UserError
 from supervisor.sandbox.arguments import PATH
-from supervisor.sandbox.base import CA_BUNDLE, HOME, JAVA_STORE, MERGED, SandboxLimits, Spec
+from supervisor.sandbox.base import (
+    CA_BUNDLE,
+    GIB,
+    HOME,
+    JAVA_STORE,
+    MERGED,
+    MIB,
+    SandboxLimits,
+    Spec,
+)
 from supervisor.sandbox.program_listener import JudgeProgram, ProgramWatch
 from supervisor.sandbox.programs import find_program
 from supervisor.sandbox.session_home import (
@@ -35,10 +45,13 @@ from supervisor.sandbox.session_home import (
 )
 from supervisor.sandbox.toolchains import ShownTools, checkouts_in
 from supervisor.sessions import agent_programs, conversations
+from supervisor.sessions.mcp_programs import shown_of_server
 from supervisor.sessions.named_secrets import NamedSecrets
 from supervisor.settings import ROOT, Settings
 
 PROXY_PORT = 3128
+# Processes of an MCP server; its memory is a GiB at most.
+MOST_OF_SERVER = 128
 # Programs of the home come last: none of them is taken for one of the system's.
 PROGRAMS_AT_HOME = (*installed_places.PROGRAMS, f"{HOME}/.local/bin", f"{HOME}/go/bin")
 INSIDE = "/opt/gatehouse"
@@ -179,6 +192,42 @@ class SessionSandboxes:
         spec = self._base(session, command, env, (), within, caller, ports=ports, tty=False)
         return msgspec.structs.replace(
             spec, cwd=MERGED if action.cwd in ("", ".") else f"{MERGED}/{action.cwd}"
+        )
+
+    def of_mcp_server(
+        self, session: Session, name: str, server: McpServer, variables: Mapping[str, str]
+    ) -> Spec:
+        """Return the sandbox of an operator's MCP server: no workspace, no home, no session's
+        variables. `UserError` where its program is gone."""
+        if self._settings.backend == "compose":
+            raise UserError(
+                "MCP servers need the bubblewrap sandbox", "leave GATEHOUSE_SANDBOX out"
+            )
+        folder = self._settings.sessions_dir / session.id / "mcp" / name
+        folder.mkdir(0o700, parents=True, exist_ok=True)
+        command, binds = _our_program("mcp_bridge.py", str(AGENT_PORT))
+        binds += shown_of_server(server)
+        shown = {inside: source for source, inside in binds}
+        env = self._environment(session, StartingShell("", {}))
+        if server.url:  # also this machine's loopback is reached by egress alone
+            env |= {"NO_PROXY": "", "no_proxy": ""}
+        return Spec(
+            command=command,
+            workspace_lower=None,
+            workspace_merged=folder,
+            env=env | server.env | dict(variables),
+            masked=self._masked,
+            readonly_binds=tuple((source, inside) for inside, source in shown.items()),
+            ca_bundle=self._ca_bundle,
+            java_store=self._java_store,
+            ports=(PROXY_PORT, AGENT_PORT),
+            limits=SandboxLimits(
+                cpu_s=int(self._settings.cpu_s),
+                memory_bytes=min(self._settings.memory_bytes, GIB),
+                processes=min(self._settings.processes, MOST_OF_SERVER),
+                output_bytes=MIB,
+                tmpfs_bytes=GIB // 4,
+            ),
         )
 
     def at_home(self, session: Session, spec: Spec, *, owns_settings: bool = False) -> Spec:
@@ -455,11 +504,16 @@ def _update_words(job: Job) -> list[str]:
 
 
 def _our_agent(*words: str) -> tuple[tuple[str, ...], tuple[tuple[Path, str], ...]]:
-    """Return the command of the built-in agent, and what it needs, shown read-only."""
+    return _our_program("reviewer/__main__.py", *words)
+
+
+def _our_program(program: str, *words: str) -> tuple[tuple[str, ...], tuple[tuple[Path, str], ...]]:
+    """Return the command of a program of ours, the built-in agent's or the bridge to an MCP server,
+    and what it needs, shown read-only."""
     python, binds = _python()
     version = f"python{sys.version_info.major}.{sys.version_info.minor}"
     libraries = Path(sys.prefix) / "lib" / version / "site-packages"
-    command = (python, "-I", f"{INSIDE}/agent_image/reviewer/__main__.py", *words)
+    command = (python, "-I", f"{INSIDE}/agent_image/{program}", *words)
     return command, (
         (ROOT / "agent_image", f"{INSIDE}/agent_image"),
         (libraries.resolve(), f"{INSIDE}/site-packages"),

@@ -26,6 +26,7 @@ from supervisor.core.agents.inside import (
 )
 from supervisor.core.approvals import Request, is_settled, status
 from supervisor.core.jobs import JobResult
+from supervisor.core.mcp_servers_file import McpServer
 from supervisor.core.network.egress_wire import Credential, Listener
 from supervisor.core.sessions import Session, is_quarantined, keeps_changes
 from supervisor.errors import NotFoundError
@@ -113,6 +114,7 @@ class Surroundings:
         keep_answer: KeepAnswer,
         exec_broker: ExecBroker,
         containment: Containment,
+        end_mcp_servers: Callable[[str], Awaitable[None]],
         job_results: JobResults,
         names: Mapping[str, tuple[str, ...]] | None,
     ) -> None:
@@ -138,6 +140,7 @@ class Surroundings:
         self._plans = SessionPlans(settings, gate, self._sandboxes, names)
         self._exec_broker = exec_broker
         self._containment = containment
+        self._end_mcp_servers = end_mcp_servers
         self._job_results = job_results
 
     def take_page(self, address: str) -> None:
@@ -239,6 +242,12 @@ class Surroundings:
         return self._sandboxes.of_tool(
             session, action, self._within(session), self._caller(session)
         )
+
+    def mcp_spec(
+        self, session: Session, name: str, server: McpServer, variables: Mapping[str, str]
+    ) -> Spec:
+        """Return the sandbox of an operator's MCP server."""
+        return self._sandboxes.of_mcp_server(session, name, server, variables)
 
     def install_spec(
         self, session: Session, spec: Spec, places: tuple[str, ...], *, shows_home: bool
@@ -389,6 +398,7 @@ class Surroundings:
         session's actions are no longer judged.
         """
         self._spending.close_session(session.id)
+        await self._end_mcp_servers(session.id)
         await self._quarantined.close(session)
         async with self._undo_turns[session.id]:
             try:

@@ -24,6 +24,7 @@ GIVEN = {
     "GATEHOUSE_AT_LIMIT": "deny",
     "GATEHOUSE_PRICES": "/x/prices.yaml",
     "GATEHOUSE_CREDENTIALS": "/x/credentials.yaml",
+    "GATEHOUSE_MCP_SERVERS": "/x/mcp-servers.yaml",
     "GATEHOUSE_DATA": "/x/data",
     "GATEHOUSE_PORT": "3800",
     "GATEHOUSE_POLICY": "/x/policy.yaml",

@@ -11,10 +11,14 @@ from supervisor.core.actions import (
     Exec,
     FileChange,
     Git,
+    McpCall,
+    McpTools,
     Network,
     Packages,
     Proposal,
     ShownScript,
+    ToolChange,
+    category_of,
     content_hash,
     decode,
     encode,
@@ -61,6 +65,15 @@ ACTIONS: st.SearchStrategy[Action] = st.one_of(
         force=st.booleans(),
         delete=st.booleans(),
         flags=_tuples,
+    ),
+    st.builds(McpCall, server=_words, tool=_words, arguments=_words, by_agent=st.booleans()),
+    st.builds(
+        McpTools,
+        server=_words,
+        digest=_words,
+        changes=st.lists(
+            st.builds(ToolChange, name=_words, before=_words, after=_words), max_size=2
+        ).map(tuple),
     ),
     st.builds(Packages, manager=_words, operation=_words, names=_tuples, flags=_tuples),
     st.builds(Proposal, effect=st.sampled_from(["allow", "ask", "deny"]), rule=_words, why=_words),
@@ -133,6 +146,15 @@ def test_requests_for_one_file_share_a_subject_and_others_do_not() -> None:
             "npm install -D a",
         ),
         (Proposal(effect="allow", rule="exec(ls)"), "allow exec(ls)"),
+        (McpCall(server="notes", tool="add", arguments='{"a":1}'), 'mcp__notes__add {"a":1}'),
+        (
+            McpTools(
+                server="notes",
+                digest="d",
+                changes=(ToolChange(name="add", before="", after="x"),),
+            ),
+            "use the changed tools of the MCP server notes: add",
+        ),
         (
             BudgetRaise(scope="session", of="s", kind="cost", limit=5 * 10**12, by=10**12),
             "raise the budget of this session by $1.00 to $6.00",
@@ -203,3 +225,17 @@ def test_a_command_of_the_agents_own_tool_is_another_one() -> None:
     both = Exec(command="make", scripts=scripts, by_agent=True)
     assert len({fingerprint(one) for one in (plain, own, with_scripts, both)}) == 4
     assert fingerprint(plain) == content_hash(msgspec.msgpack.encode(["exec", "make", ".", 120.0]))
+
+
+def test_a_call_of_an_mcp_server_is_a_command_and_never_the_program_of_that_name() -> None:
+    call = McpCall(server="notes", tool="add", arguments="{}")
+    assert category_of(call) == "exec"
+    program = Exec(command=title(call))
+    assert fingerprint(program) != fingerprint(call)
+    assert subject(program) != subject(call)
+
+
+def test_another_list_of_tools_takes_the_place_of_the_one_that_waits() -> None:
+    lists = [McpTools(server="notes", digest=one, changes=()) for one in ("1", "2")]
+    assert category_of(lists[0]) == "sandbox"
+    assert len({subject(one) for one in lists}) == 1

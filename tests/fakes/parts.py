@@ -317,6 +317,16 @@ class FakeWorkspace:
         raise NotFoundError("nothing was changed on the host", "see the request")
 
 
+class FakeMcpServers:
+    """The operator named none."""
+
+    async def tools(self, session_id: str) -> list[Any]:
+        return []
+
+    async def ask(self, session_id: str, name: str, arguments: Any) -> Request:
+        raise RefusedError(f"there is no MCP server `{name}`", "list the tools")
+
+
 class FakeParts:
     """`Parts` in a folder. Sessions `one` and `two` are open."""
 
@@ -363,6 +373,7 @@ class FakeParts:
         self.installs = FakeInstalls()
         self.branches = FakeBranches()
         self.containment = FakeContainment()
+        self.mcp_servers = FakeMcpServers()
         self.files_banner: str | None = None
         self.untold: str | None = None
         self.renderer = Renderer()

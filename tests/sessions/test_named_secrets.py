@@ -84,17 +84,17 @@ async def test_the_file_that_says_it_is_ours_or_roots(
     us = os.geteuid() + 1
     if is_roots:
         monkeypatch.setattr(os, "geteuid", lambda: us)
-        assert named_secrets._bindings(file)
+        assert named_secrets.bindings(file)
         os.chown(file, us + 1, -1)
     elif os.geteuid() == 0:
         os.chown(file, us, -1)
         monkeypatch.setattr(os, "geteuid", lambda: us)
-        assert named_secrets._bindings(file)
+        assert named_secrets.bindings(file)
         monkeypatch.setattr(os, "geteuid", lambda: us + 1)
     else:
         monkeypatch.setattr(os, "geteuid", lambda: us)
     with pytest.raises(UserError, match="belongs to somebody else"):
-        named_secrets._bindings(file)
+        named_secrets.bindings(file)
 
 
 async def test_a_link_or_no_file_is_refused(tmp_path: Path) -> None:

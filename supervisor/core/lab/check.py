@@ -25,6 +25,7 @@ from supervisor.core.actions import (
     PathOperation,
 )
 from supervisor.core.forge_acts import Act
+from supervisor.core.mcp_calls import call_written
 from supervisor.core.packages import package_commands
 from supervisor.core.policy import git_refs
 from supervisor.core.policy.evaluate import evaluate
@@ -262,7 +263,8 @@ def action_of(fields: Mapping[str, Any]) -> Action:
 
 
 def _exec(fields: Mapping[str, Any]) -> Action:
-    return Exec(command=_get(fields, "command", str), cwd=_get(fields, "cwd", str, "."))
+    command = _get(fields, "command", str)
+    return call_written(command) or Exec(command=command, cwd=_get(fields, "cwd", str, "."))
 
 
 def _filesystem(fields: Mapping[str, Any]) -> Action:

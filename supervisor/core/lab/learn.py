@@ -19,6 +19,7 @@ from supervisor.core.actions import (
     Category,
     Exec,
     FileChange,
+    McpTools,
     Proposal,
     category_of,
     fingerprint,
@@ -263,7 +264,7 @@ def learn(
 ) -> Learned:
     """Propose rules in addition to `base`, from the answers of a history. The same history gives
     the same proposal."""
-    history = tuple(past for past in history if not isinstance(past.action, Proposal))
+    history = tuple(past for past in history if not isinstance(past.action, Proposal | McpTools))
     judging = Judging(base, now, workspace)
     asked, stays = _sorted(history, judging)
     chooser = _Chooser(asked, _refused(history, judging), judging)

@@ -175,6 +175,15 @@ class Binding(msgspec.Struct, frozen=True, kw_only=True):
     query_names: tuple[str, ...] = ()
 
 
+class ServerSecrets(NamedTuple):
+    """What an MCP server has of named secrets: what egress adds, and the placeholders, as variables
+    and as headers."""
+
+    credentials: tuple[Credential, ...]
+    variables: dict[str, str]
+    headers: dict[str, str]
+
+
 def parse_credentials(text: str, source: str) -> tuple[Binding, ...]:
     """Parse a file's bindings. Raise `PolicyError` with file, line and a remedy if it can't be
     used."""

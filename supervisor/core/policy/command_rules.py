@@ -6,12 +6,17 @@ first command, so that other users don't pay for them.
 """
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
-from supervisor.core.actions import Action, Effect, Exec
+from msgspec.structs import replace
+
+from supervisor.core.actions import Action, Effect, Exec, McpCall
+from supervisor.core.mcp_calls import PREFIX
 from supervisor.core.shell.exec_commands import ParsedLine, read_line
-from supervisor.core.shell.exec_patterns import compile_pattern
+from supervisor.core.shell.exec_patterns import ExecPattern, compile_pattern
 from supervisor.core.shell.exec_rules import Judgement, Rules, judge
+from supervisor.core.shell.shell import Command, Script
+from supervisor.core.shell.shell_words import Word
 from supervisor.core.verdicts import (
     ASK_FOR_A_RULE,
     CONTAINED,
@@ -25,6 +30,8 @@ from supervisor.core.verdicts import (
     by_rules,
 )
 
+type RuleList = Effect | Literal["call"]
+
 _NONE: frozenset[int] = frozenset()
 GUARD_RAIL = "an exec deny rule is a guard-rail: what a command can reach is decided by the sandbox"
 
@@ -37,10 +44,36 @@ def check_pattern(pattern: str, effect: Effect) -> str:
 
 
 class _Seen(NamedTuple):
-    """A command line as rules see it: its commands and its folder."""
+    """A command line as rules see it: its commands and its folder. `call`: the call of an MCP
+    server that it stands for."""
 
-    action: Exec
+    text: str
+    cwd: str
     line: ParsedLine
+    call: McpCall | None = None
+
+
+def _as_command(call: McpCall) -> _Seen:
+    """Return a call as the command of two words that rules are written for. It is never parsed."""
+    words = (Word(f"{PREFIX}{call.server}__{call.tool}"), Word(call.arguments))
+    return _Seen("", ".", ParsedLine(Script(commands=(Command(words),))), call)
+
+
+def pattern_of(effect: Effect, text: str) -> ExecPattern:
+    """Return the pattern of a rule. A call always has arguments: a deny or ask rule that names none
+    is about all of them."""
+    pattern = compile_pattern(text)
+    if effect == "allow" or len(pattern.words) > 1 or list_of("allow", pattern) != "call":
+        return pattern
+    return replace(pattern, has_tail=True)
+
+
+def list_of(effect: Effect, pattern: ExecPattern) -> RuleList:
+    """Return the list that a rule is in: an allow rule for calls of MCP servers allows no program,
+    and no other allows a call."""
+    name = pattern.words[0]
+    start = name.parts[0] if name.literal is None else name.literal
+    return "call" if effect == "allow" and start.startswith(PREFIX) else effect
 
 
 class CommandJudge(Judge[_Seen]):
@@ -51,19 +84,24 @@ class CommandJudge(Judge[_Seen]):
         self._rules = tuple(sorted(rules, key=lambda rule: (rule.text, rule.id)))
         # The rules that aren't always in force.
         self._limited = tuple(index for index, rule in enumerate(self._rules) if rule.is_limited)
-        self._compiled: tuple[frozenset[int], dict[Effect, Rules[int]]] | None = None
+        self._compiled: tuple[frozenset[int], dict[RuleList, Rules[int]]] | None = None
 
     @staticmethod
     def canonical(action: Action) -> _Seen:
-        """Return an `Exec` action, parsed."""
+        """Return an `Exec` action, parsed, or a call as a command."""
+        if isinstance(action, McpCall):
+            return _as_command(action)
         assert isinstance(action, Exec)
-        return _Seen(action, read_line(action.command))
+        return _Seen(action.command, action.cwd, read_line(action.command))
 
     def decide(self, seen: _Seen, mode: Mode, context: Context) -> Verdict:
         """Return the verdict on a command line: every command in it must be allowed."""
         judgement = self._judgement(seen, context)
         if mode == "contained" and judgement.decision is None:
-            return _contained(judgement, context)
+            if seen.call is None or seen.call.by_agent:
+                return _contained(judgement, context)
+            why = f"{judgement.why}; what an MCP server does is outside of the sandbox"
+            return Verdict("ask", f"{why}, so exec asks", remedy=ASK_FOR_A_RULE)
         return self._verdict(judgement, mode)
 
     def judgement(self, action: Exec, context: Context) -> Judgement[int]:
@@ -81,18 +119,18 @@ class CommandJudge(Judge[_Seen]):
     def _judgement(self, seen: _Seen, context: Context) -> Judgement[int]:
         lists = self.in_force(context)[1]
         return judge(
-            seen.action.command,
-            seen.action.cwd,
-            allow=lists["allow"],
+            seen.text,
+            seen.cwd,
+            allow=lists["allow"] if seen.call is None else lists["call"],
             ask=lists["ask"],
             deny=lists["deny"],
             workspace_roots=(context.workspace,),
             line=seen.line,
         )
 
-    def in_force(self, context: Context) -> tuple[Sequence[Rule], dict[Effect, Rules[int]]]:
+    def in_force(self, context: Context) -> tuple[Sequence[Rule], dict[RuleList, Rules[int]]]:
         """Return all rules, and those in force, compiled, by their index. They are compiled again
-        only if the set in force has changed."""
+        only if the set in force has changed. `call`: the allow rules for calls of MCP servers."""
         idle = _NONE
         if self._limited:
             idle = frozenset([i for i in self._limited if not context.is_active(self._rules[i])])
@@ -103,18 +141,19 @@ class CommandJudge(Judge[_Seen]):
             )
         return self._rules, self._compiled[1]
 
-    def _compile(self, active: Sequence[int]) -> dict[Effect, Rules[int]]:
-        lists: dict[Effect, list[tuple[int, object, tuple[object, ...]]]] = {
+    def _compile(self, active: Sequence[int]) -> dict[RuleList, Rules[int]]:
+        lists: dict[RuleList, list[tuple[int, object, tuple[object, ...]]]] = {
             "allow": [],
+            "call": [],
             "ask": [],
             "deny": [],
         }
         for index in active:
             rule = self._rules[index]
-            pattern = compile_pattern(rule.pattern)
+            pattern = pattern_of(rule.effect, rule.pattern)
             # INVARIANT: a bare allow rule never matches, in any spelling.
             if not (rule.effect == "allow" and pattern.is_bare):
-                lists[rule.effect].append(
+                lists[list_of(rule.effect, pattern)].append(
                     (index, pattern, tuple(map(compile_pattern, rule.exceptions)))
                 )
         return {effect: Rules(entries) for effect, entries in lists.items()}  # type: ignore[arg-type]

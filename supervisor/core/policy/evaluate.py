@@ -12,6 +12,7 @@ from supervisor.core.actions import (
     Action,
     Exec,
     Git,
+    McpTools,
     Network,
     Packages,
     Proposal,
@@ -83,6 +84,8 @@ def evaluate_in(
             from supervisor.core.policy.superfluous import judge_proposal
 
             return judge_proposal(policy, action, context.now)
+        if isinstance(action, McpTools):
+            return Verdict("ask", "tools that changed are used once a person saw them", sticky=True)
         if category == "budget":
             return Verdict("ask", "a limit of the budget is reached", sticky=True)
         verdict = policy.verdict(category, action, context)

@@ -12,7 +12,8 @@ from functools import cache
 
 import msgspec
 
-from supervisor.core.actions import WORKSPACE, Exec
+from supervisor.core.actions import WORKSPACE, Exec, McpCall
+from supervisor.core.mcp_calls import PREFIX, call_written
 from supervisor.core.policy.category import (
     ONE_WILDCARD,
     SPELLED_OUT,
@@ -77,6 +78,10 @@ def _never(pattern: ExecPattern, _: ProtectedBy, __: Mode) -> Remark | None:
         return Remark(
             f"is about `{name}`, which no rule may allow",
             "remove it: the command is asked each time",
+        )
+    if name.startswith(PREFIX) and len(pattern.words) == 1 and not pattern.has_tail:
+        return Remark(
+            "names no arguments, and every call has some", f"write `exec({pattern.text} *)`"
         )
     literals = [word.literal for word in pattern.words]
     lead = [
@@ -186,7 +191,10 @@ def _width(pattern: ExecPattern) -> str:
     return f"{start}, on what lies in the workspace" if pattern.stays_inside else start
 
 
-def _candidates(action: Exec, workspace: str) -> Iterator[Candidate]:
+def _candidates(action: Exec | McpCall, workspace: str) -> Iterator[Candidate]:
+    if isinstance(action, McpCall):
+        yield from _of_call(f"{PREFIX}{action.server}__{action.tool}", action.arguments)
+        return
     exact, narrow = candidates(action.command, action.cwd, (workspace,))
     if exact:
         yield Candidate(
@@ -202,6 +210,13 @@ def _candidates(action: Exec, workspace: str) -> Iterator[Candidate]:
             default=False,
             explains="this command with any further arguments",
         )
+
+
+def _of_call(name: str, arguments: str) -> Iterator[Candidate]:
+    exact = f"exec({name} {quote(arguments)})"
+    yield Candidate("exact", exact, default=True, explains="this tool with these arguments only")
+    said = "this tool with any arguments"
+    yield Candidate("narrow", f"exec({name} *)", default=False, explains=said)
 
 
 # -- learned from a command ------------------------------------------------------------------------
@@ -283,7 +298,9 @@ def _is_own_server(words: Sequence[Word]) -> bool:
     return all(_LOOPBACK_URL.match(word.text) or _CURL_FLAGS.match(word.text) for word in words[1:])
 
 
-def _read(judge: CommandJudge, rules: Sequence[Rule], action: Exec, context: Context) -> Reading:
+def _read(
+    judge: CommandJudge, rules: Sequence[Rule], action: Exec | McpCall, context: Context
+) -> Reading:
     from supervisor.core.policy import exec_reading
 
     return exec_reading.read(judge, rules, action, context)
@@ -298,7 +315,7 @@ CATEGORY = RuleCategory(
     keys_above=_keys_above,
     wide=lambda pattern: runs_anything(pattern) or _crosses_folders(pattern),
     width=_width,
-    example=lambda example: Exec(command=example),
+    example=lambda example: call_written(example) or Exec(command=example),
     candidates=_candidates,
     read=_read,
     never=_never,

@@ -7,14 +7,14 @@ meant. Verdicts don't pay for this. INVARIANT: nothing here changes the judge's 
 
 import posixpath
 from bisect import bisect_left
-from collections.abc import Hashable, Iterator, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from itertools import groupby
 from typing import Any, NamedTuple
 
 from msgspec.structs import replace
 
-from supervisor.core.actions import Effect, Exec
+from supervisor.core.actions import Effect, Exec, McpCall
 from supervisor.core.policy.category import (
     FAR,
     MOST_PARTS,
@@ -25,7 +25,7 @@ from supervisor.core.policy.category import (
     excepted,
     miss,
 )
-from supervisor.core.policy.command_rules import CommandJudge
+from supervisor.core.policy.command_rules import CommandJudge, RuleList, list_of, pattern_of
 from supervisor.core.shell.exec_candidates import quote
 from supervisor.core.shell.exec_commands import ExecCommand, ParsedLine
 from supervisor.core.shell.exec_patterns import (
@@ -243,7 +243,9 @@ class Trace[K: Hashable](LineJudge[K]):
 # -- read ------------------------------------------------------------------------------------------
 
 
-def read(judge: CommandJudge, _: Sequence[Rule], action: Exec, context: Context) -> Reading:
+def read(
+    judge: CommandJudge, _: Sequence[Rule], action: Exec | McpCall, context: Context
+) -> Reading:
     """Return how the judge read a command line."""
     one = ExecReading(judge, action, context)
     return Reading(one.facts, one.topics, one.look, one.forced, one.left_out)
@@ -253,8 +255,8 @@ class ExecReading:
     """A command line as it was understood, command by command; as one whole if it has no
     command."""
 
-    def __init__(self, judge: CommandJudge, action: Exec, context: Context) -> None:
-        self.action, self.context = action, context
+    def __init__(self, judge: CommandJudge, action: Exec | McpCall, context: Context) -> None:
+        self.seen, self.context = judge.canonical(action), context
         rules, lists = judge.in_force(context)
         self.keys = {id(rule): key for key, rule in enumerate(rules)}
         self.watch = self._trace(lists)
@@ -282,14 +284,14 @@ class ExecReading:
         further = [problem for step in self.watch.steps[MOST_PARTS:] for problem in step.problems]
         self.forced = _forced([*self.watch.problems_of_line, *further])
         self.topics = [self._topic(step) for step in self.steps] or [
-            Topic("line", _cut(action.command))
+            Topic("line", _cut(self.seen.text))
         ]
 
-    def _trace(self, lists: "dict[Effect, Rules[int]]") -> Trace[int]:
-        roots = (self.context.workspace,)
-        watch = Trace(
-            self.action.command, self.action.cwd, lists["allow"], lists["ask"], lists["deny"], roots
-        )
+    def _trace(self, lists: "Mapping[RuleList, Rules[int]]") -> Trace[int]:
+        roots, seen = (self.context.workspace,), self.seen
+        allow = lists["allow" if seen.call is None else "call"]
+        watch = Trace(seen.text, seen.cwd, allow, lists["ask"], lists["deny"], roots)
+        watch.line = seen.line
         watch.judge()
         return watch
 
@@ -306,8 +308,10 @@ class ExecReading:
             self._alone(step),
         )
 
-    def _alone(self, step: JudgedCommand[int]) -> Exec | None:
+    def _alone(self, step: JudgedCommand[int]) -> Exec | McpCall | None:
         """Return the command as a line of its own, in the folder where it runs."""
+        if self.seen.call is not None:
+            return self.seen.call
         here = next(iter(step.here)) if len(step.here) == 1 else self.watch.cwd
         return Exec(command=_line(step.words), cwd=here) if step.is_judged else None
 
@@ -356,7 +360,7 @@ class ExecReading:
 
     def _known(self, rule: Rule) -> "_Known":
         """Return the facts about a rule that don't depend on a command."""
-        pattern = compile_pattern(rule.pattern)
+        pattern = pattern_of(rule.effect, rule.pattern)
         said = {
             at: RuleLook(True, text)
             for at, text in self._said(self.watch, rule, self.keys[id(rule)])
@@ -408,8 +412,9 @@ class ExecReading:
         ):
             return []
         entry = (0, pattern, tuple(map(compile_pattern, exceptions)))
-        effects: tuple[Effect, ...] = ("allow", "ask", "deny")
-        watch = self._trace({one: Rules([entry] if one == rule.effect else []) for one in effects})
+        kinds: tuple[RuleList, ...] = ("allow", "call", "ask", "deny")
+        kind = list_of(rule.effect, pattern)
+        watch = self._trace({one: Rules([entry] if one == kind else []) for one in kinds})
         return list(self._said(watch, rule, 0))
 
     def _taking(self, rule: Rule, pattern: ExecPattern, at: int) -> str:

@@ -10,7 +10,7 @@ can be read.
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from itertools import count, islice
 from typing import Any, NamedTuple
 
@@ -22,6 +22,7 @@ from supervisor.core import approvals
 from supervisor.core.actions import WORKSPACE, Action, Exec, Git, Packages, Proposal
 from supervisor.core.approvals import is_settled, status
 from supervisor.core.files.changes import name_fields
+from supervisor.core.mcp_calls import ServerTool
 from supervisor.core.policy.outside_acts import outside_acts
 from supervisor.core.sessions import State, is_quarantined, remaining_s, state
 from supervisor.core.verdicts import CHANGE_THE_COPY, KEPT, Verdict
@@ -255,6 +256,14 @@ class AgentCalls:
         """Return whether the session may only read what it is shown."""
         session = self.parts.sessions.get(self.session_id)
         return is_quarantined(session.kind, session.command)
+
+    async def mcp_tools(self) -> list[tuple[str, str, ServerTool]]:
+        """Return the tools of the operator's MCP servers: whole name, server, tool."""
+        return [] if self.is_quarantined else await self.parts.mcp_servers.tools(self.session_id)
+
+    async def call_mcp(self, name: str, arguments: Mapping[str, Any]) -> approvals.Request:
+        """Ask for a call of one of them."""
+        return await self.parts.mcp_servers.ask(self.session_id, name, arguments)
 
     def keep_review(self, review: dict[str, Any]) -> None:
         """Keep the review agent's report, which has the fields of `ReviewBody`."""

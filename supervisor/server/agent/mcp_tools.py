@@ -107,8 +107,11 @@ def _reading(calls: AgentCalls, name: str, body: type[msgspec.Struct]) -> Tool:
 async def _ask_and_wait[Body](
     calls: AgentCalls, call: Callable[[Body], Awaitable[approvals.Request]], data: Body
 ) -> AgentRequest:
+    return await until_settled(calls, await call(data))
+
+
+async def until_settled(calls: AgentCalls, request: approvals.Request) -> AgentRequest:
     """Return the request when it is settled, or as it is after `WAIT_S` seconds."""
-    request = await call(data)
     left_at = calls.parts.clock.monotonic() + WAIT_S
     while not is_settled(request) and calls.parts.queue.find(request.id) is not None:
         left_s = left_at - calls.parts.clock.monotonic()

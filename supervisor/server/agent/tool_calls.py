@@ -6,7 +6,7 @@ this module: the tool runs in the agent's sandbox, or its agent is told why not.
     command     judged like a command of a tool sandbox, which has the same walls; if asked, it
                 waits. A line that is an install and no more meets deny rules only: it is asked when
                 it comes to it (`programs`)
-    mcp         judged as a command: `mcp__SERVER__TOOL ARGUMENTS`
+    mcp         judged as a call of a server in the sandbox: `mcp__SERVER__TOOL ARGUMENTS`
     edit        deny rules only: the change is asked about once, when it would leave the copy
     fetch       deny rules only: egress asks, once
     named       in quarantine, where reading is answered here and all else is denied
@@ -15,12 +15,21 @@ INVARIANT: a missing answer is a denial (law 3), and so is an unreadable one.
 """
 
 import posixpath
-import shlex
+from typing import Any
 from urllib.parse import urlsplit
 
 import msgspec
 
-from supervisor.core.actions import WORKSPACE, Action, Exec, FileChange, Network, Packages
+from supervisor.core.actions import (
+    WORKSPACE,
+    Action,
+    Exec,
+    FileChange,
+    McpCall,
+    Network,
+    Packages,
+)
+from supervisor.core.mcp_calls import PREFIX, spelled
 from supervisor.core.packages.package_commands import (
     LEFT_ALONE,
     fetches,
@@ -70,13 +79,12 @@ async def judge_tool(calls: AgentCalls, tool: ToolBody) -> ToolAnswer:
         case CommandTool():
             action = Exec(command=tool.command, cwd=_folder(tool.cwd), by_agent=True)
             return await _command(calls, action, tool.reason)
-        case McpTool(server=server, name=name) if server == OWN_SERVER and name in tools(calls):
+        case McpTool(server=server, name=name) if server == OWN_SERVER and (
+            name in tools(calls) or name.startswith(PREFIX)
+        ):
             return ToolAnswer(allowed=True, why="it asks by itself")
         case McpTool():
-            words = (f"mcp__{tool.server}__{tool.name}", tool.arguments)
-            return await _decided(
-                calls, Exec(command=shlex.join(words), by_agent=True), tool.reason
-            )
+            return await _decided(calls, _call_of_own(tool), tool.reason)
         case EditTool():
             path = posixpath.normpath(posixpath.join(WORKSPACE, tool.cwd, tool.path))
             if not path.startswith(f"{WORKSPACE}/"):
@@ -123,7 +131,16 @@ def _asks_by_itself(action: Exec) -> bool:
     )
 
 
-async def _decided(calls: AgentCalls, action: Exec, reason: str) -> ToolAnswer:
+def _call_of_own(tool: McpTool) -> McpCall:
+    try:
+        arguments = spelled(msgspec.json.decode(tool.arguments, type=dict[str, Any]))
+    except (ValueError, msgspec.MsgspecError, RecursionError) as error:
+        why = f"the arguments of `{tool.name[:64]}` are no JSON object"
+        raise UserError(why, "send one") from error
+    return McpCall(server=tool.server, tool=tool.name, arguments=arguments, by_agent=True)
+
+
+async def _decided(calls: AgentCalls, action: Exec | McpCall, reason: str) -> ToolAnswer:
     """Let the agent's tool run by a grant for exactly this command."""
     gate = calls.parts.gate
     proof = await gate.decide(
@@ -137,7 +154,9 @@ async def _decided(calls: AgentCalls, action: Exec, reason: str) -> ToolAnswer:
         return ToolAnswer(allowed=False, why=_said(proof), request_id=proof.request_id)
     try:
         # Its scripts may differ by now from those that were shown.
-        proof.use(await calls.as_run(action) if proof.request_id else action)
+        if proof.request_id and isinstance(action, Exec):
+            action = await calls.as_run(action)
+        proof.use(action)
     except RefusedError as error:
         gate.settle(proof, "failed", {"error": error.message})
         return ToolAnswer(allowed=False, why=f"{error.message}; {error.remedy}")

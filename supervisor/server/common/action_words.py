@@ -13,6 +13,8 @@ from supervisor.core.actions import (
     Exec,
     FileChange,
     Git,
+    McpCall,
+    McpTools,
     Network,
     Packages,
     PlannedPackage,
@@ -97,6 +99,9 @@ def asks(action: Action) -> str:
     match action:
         case Exec():
             return "wants to run a command"
+        case McpCall() | McpTools():
+            does = "call a tool" if isinstance(action, McpCall) else "use changed tools"
+            return f"wants to {does} of an MCP server"
         case FileChange():
             return f"wants to {_file_verb(action)}"
         case Network(operation="connect"):
@@ -161,6 +166,8 @@ def heading(action: Action) -> str:
         case Packages():
             words = f"{action.operation} {' '.join(action.names) or 'packages'}"
             where = f" with {action.manager}"
+        case McpCall():
+            words, where = f"call {action.tool}", f" of the MCP server {action.server}"
         case Network(operation="connect"):
             where = f" to {action.host}:{action.port}"
         case Network():
@@ -181,6 +188,9 @@ def question(action: Action) -> str:
             return "Let the agent run this in its sandbox?"
         case Exec():
             return "Run this command in the sandbox?"
+        case McpCall() | McpTools():
+            what = "do this" if isinstance(action, McpCall) else "have agents use these tools"
+            return f"Let the MCP server {action.server} {what}?"
         case FileChange():
             verb = "Delete" if action.operation == "delete" else "Change"
             return f"{verb} this in your folder?"
@@ -215,6 +225,10 @@ def answer_object(action: Action) -> str:
     match action:
         case Exec():
             return "command"
+        case McpCall():
+            return "call"
+        case McpTools():
+            return "tools"
         case FileChange():
             return "change"
         case Network():
@@ -247,6 +261,21 @@ def details(action: Action) -> list[tuple[str, str]]:
                     "approving covers",
                     f"{named} as it is now: asked again if it changes" if named else "",
                 )
+            ]
+        case McpCall():
+            found = [
+                ("server", action.server),
+                ("tool", action.tool),
+                ("by", "the agent's own server, in its sandbox" if action.by_agent else ""),
+            ]
+        case McpTools():
+            found = [
+                ("server", action.server),
+                *(
+                    (f"{one.name} {word}", text)
+                    for one in action.changes
+                    for word, text in (("was", one.before), ("is now", one.after))
+                ),
             ]
         case Network():
             covers = (
@@ -315,6 +344,12 @@ def warnings(action: Action) -> list[tuple[str, str]]:
                 if action.delete
                 else found
             )
+        case McpCall(by_agent=False):
+            return [
+                ("outside", "what this server does is not in the sandbox: no undo takes it back")
+            ]
+        case McpTools():
+            return [("a stranger's words", "the server wrote these texts; agents read them")]
         case Network(method="PUT"):
             return [("uploads", "what the agent sends leaves this machine, and is stored there")]
         case Act(fork=True):
