@@ -127,8 +127,11 @@ class Remote:
         found = self.ask("push", *words)
         said = found.get("out", "")
         rejected = dict(REJECTED.findall(said))
-        if found["exit"] == 0 or rejected:
-            report(rejected, targets)
+        if found["exit"] == 0:
+            report({}, targets)
+            return
+        if rejected:  # of several, all move or none
+            report(dict.fromkeys(targets, "nothing was pushed") | rejected, targets)
             return
         why = " ".join(str(found["why"]).split())
         said = {target: as_git_says(why, target) for target in targets}

@@ -1,9 +1,9 @@
 """Hand a package manager's words to Gatehouse, which asks and runs them, and print what comes.
 
 `package_manager` starts this with the real program, with pip's own folder where pip started it, and
-with the words. What fetches only what is missing (`cargo build`, `npx`) starts the real program
-once that is there; so does what Gatehouse leaves alone. It believes nothing: whatever it sends is
-judged like any ask of the session's.
+with the words. What fetches only what is missing (`cargo build`, `npx`) starts its program once
+that is there; what Gatehouse leaves alone starts the real one. It believes nothing: whatever it
+sends is judged like any ask of the session's.
 """
 
 import os
@@ -13,6 +13,9 @@ PATH = "/v1/run-package"
 # Cargo's verbs that need all packages, and fetch those that are missing.
 BUILDS = ("build", "b", "check", "c", "test", "t", "run", "r", "bench", "doc", "d", "clippy", "fix")
 BUILDS += ("rustc", "rustdoc")
+
+# Managers, and verbs, that run a package's program: `run_once` knows more.
+RUNS = ("npx", "pnpx", "bunx", "uvx", "exec", "x", "dlx", "tool")
 
 # What names an index to managers.
 INDEX = ("npm_config_registry", "YARN_REGISTRY", "YARN_NPM_REGISTRY_SERVER", "UV_DEFAULT_INDEX")
@@ -24,8 +27,12 @@ def main(real, runner, name, *words):
     verb = next((one for one in words if not one.startswith(("-", "+"))), "")
     ours = taken_index()
     own = ("pip" if runner else name, *words)
-    if name == "npx" or (name == "npm" and verb in ("exec", "x")):
-        first = missing_command(words if name == "npx" else words[words.index(verb) + 1 :])
+    if name in RUNS or verb in RUNS:
+        from agent_image.programs.run_once import program_of
+
+        if program := program_of(name, words):
+            return run(program)
+        first = None if name in RUNS or name == "npm" else own
     elif name == "cargo" and verb in BUILDS:
         first = missing_crates(real, words)
     elif name == "go" and verb not in ("get", "install", "mod"):
@@ -40,6 +47,20 @@ def main(real, runner, name, *words):
             os.environ.update(ours)
         return start(real, runner, words)
     return code
+
+
+def run(program):
+    """Run the program of a package, once what it needs is there."""
+    missing = program.missing()
+    code = asked(missing) if missing else 0
+    if code == 0 and (path := program.path()):
+        try:
+            return os.execv(path, [path, *program.words])
+        except OSError:  # no first line says what runs it: a shell does
+            return os.execv("/bin/sh", ["sh", path, *program.words])
+    if not code:
+        print(f"{program.command}: no program of what is installed", file=sys.stderr)
+    return code or 127
 
 
 def asked(words, environment=""):
@@ -91,21 +112,6 @@ def values(words, *options):
     return found + [
         one.partition("=")[2] for one in words if one.partition("=")[0] in options and "=" in one
     ]
-
-
-def missing_command(words):
-    """Return what installs the command that npx would fetch; nothing where it is there."""
-    wanted = values(words, "-p", "--package")
-    spec = next((one for one in words if not one.startswith("-")), "")
-    if {"--no", "--no-install"} & {*words} or spec.startswith((".", "/")) or not (wanted or spec):
-        return None
-    folder, places = os.environ["PWD"], os.environ["PATH"].split(":")
-    while folder:
-        places.append(f"{folder}/node_modules/.bin")
-        folder = folder.rpartition("/")[0]
-    if not wanted and any(os.access(f"{one}/{spec}", os.X_OK) for one in places):
-        return None
-    return ("npm", "install", "-g", *(wanted or [spec]))
 
 
 def missing_crates(real, words):

@@ -21,14 +21,17 @@ HOME_FOLDER, INSTALLED_FOLDER, FETCHED_FOLDER = "home", "installed", "packages"
 # Read by shells and programs that start, relative to the home.
 FILES = (
     *(".bash_aliases", ".bash_login", ".bash_logout", ".bash_profile", ".bashrc", ".profile"),
-    *(".cshrc", ".inputrc", ".kshrc", ".login", ".tcshrc", ".xprofile", ".xsessionrc"),
+    *(".cshrc", ".inputrc", ".kshrc", ".login", ".mkshrc", ".tcshrc", ".xprofile", ".xsessionrc"),
     *(".zlogin", ".zlogout", ".zprofile", ".zshenv", ".zshrc"),
     *(".bunfig.toml", ".npmrc", ".pnpmrc", ".yarnrc", ".yarnrc.yml"),
-    *(".condarc", ".pydistutils.cfg", ".pypirc", ".pythonrc.py"),
+    *(".npm-init.js", ".condarc", ".pydistutils.cfg", ".pypirc", ".pythonrc.py"),
+    *(".mypy.ini", ".pdbrc", ".pylintrc"),
     *(".gemrc", ".irbrc", ".pryrc", ".rspec", ".mavenrc"),
     *(".git-credentials", ".gitattributes", ".gitconfig", ".gitignore", ".hgrc"),
-    *(".curlrc", ".netrc", ".wgetrc", ".asdfrc", ".envrc", ".tool-versions"),
+    *(".curlrc", ".netrc", ".wgetrc", ".asdfrc", ".direnvrc", ".envrc", ".tool-versions"),
     *(".emacs", ".exrc", ".gdbinit", ".lldbinit", ".nanorc", ".screenrc", ".tmux.conf", ".vimrc"),
+    *(".ackrc", ".gdbearlyinit", ".lessfilter", ".selected_editor", ".tigrc"),
+    *(".antrc", ".bazelrc", ".erlang", ".ghci", ".iex.exs", ".latexmkrc", ".perldb", ".sbclrc"),
     *(".Renviron", ".Rprofile", ".ansible.cfg", ".my.cnf", ".psqlrc", ".sqliterc", ".terraformrc"),
 )
 # Folders that a home may have files and folders of ours in (`Spec.home_files`, `writable_binds`).
@@ -43,16 +46,17 @@ OURS = (
     ".packages",
 )
 # In these a command may write, until it ends, but not under the names in `CLOSED`.
-SCRATCH = (".cargo", ".config", ".gradle", ".m2")
+SCRATCH = (".ansible", ".cargo", ".config", ".gradle", ".ipython", ".m2")
 FOLDERS = (
-    *(*OURS, ".aws", ".bash_completion.d", ".bundle", ".cargo", ".docker", ".emacs.d", ".gnupg"),
-    *(".gradle", ".kube", ".m2", ".pip", ".rustup", ".ssh", ".vim"),
+    *(*OURS, ".ansible", ".aws", ".bash_completion.d", ".bundle", ".cargo", ".docker", ".emacs.d"),
+    *(".gnupg", ".gradle", ".ipython", ".kube", ".m2", ".node_libraries", ".node_modules", ".pip"),
+    *(".rustup", ".ssh", ".terraform.d", ".vim"),
 )
 # Folders end with a slash.
 CLOSED = (
     *(".cargo/config", ".cargo/config.toml", ".cargo/credentials.toml"),
     *(".gradle/gradle.properties", ".gradle/init.d/", ".gradle/init.gradle", ".m2/settings.xml"),
-    *(".config/gitconfig", ".config/starship.toml"),
+    *(".config/flake8", ".config/gitconfig", ".config/pylintrc", ".config/starship.toml"),
     *(
         f".config/{name}/"
         for name in (
@@ -67,8 +71,8 @@ CLOSED = (
                 "git",
                 "go",
             ),
-            *("irb", "mise", "npm", "nvim", "pip", "pnpm", "pypoetry", "systemd", "uv", "vim"),
-            *("yarn", "zsh"),
+            *("gdb", "gh", "irb", "mise", "mypy", "npm", "nvim", "pip", "pnpm", "pypoetry"),
+            *("systemd", "tig", "uv", "vim", "yarn", "zsh"),
         )
     ),
 )

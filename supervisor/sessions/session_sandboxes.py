@@ -57,6 +57,8 @@ PROGRAMS_AT_HOME = (*installed_places.PROGRAMS, f"{HOME}/.local/bin", f"{HOME}/g
 INSIDE = "/opt/gatehouse"
 # Stands in for each package manager, by its name.
 _MANAGER = "agent_image/programs/package_manager"
+# Programs that fetch a package and run it. They have stand-ins, too.
+RUNNERS = ("npx", "pnpx", "bunx", "uvx")
 # What leads managers there that are started by their path, or first on the PATH of an environment.
 # pip starts itself anew by the first; `_MANAGER` takes away the others.
 _FOR_OTHER_MANAGERS = {
@@ -477,7 +479,7 @@ def with_programs(spec: Spec) -> Spec:
 def _managers(spec: Spec) -> list[str]:
     """Return which package managers the sandbox has, so that no other seems to be there."""
     folders = spec.env["PATH"].split(":")
-    names = [name for manager in managers().values() for name in manager.names] + ["npx"]
+    names = [*RUNNERS, *(name for manager in managers().values() for name in manager.names)]
     return [name for name in names if any(os.access(f"{one}/{name}", os.X_OK) for one in folders)]
 
 

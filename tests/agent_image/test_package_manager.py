@@ -8,7 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from agent_image.programs.run_once import program_of
 from supervisor.core.packages.package_commands import LEFT_ALONE, fetches, managers, parse_command
+from supervisor.sessions.session_sandboxes import RUNNERS
 from supervisor.settings import ROOT
 
 PROGRAM = ROOT / "agent_image/programs/package_manager"
@@ -30,8 +32,9 @@ def stand_ins(tmp_path: Path) -> Path:
             (ours / name).symlink_to(script)
             (real / name).write_text('#!/bin/sh\necho REAL ${0##*/} "$@"\n')
             (real / name).chmod(0o755)
-    (ours / "npx").symlink_to(script)
-    (real / "npx").symlink_to(real / "npm")
+    for name in RUNNERS:
+        (ours / name).symlink_to(script)
+        (real / name).symlink_to(real / "npm")
     return tmp_path
 
 
@@ -59,7 +62,8 @@ def test_each_verb_that_may_fetch_is_handed_over_and_no_other_operation(stand_in
         "npm test", "npm run install:all", "npm --version", "npm install --help", "pip list",
         "pip3 uninstall -y x", "yarn --version", "yarn run build", "cargo --version",
         "cargo build --offline", "go version", "go vet --help", "gem list", "uv --version",
-        "npx --version", "pip install --no-index x", "poetry show", "bun run x", "npm",
+        "npx --version", "pip install --no-index x", "poetry show", "bun run x", "npm", "uvx -h",
+        "npm exec --help", "cargo run --help", "uv run --offline x",
     ],
 )  # fmt: skip
 def test_what_fetches_nothing_is_the_next_program_on_the_path(stand_ins: Path, line: str) -> None:
@@ -77,7 +81,9 @@ def test_options_that_keep_a_manager_from_fetching_are_the_same_here_and_there()
         "yarn", "yarn --frozen-lockfile", "npx x", "cargo build", "go build ./...", "uv run x",
         "npm install evil --cache -h", "pip install evil --log -h", "npm it", "pip wheel evil",
         "cargo vendor", "npm init evil", "bun x evil", "pnpm -C a dlx evil", "uv tool run evil",
-        "cargo install evil --root --offline",
+        "cargo install evil --root --offline", "npx x --help", "bunx x --version", "uvx x -h",
+        "npm exec -- x --help", "pnpm dlx x --help", "uv run x --help", "cargo run -- --help",
+        "go run . --help",
     ],
 )  # fmt: skip
 def test_what_may_lack_a_package_is_handed_over(stand_ins: Path, line: str) -> None:
@@ -129,3 +135,48 @@ def test_it_costs_next_to_nothing(stand_ins: Path) -> None:
 
     env = {"PATH": f"{stand_ins}/ours:{stand_ins}/real:{os.environ['PATH']}"}
     assert best(f"{stand_ins}/ours/npm") - best(f"{stand_ins}/real/npm") < 0.005
+
+
+def test_an_image_of_compose_has_a_stand_in_for_each() -> None:
+    text = (ROOT / "agent_image/Dockerfile").read_text()
+    (line,) = [one for one in text.splitlines() if "for one in " in one]
+    known = {*RUNNERS, *(name for one in managers().values() for name in one.names)}
+    assert {*line.partition("for one in ")[2].partition(";")[0].split()} == known
+
+
+@pytest.mark.parametrize(
+    ("line", "install", "command", "words"),
+    [
+        ("npx x a --b", "npm install -g x", "x", ["a", "--b"]),
+        ("npx -y @o/x@1.2 -p", "npm install -g @o/x@1.2", "@o/x@1.2", ["-p"]),
+        ("npx -p a --package=b c d", "npm install -g a b", "c", ["d"]),
+        ("npm exec --yes x --loglevel=warn -- a --b", "npm install -g x", "x", ["a", "--b"]),
+        ("npm x --package y -- z --b", "npm install -g y", "z", ["--b"]),
+        ("pnpm dlx --silent x --help", "npm install -g x", "x", ["--help"]),
+        ("yarn dlx -q x", "npm install -g x", "x", []),
+        ("bunx --bun x a", "npm install -g x", "x", ["a"]),
+        ("bun x x a", "npm install -g x", "x", ["a"]),
+        ("uvx x@1.2 a", "uv tool install x==1.2", "x@1.2", ["a"]),
+        ("uvx x@latest", "uv tool install x", "x@latest", []),
+        ("uv tool run --from y[z] x", "uv tool install y[z]", "x", []),
+        ("uvx --with y -p 3.12 x", "uv tool install --with y -p 3.12 x", "x", []),
+    ],
+)
+def test_what_runs_a_package_once_names_its_install_and_its_program(
+    line: str, install: str, command: str, words: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, value in (("PWD", "/nowhere"), ("PATH", ""), ("npm_config_prefix", "/nowhere")):
+        monkeypatch.setenv(name, value)
+    name, *rest = line.split()
+    program = program_of(name, rest)
+    assert program is not None
+    assert " ".join(program.missing()) == install
+    assert (program.command, program.words) == (command, words)
+
+
+@pytest.mark.parametrize(
+    "line", ["npx", "npx --version", "npx -c x", "npx ./x", "npm run x", "uv run x", "uv tool list"]
+)
+def test_what_runs_no_package_is_the_manager_s_own(line: str) -> None:
+    name, *rest = line.split()
+    assert program_of(name, rest) is None

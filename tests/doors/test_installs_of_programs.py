@@ -2,6 +2,7 @@
 comes of it is the manager's own output and exit code."""
 
 import json
+import os
 import shutil
 import subprocess
 from collections.abc import Iterator
@@ -10,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from supervisor.settings import ROOT
 from tests.channels.test_packages import use_cargo
 from tests.doors.conftest import House, Started
 from tests.fakes import registry
@@ -73,10 +75,12 @@ def approved(house: House, started: Started, command: str) -> dict[str, Any]:
     return asked
 
 
-def test_npm_install_typed_in_a_shell_is_a_card_and_ends_as_npm_does(shop: House) -> None:
-    started = begun(
-        shop, "npm install tiny-one && node -p 'require(\"tiny-one/package.json\").version'"
-    )
+@pytest.mark.parametrize("copy", ["copy", "overlay"])
+def test_npm_install_typed_in_a_shell_is_a_card_and_ends_as_npm_does(
+    shop: House, copy: str
+) -> None:
+    line = "npm install tiny-one && node -p 'require(\"tiny-one/package.json\").version'"
+    started = begun(shop, line, "--copy", copy)
     approved(shop, started, "npm install tiny-one")
     printed = ended(started)
     assert "waiting for an answer: npm install tiny-one (1 package)" in printed
@@ -92,6 +96,18 @@ def test_a_denied_install_is_one_line_with_its_reason(shop: House) -> None:
     printed = ended(started, 1)
     (line,) = [one for one in printed.splitlines() if "use left-pad" in one]
     assert line.startswith("gatehouse: denied by operator (cli): use left-pad; ask again after ")
+
+
+def test_an_install_is_answered_after_the_session_s_end(shop: House) -> None:
+    started = begun(shop, "npm install tiny-one")
+    asked = install_of(shop, "npm install tiny-one")
+    shop.stop(asked["session_id"])
+    started.ended()
+    assert "left to answer: 1 " in started.printed
+    shop.ok("approve", asked["id"])
+    change = shop.until_waiting("write package.json")
+    shop.ok("approve", change)
+    assert '"tiny-one":"^1.0.0"' in (shop.workspace / "package.json").read_text()
 
 
 def test_an_interrupted_install_withdraws_its_card(shop: House) -> None:
@@ -313,17 +329,82 @@ def test_npx_asks_for_a_command_that_is_missing_and_then_for_none(
         assert f"SAID {word}" in printed
 
 
-@pytest.mark.skipif(shutil.which("uv") is None, reason="there is no uv here")
-def test_uv_asks_for_what_a_project_lacks_and_then_for_nothing(shop: House) -> None:
+def test_what_runs_a_package_once_installs_it_by_npm(shop: House, index: Registry) -> None:
+    """Under a name that isn't its program's, with a version, with words for its program."""
+    code = "#!/usr/bin/env node\nconsole.log('TOLD', ...process.argv.slice(2))\n"
+    index.add_npm("@own/tells", "1.2.0", code=code, bin={"teller": "index.js"})
+    index.add_npm("tells-too", "1.0.0", code=code, bin={"tells-too": "index.js"})
+    run = "pnpm dlx" if shutil.which("pnpm") else "npx"
+    started = begun(
+        shop,
+        f"{run} @own/tells@1.2.0 --help && npx @own/tells install && npm exec -- @own/tells a b"
+        f" && npx -p tells-too tells-too c; {run} tiny-one; npx no-such-package",
+    )
+    approved(shop, started, "npm install -g @own/tells@1.2.0")
+    approved(shop, started, "npm install -g tells-too")
+    approved(shop, started, "npm install -g tiny-one")
+    missing = install_of(shop, "npm install -g no-such-package")
+    assert "404 Not Found" in str(shop.http("GET", f"/api/requests/{missing['id']}")[1])
+    shop.run("approve", missing["id"])
+    printed = ended(started, 1)
+    for words in ("--help", "install", "a b", "c"):
+        assert f"TOLD {words}\n" in printed, printed
+    assert "npm error 404 Not Found" in printed
+    assert "npm warn" not in printed
+    assert not [one for one in shop.requests() if one["category"] == "network"]
+
+
+@pytest.mark.skipif(not os.access("/usr/bin/go", os.X_OK), reason="there is no go here")
+def test_go_asks_for_the_modules_that_are_missing_and_then_for_none(house: House) -> None:
+    with registry.serving(name="host.gatehouse.internal") as index:
+        _go_asks(house, index)
+
+
+def _go_asks(house: House, index: Registry) -> None:
+    index.add_go("example.org/told", "v1.0.0", 'package told\n\nconst Word = "GONE"\n')
+    (house.workspace / "go.mod").write_text("module app\n\ngo 1.17\n")
+    (house.workspace / "main.go").write_text(
+        'package main\n\nimport (\n\t"fmt"\n\n\t"example.org/told"\n)\n\n'
+        "func main() { fmt.Println(told.Word) }\n"
+    )
+    house.up(GOPROXY=index.url, GOSUMDB="off", GOFLAGS="")
+    house.ok("rules", "add", "allow", f"network({index.host}:{index.port})")
+    started = begun(house, "go get example.org/told && go run . && go build && go vet")
+    approved(house, started, "go get example.org/told")
+    assert "\nGONE\n" in ended(started)
+
+
+@pytest.fixture
+def uv_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    """A folder with uv alone, which the person has on their PATH."""
+    found = shutil.which("uv") or shutil.which(ROOT / ".tools/uv")
+    if found is None:
+        pytest.skip("there is no uv here")
+    folder = tmp_path / "tools/bin"
+    folder.mkdir(parents=True)
+    shutil.copy(found, folder / "uv")
+    monkeypatch.setenv("PATH", f"{folder}:{os.environ['PATH']}")
+    return str(folder)
+
+
+def test_uv_asks_for_what_a_project_lacks_and_then_for_nothing(uv_folder: str, shop: House) -> None:
     (shop.workspace / "pyproject.toml").write_text(
         '[project]\nname = "app"\nversion = "1"\nrequires-python = ">=3.9"\n'
         'dependencies = ["tiny-wheel"]\n'
     )
-    program = Path(str(shutil.which("uv"))).resolve().parent
-    words = () if program.is_relative_to("/usr") else ("--bind", str(program))
     line = "uv run --no-project true && uv run python -c 'import tiny_wheel; print(\"GOT IT\")'"
-    started = begun(shop, f"{line} && uv run python -c 'print(\"AGAIN\")' && uv sync", *words)
+    again = "uv run python -c 'print(\"AGAIN\")' && uv sync"
+    started = begun(shop, f"{line} && {again}", "--bind", uv_folder)
     approved(shop, started, "uv sync")
     printed = ended(started)
     assert "GOT IT" in printed
     assert "AGAIN" in printed
+
+
+def test_uv_runs_a_package_once_it_is_installed(
+    uv_folder: str, shop: House, index: Registry
+) -> None:
+    index.add_wheel("told", "1.0.0", code="def main():\n    print('TOLD')\n", program="told:main")
+    started = begun(shop, "uv tool run told && uv tool run told --help", "--bind", uv_folder)
+    approved(shop, started, "uv tool install told")
+    assert ended(started).count("TOLD") == 2

@@ -71,8 +71,9 @@ class Registry:
         published: str = "2020-01-02T03:04:05Z",
         yanked: str | bool = False,
         code: str = "",
+        program: str = "",
     ) -> None:
-        """A package of pip, as a wheel."""
+        """A package of pip, as a wheel. `program`: what the program of its name runs."""
         stem = f"{name.replace('-', '_')}-{version}"
         metadata = (
             f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\nLicense: MIT\n"
@@ -85,6 +86,9 @@ class Registry:
             f"{folder}/METADATA": metadata,
             f"{folder}/WHEEL": wheel,
         }
+        if program:
+            script = f"[console_scripts]\n{name} = {program}\n"
+            files[f"{folder}/entry_points.txt"] = script
         record = "".join(f"{path},,\n" for path in (*files, f"{folder}/RECORD"))
         made = io.BytesIO()
         with zipfile.ZipFile(made, "w") as archive:
@@ -179,8 +183,8 @@ def _tgz(files: dict[str, str]) -> bytes:
 
 
 @contextmanager
-def serving(host: str = "127.0.0.1") -> Iterator[Registry]:
-    """A registry that serves while the block lasts."""
+def serving(host: str = "127.0.0.1", *, name: str = "") -> Iterator[Registry]:
+    """A registry that serves while the block lasts. `name`: what its clients call its host."""
 
     class Handler(BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"
@@ -211,7 +215,7 @@ def serving(host: str = "127.0.0.1") -> Iterator[Registry]:
             pass
 
     with ThreadingHTTPServer((host, 0), Handler) as server:
-        registry = Registry(server.server_port, host)
+        registry = Registry(server.server_port, name or host)
         thread = threading.Thread(target=server.serve_forever, daemon=True)
         thread.start()
         try:

@@ -56,13 +56,18 @@ _QUIET = (
     " PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_NO_INPUT=1 POETRY_NO_INTERACTION=1"
     " POETRY_VIRTUALENVS_IN_PROJECT=true"
     # No other version of itself than the one that is here.
-    " COREPACK_ENABLE_NETWORK=0 npm_config_manage_package_manager_versions=false"
+    " COREPACK_ENABLE_NETWORK=0 GOTOOLCHAIN=local UV_PYTHON_DOWNLOADS=never"
+    # The copy and what uv has fetched are on two file systems.
+    " UV_LINK_MODE=copy"
+    # Over plain HTTP, cargo would request HTTP/2 in a way that proxies refuse.
+    " YARN_ENABLE_TELEMETRY=0 CI=1 CARGO_HTTP_MULTIPLEXING=false"
+)
+# The same for pnpm. npm reads these, too, and would warn of them.
+_QUIET_PNPM = (
+    f"{_QUIET} npm_config_manage_package_manager_versions=false"
     " npm_config_package_manager_strict=false pnpm_config_pm_on_fail=ignore"
     # Else pnpm looks for a place on the project's own file system, which is the copy.
     " npm_config_store_dir=~/.pnpm-store pnpm_config_store_dir=~/.pnpm-store"
-    " GOTOOLCHAIN=local UV_PYTHON_DOWNLOADS=never"
-    # Over plain HTTP, cargo would request HTTP/2 in a way that proxies refuse.
-    " YARN_ENABLE_TELEMETRY=0 CI=1 CARGO_HTTP_MULTIPLEXING=false"
 )
 
 
@@ -346,7 +351,7 @@ def plan_script(action: Packages, own: str, *, program: str, python: str = "") -
     line = f"{shlex.quote(program)} {shlex.join([*words, *flags, *names])}"
     if recipe.kind == "pypi":
         line = _python_plan(action, program, python, [*words, *flags])
-    environment = f"export {_NO_SCRIPTS} {_QUIET}"
+    environment = f"export {_NO_SCRIPTS} {_quiet(action)}"
     run = f"{{ {line}; }} > plan-output.txt 2>&1 || {{ tail -n 40 plan-output.txt >&2; exit 1; }}"
     after = f"{recipe.after} >&2" if action.names and recipe.after else "true"
     prints = "plan-output.txt" if recipe.lock == "uv-pip.txt" else " ".join(lock_paths(recipe.lock))
@@ -432,7 +437,13 @@ def run_script(
     if recipe is not None and recipe.kind == "crates":
         own = f"{own}\n{_KEEPS_CRATES}"
     names = _SCRIPTS if scripts else _NO_SCRIPTS
-    return f"set -e\n{own}\nexport {names} {_QUIET}\n{line}{after}"
+    if action.manager == "uv":  # else it says that nobody finds its programs
+        own = f'{own}\nexport PATH="$PATH:{INSTALLED}/uv/bin"'
+    return f"set -e\n{own}\nexport {names} {_quiet(action)}\n{line}{after}"
+
+
+def _quiet(action: Packages) -> str:
+    return _QUIET_PNPM if action.manager == "pnpm" else _QUIET
 
 
 def _last_words(action: Packages, *, scripts: bool) -> list[str]:

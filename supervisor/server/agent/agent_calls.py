@@ -195,10 +195,6 @@ class AgentCalls:
     async def packages(self, data: PackagesBody) -> approvals.Request:
         return await self.planned(packages_action(data), data.reason)
 
-    async def manager(self, action: Packages, reason: str) -> approvals.Request:
-        """Ask for what a program started a package manager with."""
-        return await self.planned(action, reason)
-
     async def git(self, data: GitBody) -> approvals.Request:
         return await self.planned(git_action(data), data.reason)
 

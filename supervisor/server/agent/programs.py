@@ -13,6 +13,7 @@ had that the agent's own door wouldn't give.
 import asyncio
 import contextlib
 import math
+import re
 import shlex
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator
@@ -28,6 +29,7 @@ from supervisor.core.actions import Git, Packages, title
 from supervisor.core.agents.inside import INDEX_PATH
 from supervisor.core.approvals import Request, failure, is_settled, status
 from supervisor.core.secrets.redact import Redactor
+from supervisor.core.text.display import visible
 from supervisor.errors import GatehouseError
 from supervisor.server.agent.agent_bodies import (
     GitBody,
@@ -48,6 +50,7 @@ LONGEST_LINE = 8 * 1024
 # others, over all of a session's programs.
 SEARCHED_AT_ONCE = 16 * 1024
 LEFT_OUT = " [the rest of this line is left out]"
+_COLOURS = re.compile(r"\x1b\[[0-9;:]*[mK]")
 # A program that went with its whole session leaves its request to be answered; the session's end is
 # known this soon.
 GONE_S = 2.0
@@ -89,7 +92,7 @@ class PrintedLines:
                 self._is_cut[stream] = not whole
             end = len(whole) if is_end and not block else whole.rfind(b"\n") + 1
             text, self._begun[stream] = whole[:end], whole[end:]
-            shown = self._redactor.printed(text.decode(errors="replace"))
+            shown = self._redactor.printed(_as_seen(text.decode(errors="replace")))
             if len(self._begun[stream]) > LONGEST_LINE:
                 shown += self._beginning(self._begun[stream])
                 self._begun[stream], self._is_cut[stream] = b"", True
@@ -100,7 +103,7 @@ class PrintedLines:
         """Return the first words of a line that is too long. INVARIANT: no part of a secret, which
         may end behind the cut."""
         words = self._redactor.body(line[:LONGEST_LINE]).decode(errors="replace")
-        return self._redactor.printed(words[: words.rfind(" ") + 1]) + LEFT_OUT
+        return self._redactor.printed(_as_seen(words[: words.rfind(" ") + 1])) + LEFT_OUT
 
 
 class ProgramAsks:
@@ -123,7 +126,11 @@ class ProgramAsks:
         self, ask: Awaitable[Request], outcome: Callable[[Request], Iterable[AnswerLine]]
     ) -> AsyncIterator[bytes]:
         async for line in self._lines(ask, outcome):
-            yield msgspec.json.encode(line) + b"\n"
+            shown = {
+                key: visible(value) if isinstance(value, str) else value
+                for key, value in line.items()
+            }
+            yield msgspec.json.encode(shown) + b"\n"
 
     async def _lines(
         self, ask: Awaitable[Request], outcome: Callable[[Request], Iterable[AnswerLine]]
@@ -231,6 +238,13 @@ class ProgramAsks:
             parts.gate.answers.close(GONE, request_id)
 
 
+def _as_seen(text: str) -> str:
+    """Return what a terminal would show of printed lines, without colours. INVARIANT: secrets are
+    looked for afterwards, since this may put one together."""
+    lines = _COLOURS.sub("", text).replace("\r\n", "\n").split("\n")
+    return "\n".join(one.rstrip("\r").rpartition("\r")[2] for one in lines)
+
+
 def _waits(request: Request) -> str:
     count = len(request.action.plan) if isinstance(request.action, Packages) else 0
     return title(request.action) + (f" ({count} package{'s' * (count != 1)})" if count else "")
@@ -253,7 +267,7 @@ def handlers(calls: AgentCalls, page: str) -> list[ControllerRouterHandler]:
         action = manager_action(data)
         if action is None:
             return Stream(iter([b'{"plain": true, "exit": 0}\n']))
-        return asks.answer(calls.manager(action, shlex.join(data.words)), lambda request: ())
+        return asks.answer(calls.planned(action, shlex.join(data.words)), lambda request: ())
 
     @get(f"{INDEX_PATH}/{{rest:path}}", summary="What another manager finds as its index")
     async def index(rest: FromPath[str]) -> Response[ErrorBody]:

@@ -1,6 +1,7 @@
 """What a session's programs are told while another program runs for them, and whose card goes."""
 
 import asyncio
+import json
 from collections.abc import Iterator
 
 import pytest
@@ -51,6 +52,23 @@ def test_a_secret_that_is_cut_in_a_long_line_is_not_told(word: str, count: int, 
     whole = told(f"{'x' * 8180}{SECRET}{'x' * 20_000}\nafter".encode())
     assert "hunter2" not in "".join(whole)
     assert "".join(whole).endswith("\nafter")
+
+
+def test_what_a_program_prints_for_terminals_is_told_as_it_is_seen() -> None:
+    assert told(b"\x1b[1;31mred\x1b[0m\r\n 10%\r100%\n") == ["red\n100%\n"]
+    split = f"{SECRET[:3]}\x1b[0m{SECRET[3:]}\n".encode()
+    assert told(split) == ["[redacted]\n"]
+
+
+async def test_no_answer_holds_an_escape_sequence(running: FakeParts) -> None:
+    async with client_of(build_programs_app(running, "one", "http://127.0.0.1:1")) as door:
+        asks = door.post("/v1/git", json={"command": "git push origin a"})
+        program = asyncio.create_task(asks)
+        while not (found := running.queue.pending("one")):
+            await asyncio.sleep(0.01)
+        running.gate.answers.close("gone \x1b]0;title\x07", found[0].id)
+        last = json.loads((await program).text.splitlines()[-1])
+        assert last["why"] == "gone \\u{1b}]0;title\\u{7}"
 
 
 async def test_a_card_that_the_agent_waits_for_stays_when_its_program_leaves(
