@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 
 from tests.conftest import ROOT
-from tests.doors.conftest import PATIENCE_S, Door, until
+from tests.doors.conftest import PATIENCE_S, Door, House, until
+from tests.fakes import registry
 
 _COMMANDS = re.compile(r"`((?:make|gatehouse) [^`]+)`|^((?:make|gatehouse) [^#\n]+)", re.MULTILINE)
 # Steps of these pages that other tests take.
@@ -173,3 +174,36 @@ def test_the_pages_of_a_newcomer_hold(newcomer: Newcomer) -> None:
         again.until("/login?token=", 300)
         assert again.interrupt() in ENDED
     assert newcomer.taken | ELSEWHERE.keys() == promised()
+
+
+def test_what_the_first_review_asks_for_succeeds_once_approved(house: House) -> None:
+    """With the system's own python3 in the sandbox, under the policy that `make up` takes."""
+    (house.workspace / "README.md").write_text("# Shop of mine\n")
+    with registry.serving() as index:
+        index.add_wheel("six", "1.17.0")
+        person = {"PIP_INDEX_URL": f"{index.url}/simple/", "PATH": "/usr/bin:/bin"}
+        # A person's index is hardly ever on their own machine: that needs a rule.
+        policy = house.folder / "strict.yaml"
+        rule = f"allow:\n  - network(127.0.0.1:{index.port})\n"
+        text = (ROOT / "policy/examples/strict.yaml").read_text()
+        policy.write_text(text.replace("allow:\n", rule, 1))
+        words = ("--workspace", str(house.workspace), "--policy", str(policy), "--stay")
+        house.start("review", *words, **person)
+        until(lambda: (house.data / "supervisor.json").exists(), "the supervisor")
+        house.until_waiting("write REVIEW_NOTES.md")
+
+        def is_over() -> bool:
+            for one in house.requests():
+                house.run("approve", one["id"])
+            return house.sessions()[0]["agent_exited_at"] is not None and not house.requests()
+
+        until(is_over, "the review's end")
+        said = house.sessions()[0]["review"]["summary"]
+        came = dict(re.findall(r"^- (\w+): (.*)$", said, re.MULTILINE))
+        fetched = came.pop("fetch")  # this machine may know no such name
+        assert fetched == "done" or "has no address" in fetched
+        assert came == dict.fromkeys(
+            ("run_command", "write_file", "request_packages", "request_git", "propose_rule"), "done"
+        )
+        assert (house.workspace / "REVIEW_NOTES.md").exists()
+        assert "gatehouse-first-look" in house.git("ls-remote", "origin")
