@@ -17,6 +17,7 @@ from typing import Any
 import pytest
 
 from tests.doors.conftest import Door, no_bug
+from tests.doors.test_home import GRANTED
 from tests.scenarios.process import until
 
 NAME = "host.gatehouse.internal"
@@ -94,8 +95,21 @@ def test_a_database_is_at_its_own_port_for_the_agent_and_its_commands(
     assert "Connection refused" in done.stderr + done.stdout
 
 
-def psql(port: int, query: str) -> tuple[str, ...]:
-    return ("psql", "-h", "127.0.0.1", "-p", str(port), "-U", "me", "-Atc", query, "postgres")
+def test_a_rule_that_comes_later_opens_the_port_for_the_next_command(
+    door: Door, speaks_first: int
+) -> None:
+    """Also where a sandbox waits for that command already."""
+    (door.workspace / "talk.py").write_text(TALK)
+    talk = f"granted 'python3 talk.py {speaks_first}'"
+    wait = "while ! test -e /workspace/lower/go; do sleep 0.1; done"
+    door.up()
+    script = f"{GRANTED}granted true; {talk}; echo REFUSED; {wait}; {talk}; echo DONE"
+    started = door.start("run", "--workspace", "workspace", "--", "bash", "-c", script)
+    assert "Connection refused" in started.until_printed("REFUSED\n")
+    rule = f"network({NAME}:{speaks_first})"
+    assert door.run("rules", "add", "allow", rule).returncode == 0
+    (door.workspace / "go").touch()
+    assert "READY" in started.until_printed("DONE\n")
 
 
 @pytest.fixture

@@ -75,7 +75,7 @@ def approved(house: House, started: Started, command: str) -> dict[str, Any]:
     return asked
 
 
-@pytest.mark.parametrize("copy", ["copy", "overlay"])
+@pytest.mark.parametrize("copy", ["copy", pytest.param("overlay", marks=pytest.mark.many)])
 def test_npm_install_typed_in_a_shell_is_a_card_and_ends_as_npm_does(
     shop: House, copy: str
 ) -> None:
@@ -354,6 +354,7 @@ def test_what_runs_a_package_once_installs_it_by_npm(shop: House, index: Registr
     assert not [one for one in shop.requests() if one["category"] == "network"]
 
 
+@pytest.mark.many
 @pytest.mark.skipif(not os.access("/usr/bin/go", os.X_OK), reason="there is no go here")
 def test_go_asks_for_the_modules_that_are_missing_and_then_for_none(house: House) -> None:
     with registry.serving(name="host.gatehouse.internal") as index:
@@ -387,6 +388,7 @@ def uv_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     return str(folder)
 
 
+@pytest.mark.many
 def test_uv_asks_for_what_a_project_lacks_and_then_for_nothing(uv_folder: str, shop: House) -> None:
     (shop.workspace / "pyproject.toml").write_text(
         '[project]\nname = "app"\nversion = "1"\nrequires-python = ">=3.9"\n'
@@ -401,6 +403,7 @@ def test_uv_asks_for_what_a_project_lacks_and_then_for_nothing(uv_folder: str, s
     assert "AGAIN" in printed
 
 
+@pytest.mark.many
 def test_uv_runs_a_package_once_it_is_installed(
     uv_folder: str, shop: House, index: Registry
 ) -> None:

@@ -221,9 +221,22 @@ class Named:
             return self.server.results()
         return [said for said, _ in results(self.server)] if self.server.conversations else []
 
-    async def start(self, running: Supervised, workspace: Path, **more: Any) -> Session:
+    def words_without_hooks(self) -> tuple[str, ...]:
+        """The same, with the agent's own way to switch hooks off."""
+        own = {
+            "claude": ("--settings", '{"disableAllHooks": true}'),
+            "codex": ("--disable", "hooks"),
+            "opencode": ("--pure",),
+        }[self.name]
+        program, *words = self.words()
+        return (program, *own, *words)
+
+    async def start(
+        self, running: Supervised, workspace: Path, *, has_hooks: bool = True, **more: Any
+    ) -> Session:
+        words = self.words() if has_hooks else self.words_without_hooks()
         return await running.start(
-            workspace, *self.words(), agent=self.name, search_path=self.search_path, **more
+            workspace, *words, agent=self.name, search_path=self.search_path, **more
         )
 
 
@@ -406,7 +419,12 @@ async def test_each_sees_what_git_says_of_its_push(
 
 @asynccontextmanager
 async def installing(
-    start_supervisor: StartSupervisor, workspace: Path, agent: Named, **more: object
+    start_supervisor: StartSupervisor,
+    workspace: Path,
+    agent: Named,
+    *,
+    policy: str = "deny: [filesystem(**)]\n",
+    **more: object,
 ) -> AsyncIterator[Supervised]:
     """The supervisor of an agent that installs from an index of its workspace."""
     (workspace / "package.json").write_text('{"name": "app", "version": "1.0.0"}\n')
@@ -415,7 +433,7 @@ async def installing(
         index.add_npm("denied-one", "1.0.0")
         (workspace / ".npmrc").write_text(f"registry={index.url}/\n")
         hosts = ", ".join(f"network(127.0.0.1:{one})" for one in (agent.server.port, index.port))
-        rules = f"version: 1\nallow: [{hosts}]\n{CONTAINED}"
+        rules = f"version: 1\nallow: [{hosts}]\nmodes: {{exec: contained}}\n{policy}"
         names = {MODEL_HOST: ("127.0.0.1",)}
         async with start_supervisor(rules, names=names, **agent.settings(), **more) as running:
             yield running
@@ -437,6 +455,58 @@ async def test_an_install_is_asked_once_in_a_longer_line_too(
         assert "use another" in denied, running.story()
         asked = [title(one.action) for one in running.requests(session) if "npm" in str(one.action)]
         assert sorted(asked) == ["npm install denied-one", "npm install tiny-one"]
+
+
+async def test_without_hooks_pushes_and_installs_are_the_same_cards(
+    start_supervisor: StartSupervisor,
+    workspace: Path,
+    tmp_path: Path,
+    named: Callable[..., Named],
+) -> None:
+    remote = tmp_path / "remote.git"
+    git(tmp_path, "init", "-q", "--bare", str(remote))
+    git(workspace, "remote", "add", "origin", str(remote))
+    agent = named(
+        "echo hooked by nobody",
+        "npm install tiny-one && git push origin HEAD:refs/heads/by-agent",
+        "npm install denied-one",
+    )
+    rule = "deny: [exec(echo hooked *), filesystem(**)]\n"
+    async with installing(start_supervisor, workspace, agent, policy=rule) as running:
+        session = await agent.start(running, workspace, has_hooks=False)
+        running.approve(await running.asked("packages"))
+        running.approve(await running.asked("git"))
+        running.deny(await running.asked("packages"), "use another")
+        await running.ended(session)
+        plain, done, denied = agent.results()
+        assert "hooked by nobody" in plain, "with a hook, a rule denies it"
+        assert "added 1 package" in done, running.story()
+        assert "HEAD -> by-agent" in done, running.story()
+        assert "use another" in denied, running.story()
+        assert "by-agent" in git(remote, "branch")
+
+
+@pytest.mark.many
+async def test_a_push_that_nobody_answers_is_told_in_git_s_words_and_stays(
+    start_supervisor: StartSupervisor, workspace: Path, tmp_path: Path, with_claude: str
+) -> None:
+    remote = tmp_path / "remote.git"
+    git(tmp_path, "init", "-q", "--bare", str(remote))
+    git(workspace, "remote", "add", "origin", str(remote))
+    agent = Named("claude", with_claude, "git push origin HEAD:refs/heads/later; echo CODE $?")
+    with agent.server:
+        async with supervising(start_supervisor, agent, CONTAINED, hold_s=1.0) as running:
+            session = await agent.start(running, workspace)
+            await running.agent_exited(session)
+            (told,) = agent.results()
+            rejected = "! [remote rejected] HEAD -> later (it waits for a person's answer still"
+            assert rejected in told, running.story()
+            assert "don't run it again; go on with something else" in told
+            assert "CODE 1" in told
+            asked = await running.asked("git")
+            assert status(asked) == "pending"
+            running.approve(asked)
+            await running.until(lambda: "later" in git(remote, "branch"), "the push")
 
 
 @pytest.mark.many
