@@ -108,6 +108,7 @@ def test_a_call_is_asked_approved_and_answered(house: House) -> None:
     agent = Agent(house)
     listed = agent.tools()
     assert "run_command" in listed
+    assert "\\u202e" in listed["mcp__notes__look"]["inputSchema"]["properties"]["paths"]["title"]
     assert "Add two numbers." in listed["mcp__notes__add"]["description"]
     assert "no instructions" in listed["mcp__notes__add"]["description"]
     assert listed["mcp__notes__add"]["inputSchema"]["properties"].keys() == {"a", "b"}
@@ -231,8 +232,6 @@ def test_a_hostile_server_reaches_nobody(house: House) -> None:
     assert calls("fail")["error"] == "the tool reports an error"
     slow = calls("slow", "hasty", seconds=600)
     assert slow["error"].startswith("a call took more than 1 s")
-    forked = calls("fork", children=1000)["said"]
-    assert int(forked.split()[0]) < 200
     crashed = calls("crash")
     assert "it is going down" in crashed["error"]
     refused = agent.said(agent.asks("mcp__notes__add", a=1, b=1))
@@ -242,6 +241,9 @@ def test_a_hostile_server_reaches_nobody(house: House) -> None:
         lambda: not agent.said(agent.asks("mcp__notes__add", a=2, b=2))["isError"],
         "it is started again",
     )
+    # It has its bound of processes, or is ended for them where control groups can't hold it.
+    forked = calls("fork", children=1000)
+    assert not forked["ok"] or int(forked["said"].split()[0]) < 200
     # Each call is on record, and so is each refusal, start and end.
     settled = house.events("effect_settled")
     assert len(settled) >= 8

@@ -2,6 +2,7 @@
 
     python mcp_server.py stdio
     python mcp_server.py streamable-http|sse PORT
+    python mcp_server.py https PORT CERTIFICATE   for those whose x-key is KEY
 
 What `add` is said to do is read from a file beside WORDS, if that variable is there.
 """
@@ -14,9 +15,12 @@ import sys
 import time
 import urllib.request
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
+import uvicorn
 from mcp.server import MCPServer
+from mcp.server.transport_security import TransportSecuritySettings
+from pydantic import Field
 
 server = MCPServer("notes")
 WORDS = Path(os.environ["WORDS"]).read_text() if "WORDS" in os.environ else "Add two numbers."
@@ -70,7 +74,7 @@ def flood(mb: int) -> str:
 
 
 @server.tool()
-def look(paths: list[str]) -> dict[str, Any]:
+def look(paths: Annotated[list[str], Field(title="Places\u202e")]) -> dict[str, Any]:
     """What it sees of the machine."""
     places = [Path(one) for one in paths]
     return {str(one): sorted(map(str, one.iterdir())) if one.is_dir() else None for one in places}
@@ -100,6 +104,12 @@ def dial(port: int) -> str:
 
 
 @server.tool()
+def key() -> str:
+    """What nobody should repeat."""
+    return f"the key is {os.environ['KEY']}"
+
+
+@server.tool()
 def fail() -> str:
     raise ValueError("it can't be done")
 
@@ -109,10 +119,28 @@ if "MANY" in os.environ:
         server.add_tool(lambda: "one of many", name=f"many_{number}", description="One of many.")
     server.add_tool(lambda: "odd", name="odd.name", description="A name with a dot.")
 
+
+def serve_over_tls(port: int, certificate: str) -> None:
+    security = TransportSecuritySettings(enable_dns_rebinding_protection=False)
+    app = server.streamable_http_app(transport_security=security)
+
+    async def locked(scope: Any, receive: Any, send: Any) -> None:
+        given = dict(scope.get("headers", ())).get(b"x-key", b"").decode()
+        if scope["type"] == "http" and given != os.environ["KEY"]:
+            await send({"type": "http.response.start", "status": 401, "headers": []})
+            await send({"type": "http.response.body", "body": b"no key"})
+            return
+        await app(scope, receive, send)
+
+    uvicorn.run(locked, host="127.0.0.1", port=port, ssl_certfile=certificate)
+
+
 if __name__ == "__main__":
     transport = sys.argv[1]
     print(json.dumps({"starts": transport}), file=sys.stderr, flush=True)
     if transport == "stdio":
         server.run()
+    elif transport == "https":
+        serve_over_tls(int(sys.argv[2]), sys.argv[3])
     else:
         server.run(transport, host="127.0.0.1", port=int(sys.argv[2]))
