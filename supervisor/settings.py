@@ -195,6 +195,10 @@ class Settings(NamedTuple):
     # A workflow's, for `gatehouse action`; no other program is given it.
     github_token: str = _setting("GATEHOUSE_GITHUB_TOKEN", "", _text)
     github_api: str = _setting("GATEHOUSE_GITHUB_API", "https://api.github.com", _text)
+    bitbucket_api: str = _setting("GATEHOUSE_BITBUCKET_API", "https://api.bitbucket.org/2.0", _text)
+    bitbucket_repos: tuple[str, ...] = _setting("GATEHOUSE_BITBUCKET_REPOS", "", _several)
+    bitbucket_token_file: Path | None = _setting("GATEHOUSE_BITBUCKET_TOKEN_FILE", "", _file)
+    bitbucket_secret_file: Path | None = _setting("GATEHOUSE_BITBUCKET_SECRET_FILE", "", _file)
     # After the last push, and after the first at most.
     review_debounce_s: tuple[float, float] = _setting(
         "GATEHOUSE_REVIEW_DEBOUNCE", "15s/120s", _debounce
@@ -232,6 +236,11 @@ class Settings(NamedTuple):
     def github_app_dir(self) -> Path:
         """Return the folder where `gatehouse app create` keeps its App."""
         return self.data_dir / "github-app"
+
+    @property
+    def bitbucket_dir(self) -> Path:
+        """Return the folder where `gatehouse bitbucket setup` keeps what it was told."""
+        return self.data_dir / "bitbucket"
 
     @property
     def clones_dir(self) -> Path:

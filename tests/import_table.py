@@ -77,7 +77,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "reviews.core.config": {"errors", "core.text"},
     "reviews.store": BASE | {"core.*", "store", "reviews.core.*"},
     "reviews.store.migrations": {"reviews.store"},
-    "reviews.forges": BASE | {"core.*"},
+    "reviews.forges": BASE | {"core.*", "reviews.core.*"},
     "reviews.queue": BASE,
     # It holds what `app` gives it; a channel, as those above are.
     "reviews": (

@@ -138,7 +138,8 @@ def _sandbox(data_dir: Path) -> list[CheckResult]:
 
 def _reviews(settings: Settings) -> list[CheckResult]:
     made = (settings.github_app_dir / "app.json", settings.data_dir / "reviews.db")
-    if not settings.github_app_id and not any(one.is_file() for one in made):
+    named = settings.github_app_id or settings.bitbucket_token_file
+    if not named and not any(one.is_file() for one in (*made, settings.bitbucket_dir / "token")):
         return [CheckResult("reviews", ok=True, detail="not set up; see docs/reviews.md")]
     import asyncio
 

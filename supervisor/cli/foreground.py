@@ -220,7 +220,8 @@ async def _keep_running(
                 from supervisor.reviews.app.reviewing import reviewing
 
                 on = await stack.enter_async_context(reviewing(supervisor.parts))
-                say(f"webhooks come in at http://127.0.0.1:{on.port}/github")
+                for path in on.paths:
+                    say(f"webhooks come in at http://127.0.0.1:{on.port}{path}")
             tasks = await stack.enter_async_context(asyncio.TaskGroup())
             beside = [tasks.create_task(began(on))] if began is not None else []
             beside.append(tasks.create_task(_schedule(supervisor).run()))

@@ -138,9 +138,15 @@ _WORDS = {
 }
 
 
+def spelled(forge: str, repository: str) -> str:
+    """Return a repository as people name it: GitHub needs no word of its own."""
+    return repository if forge == "github" else f"{forge}:{repository}"
+
+
 def act_title(act: Act) -> str:
     """Return the act in one line, for a person."""
-    target = f"{act.repository}#{act.number}" if act.number else act.repository
+    name = spelled(act.forge, act.repository)
+    target = f"{name}#{act.number}" if act.number else name
     match act.operation:
         case "post":
             verdict = {"approve": "an approval", "request_changes": "a request for changes"}
@@ -158,15 +164,15 @@ def act_title(act: Act) -> str:
         case "check":
             return f"set the check to {act.conclusion} on {target}"
         case "push":
-            return f"push the branch {act.branch} to {act.repository}"
+            return f"push the branch {act.branch} to {name}"
         case "open-pr":
-            return f"open a pull request in {act.repository}: {act.branch} into {act.base}"
+            return f"open a pull request in {name}: {act.branch} into {act.base}"
         case "open-issue" if act.number:
             return f"update the issue {target}: {act.title}"
         case "open-issue":
-            return f"open an issue in {act.repository}: {act.title}"
+            return f"open an issue in {name}: {act.title}"
         case "delete-branch":
-            return f"delete the branch {act.branch} of {act.repository}"
+            return f"delete the branch {act.branch} of {name}"
         case "update-pr" if act.head:
             return f"update the pull request {target}: {act.branch} to {act.head[:7]}"
     return f"{_WORDS[act.operation]} {target}"

@@ -84,6 +84,7 @@ Event = Literal[
     "install_scripts_allowed",
     "branch_taken",
     "job_not_started",
+    "forge_credentials",
     "job_paused",
     "job_resumed",
     "job_done",

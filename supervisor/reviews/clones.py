@@ -14,7 +14,7 @@ import base64
 import contextlib
 import hashlib
 import re
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -28,6 +28,7 @@ from supervisor.reviews import clone_room
 from supervisor.reviews.core.deliveries import is_branch, is_sha
 from supervisor.reviews.core.diffs import ChangedFile, FilePatch, changed_files, file_patches
 from supervisor.reviews.core.job_posts import commit_line, with_line
+from supervisor.reviews.forges.base import HeadSource
 
 DEPTH, DEEPEN_BY, MOST_DEPTH = 50, 500, 5_000
 FETCH_S, GIT_S = 600.0, 120.0
@@ -51,6 +52,7 @@ _NOT_TAKEN = re.compile(
     r"\[remote rejected\][^\n]*|returned error: 40[134]"
     r"|Authentication failed|could not read Username"
 )
+_BINARY = re.compile(rb"^(?:Binary files |GIT binary patch)", re.MULTILINE)
 # The number of unused worktrees that are kept for later runs.
 MOST_IDLE = 4
 _FETCH = ("fetch.fsckObjects=true", "fetch.unpackLimit=1", "http.followRedirects=false")
@@ -70,8 +72,16 @@ class CloneError(GatehouseError):
         self.may_retry = may_retry
 
 
+class _UnreachableError(CloneError):
+    """Raised if the head is in another repository that can't be read."""
+
+    def __init__(self, why: str) -> None:
+        super().__init__(f"the pull request's repository can't be read ({why[:200]})")
+
+
 class WantedCode(NamedTuple):
-    """The code of a pull request: its repository's URL, base and head. `token` may read it."""
+    """The code of a pull request: its repository's URL, base and head. `token` may read it
+    (`USER:TOKEN`); `head` is where its head is, None at the repository's own `refs/pull`."""
 
     name: str
     url: str
@@ -80,10 +90,11 @@ class WantedCode(NamedTuple):
     base_ref: str
     base_sha: str
     head_sha: str
+    head: HeadSource | None = None
 
 
 class WantedBranch(NamedTuple):
-    """A branch of a repository. `token` may read it."""
+    """A branch of a repository. `token` may read it (`USER:TOKEN`)."""
 
     name: str
     url: str
@@ -100,7 +111,8 @@ class BranchFiles(NamedTuple):
 
 class Checkout(NamedTuple):
     """The files of the commit `head` in `folder`, and the changes since `base`, the merge base.
-    `has_conflict`: what a job pushed before can't be replayed on the base."""
+    `has_conflict`: what a job pushed before can't be replayed on the base. `left_out`: why `head`
+    is a commit of ours, made of the forge's diff, and what that lacks; "" if it is the real one."""
 
     folder: Path
     clone: Path
@@ -109,6 +121,11 @@ class Checkout(NamedTuple):
     files: list[ChangedFile]
     is_warm: bool
     has_conflict: bool = False
+    left_out: str = ""
+
+
+# Reads a pull request's change from its forge, as a patch.
+type ReadDiff = Callable[[], Awaitable[bytes]]
 
 
 class PackedCommit(NamedTuple):
@@ -128,14 +145,26 @@ class Clones:
         self._room = clone_room.CloneRoom(root)
 
     @contextlib.asynccontextmanager
-    async def checkout(self, wanted: WantedCode) -> AsyncIterator[Checkout]:
+    async def checkout(
+        self, wanted: WantedCode, read_diff: ReadDiff | None = None
+    ) -> AsyncIterator[Checkout]:
         """Fetch missing commits and yield the head's files until the block ends. Raise `CloneError`
-        if that fails."""
+        if that fails. `read_diff` gives the change if the head is in another repository that can't
+        be read."""
         _check(wanted)
         clone = self._folder(wanted.name)
         async with self._room.used(clone):
             async with self._turns.setdefault(wanted.name, asyncio.Lock()):
-                is_warm = await self._fetch(clone, wanted)
+                left_out = ""
+                try:
+                    is_warm = await self._fetch(clone, wanted)
+                except _UnreachableError as error:
+                    if read_diff is None:
+                        raise
+                    is_warm = True
+                    made, lacks = await self._patched(clone, wanted, await read_diff())
+                    wanted = wanted._replace(head_sha=made)
+                    left_out = f"{error.message}, so only its diff was looked at{lacks}"
                 head = wanted.head_sha
                 # This check comes first: the diff of a tree that unfolds endlessly is endless, too.
                 size_bytes = await self._size_bytes(clone, head)
@@ -144,7 +173,7 @@ class Clones:
                 folder = await self._worktree(clone, head, size_bytes)
                 self._used.add(folder)
             try:
-                yield Checkout(folder, clone, base, head, files, is_warm)
+                yield Checkout(folder, clone, base, head, files, is_warm, left_out=left_out)
             finally:
                 self._used.discard(folder)
 
@@ -402,18 +431,49 @@ class Clones:
     async def _fetch(self, clone: Path, wanted: WantedCode) -> bool:
         """Bring head and base into the clone. Return whether there was one before."""
         is_warm = await self._is_clone(clone)
-        both = (wanted.head_sha, wanted.base_sha)
-        if not all([await self._has(clone, one) for one in both]):
-            refs = (
-                f"+refs/pull/{wanted.number}/head:refs/gatehouse/{wanted.number}/head",
-                f"+refs/heads/{wanted.base_ref}:refs/gatehouse/{wanted.number}/base",
-            )
-            await self._remote(clone, wanted, f"--depth={DEPTH}", *refs)
-        for one in both:
+        for one in _sides(wanted):
+            try:
+                await self._bring(clone, one)
+            except CloneError as error:
+                if one.place.url == wanted.url:
+                    raise
+                raise _UnreachableError(str(error)) from error
+        return is_warm
+
+    async def _bring(self, clone: Path, side: "_Side") -> None:
+        if all([await self._has(clone, one) for one in side.commits]):
+            return
+        await self._remote(clone, side.place, f"--depth={DEPTH}", *side.refs)
+        for one in side.commits:
             if not await self._has(clone, one):
                 # A push in between moved the branch; the commit may still exist.
-                await self._remote(clone, wanted, f"--depth={DEPTH}", one)
-        return is_warm
+                await self._remote(clone, side.place, f"--depth={DEPTH}", one)
+
+    async def _patched(self, clone: Path, wanted: WantedCode, patch: bytes) -> tuple[str, str]:
+        """Return a commit of the base with this patch, and in words what it lacks."""
+        if len(patch) > MOST_DIFF_BYTES:
+            raise CloneError(
+                f"the change has more than {MOST_DIFF_BYTES >> 20} MB", may_retry=False
+            )
+        text, binary = without_binary(patch)
+        index = GitPlace(clone, index_file=clone / "patched.index")
+        (clone / "patched.index").unlink(missing_ok=True)
+        read = await run_git(index, "read-tree", wanted.base_sha, timeout_s=GIT_S)
+        words = ("apply", "--cached", "--whitespace=nowarn", "-")
+        done = (
+            read
+            if not read.ok or not text
+            else await run_git(index, *words, stdin=text, timeout_s=GIT_S)
+        )
+        if not done.ok:
+            raise CloneError(
+                "the pull request's repository can't be read, and its diff doesn't fit its base:"
+                f" {_said(done)}",
+                may_retry=False,
+            )
+        tree = (await run_git(index, "write-tree", timeout_s=GIT_S)).stdout.decode().strip()
+        made = await self._committed(clone, tree, wanted.base_sha, wanted.base_sha)
+        return made, f", without {binary} binary files" if binary else ""
 
     async def _size_bytes(self, clone: Path, head: str) -> int:
         """Return the disk space that the files of a commit take. Raise `CloneError` if it is too
@@ -437,8 +497,8 @@ class Clones:
                 return found.stdout.decode().strip()
             if not (clone / "shallow").is_file() or depth == MOST_DEPTH:
                 break
-            both = (wanted.base_sha, wanted.head_sha)
-            await self._remote(clone, wanted, f"--deepen={DEEPEN_BY}", *both)
+            for one in _sides(wanted):
+                await self._remote(clone, one.place, f"--deepen={DEEPEN_BY}", *one.commits)
         raise CloneError(
             f"no commit is common to {wanted.base_ref} and the pull request", may_retry=False
         )
@@ -489,6 +549,7 @@ class Clones:
     async def _remote(self, clone: Path, wanted: WantedCode | WantedBranch, *words: str) -> None:
         """Run `git fetch` with the token, and stop it if it fetches too much."""
         secret, done = "", None
+        _check_url(wanted.url)
         depth, *refs = words
         fetch = ("fetch", "--quiet", "--no-tags", "--no-write-fetch-head", depth, wanted.url, *refs)
         most_bytes = await self._room.packs_bytes(clone) + MOST_FETCH_BYTES
@@ -504,13 +565,13 @@ class Clones:
             raise CloneError(f"the code can't be fetched: {_said(done, secret)}")
 
     async def _authorized(self, clone: Path, token: str, *words: str) -> tuple[Completed, str]:
-        """Run git with a token; return also what must not be shown of it."""
-        basic = base64.b64encode(f"x-access-token:{token}".encode()).decode()
+        """Run git with a token, if there is one; return also what must not be shown of it."""
+        basic = base64.b64encode(token.encode()).decode()
         done = await run_git(
             GitPlace(clone),
             *words,
             config=_FETCH,
-            hidden_config={"http.extraHeader": f"Authorization: Basic {basic}"},
+            hidden_config={"http.extraHeader": f"Authorization: Basic {basic}"} if token else None,
             protocols=("http", "https"),
             timeout_s=FETCH_S,
         )
@@ -549,6 +610,36 @@ def jobs_clone_name(forge: str, repository: str) -> str:
     return f"{clone_name(forge, repository)} jobs"
 
 
+class _Side(NamedTuple):
+    """What one repository has of a pull request's code: refs to fetch, for these commits."""
+
+    place: WantedCode
+    refs: tuple[str, ...]
+    commits: tuple[str, ...]
+
+
+def _sides(wanted: WantedCode) -> list[_Side]:
+    """Return the repositories that have the code, the pull request's own first."""
+    base = f"+refs/heads/{wanted.base_ref}:refs/gatehouse/{wanted.number}/base"
+    there = wanted.head or HeadSource(wanted.url, f"refs/pull/{wanted.number}/head", "")
+    head = f"+{there.ref}:refs/gatehouse/{wanted.number}/head"
+    if there.url == wanted.url:
+        return [_Side(wanted, (head, base), (wanted.head_sha, wanted.base_sha))]
+    other = wanted._replace(url=there.url, token=there.token)
+    return [
+        _Side(wanted, (base,), (wanted.base_sha,)),
+        _Side(other, (head,), (wanted.head_sha,)),
+    ]
+
+
+def without_binary(patch: bytes) -> tuple[bytes, int]:
+    """Return a patch without its binary files, which a forge names only, and how many these are."""
+    start = b"diff --git "
+    files = [start + one for one in (b"\n" + patch).split(b"\n" + start)[1:]]
+    kept = [one for one in files if not _BINARY.search(one)]
+    return b"".join(one.rstrip(b"\n") + b"\n" for one in kept), len(files) - len(kept)
+
+
 def _said(done: Completed, secret: str = "") -> str:
     """Return the end of git's error output, without credentials."""
     said = done.stderr.decode(errors="replace").strip()
@@ -561,6 +652,8 @@ def _check(wanted: WantedCode) -> None:
     if not (is_sha(wanted.head_sha) and is_sha(wanted.base_sha) and is_branch(wanted.base_ref)):
         raise CloneError("the forge names no commit or branch that git could take", may_retry=False)
     _check_url(wanted.url)
+    if wanted.head is not None and wanted.head.url and not is_branch(wanted.head.ref):
+        raise CloneError("the forge names no branch that git could take", may_retry=False)
 
 
 def _check_branch(wanted: WantedBranch) -> None:

@@ -24,7 +24,7 @@ from supervisor.reviews.core.config.reader import (
     read_settings,
 )
 from supervisor.reviews.core.config.shapes import RefineryFile
-from supervisor.reviews.forges.base import Forge
+from supervisor.reviews.forges.base import Forges
 from supervisor.reviews.reconcile import facts_of
 from supervisor.reviews.store import queries
 
@@ -42,10 +42,10 @@ class Configurations:
     """The configurations of one supervisor's repositories. `inputs` is stronger than theirs."""
 
     def __init__(
-        self, engine: Engine, forge: Forge, clones: Clones, inputs: ConfigLayer | None = None
+        self, engine: Engine, forges: Forges, clones: Clones, inputs: ConfigLayer | None = None
     ) -> None:
         self._engine = engine
-        self._forge = forge
+        self._forges = forges
         self._clones = clones
         self._inputs = inputs
         self._zones = zoneinfo.available_timezones()
@@ -166,7 +166,7 @@ class Configurations:
         branch = WantedBranch(
             name=clone_name(repository.forge, repository.full_name),
             url=repository.clone_url,
-            token=await self._forge.clone_token(facts_of(repository)),
+            token=await self._forges.of(repository).clone_token(facts_of(repository)),
             branch=repository.default_branch,
         )
         return await self._clones.branch_files(branch, paths)

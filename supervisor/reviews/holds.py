@@ -4,23 +4,20 @@ Meanwhile webhooks are stored and answered, and running reviews finish. The same
 everything is stopped (`records.kill_switch`).
 """
 
-import re
 from collections.abc import Callable
 from typing import Literal, get_args
 
 from sqlalchemy import Connection, Engine
 
 from supervisor.base.clock import Clock
-from supervisor.core.forge_acts import Act, Forge
+from supervisor.core.forge_acts import Act, Forge, spelled
 from supervisor.errors import NotFoundError, UserError
 from supervisor.records.audit import Audit
-from supervisor.reviews.store import holds, queries
+from supervisor.reviews.store import holds
 from supervisor.reviews.store.holds import Hold
+from supervisor.reviews.targets import pull_named, repository_named
 
 HoldScope = Literal["all", "forge", "repository", "pull"]
-_PULL = re.compile(
-    r"(?:https?://[^/\s]+/)?([A-Za-z0-9-]+/[A-Za-z0-9._-]+)(?:/pull/|#)([1-9][0-9]{0,8})/?\Z"
-)
 MOST_WHY_CHARS = 500
 
 
@@ -73,21 +70,6 @@ class Holds:
             return holds.hold_on(connection, act.forge, act.repository, act.number) is not None
 
 
-def find_pull(text: str) -> tuple[str, int] | None:
-    """Return repository and number of a pull request, from its URL or `OWNER/REPO#NUMBER`; None for
-    other texts."""
-    found = _PULL.match(text.strip())
-    return found and (found[1], int(found[2]))
-
-
-def pull_named(text: str) -> tuple[str, int]:
-    """Call `find_pull`. Raise `UserError` if it finds nothing."""
-    found = find_pull(text)
-    if found is None:
-        raise UserError("this is no pull request", "give its URL, or OWNER/REPO#NUMBER")
-    return found
-
-
 def words(hold: Hold) -> str:
     """Return who made a hold, and why, in the words of a receipt."""
     return f"held by {hold.by}{': ' + hold.why if hold.why else ''}"
@@ -104,9 +86,6 @@ def _key(connection: Connection, scope: HoldScope, key: str) -> str:
             raise UserError(f"no forge is called `{key[:100]}`", f"name one of {', '.join(forges)}")
         return key
     name, number = pull_named(key) if scope == "pull" else (key, 0)
-    repository = queries.repository(connection, "github", name)
-    if repository is None:
-        raise NotFoundError(
-            f"no repository is called `{name[:200]}`", "`gatehouse repos list` lists them"
-        )
-    return f"{repository.full_name}#{number}" if number else repository.full_name
+    repository = repository_named(connection, name)
+    spelled_name = spelled(repository.forge, repository.full_name)
+    return f"{spelled_name}#{number}" if number else spelled_name

@@ -22,7 +22,7 @@ from supervisor.errors import GatehouseError
 from supervisor.reviews.clones import Clones, WantedBranch, jobs_clone_name
 from supervisor.reviews.core.diffs import FilePatch
 from supervisor.reviews.core.job_posts import PREFIX, branch_of, job_mark
-from supervisor.reviews.forges.base import Forge, ForgeError, Posted, RepositoryFacts
+from supervisor.reviews.forges.base import ForgeError, Forges, Posted, RepositoryFacts
 from supervisor.reviews.reconcile import facts_of
 from supervisor.reviews.store import jobs, queries
 
@@ -34,13 +34,13 @@ class JobPulls:
     def __init__(
         self,
         engine: Engine,
-        forge: Forge,
+        forges: Forges,
         clones: Clones,
         ask: Callable[[Act, str, str], None],
     ) -> None:
         self._ask = ask
         self._engine = engine
-        self._forge = forge
+        self._forges = forges
         self._clones = clones
 
     async def post(self, repository: RepositoryFacts, act: Act) -> Posted:
@@ -55,7 +55,7 @@ class JobPulls:
         )
         lease = act.targets[0] if act.targets else ""
         if act.operation == "update-pr":
-            pull = await self._forge.pull(repository, act.number)
+            pull = await self._forges.of(repository).pull(repository, act.number)
             if not pull.is_open or pull.head_ref != act.branch:
                 raise GatehouseError(f"#{act.number} is closed by now", "the job runs again")
             if pull.base_ref != act.base:
@@ -63,7 +63,7 @@ class JobPulls:
                     f"#{act.number} goes into {pull.base_ref} by now, not {act.base}",
                     "the next run looks at that",
                 )
-        head = await self._forge.branch_head(repository, act.branch)
+        head = await self._forges.of(repository).branch_head(repository, act.branch)
         if head != act.head:
             if head != lease:
                 raise GatehouseError(
@@ -71,12 +71,12 @@ class JobPulls:
                     "the next run looks at that",
                 )
             await self._check(wanted, repository, act)
-            token = await self._forge.push_token(repository)
+            token = await self._forges.of(repository).push_token(repository)
             await self._clones.push(wanted._replace(token=token), act.head, lease)
         if act.operation == "update-pr":
-            return await self._forge.update_pull(repository, act)
+            return await self._forges.of(repository).update_pull(repository, act)
         try:
-            return await self._forge.open_pull(repository, act)
+            return await self._forges.of(repository).open_pull(repository, act)
         except ForgeError as error:
             if not error.may_retry and not lease:
                 # Without a pull request nobody, not even the next run, would know whose it is.
@@ -86,15 +86,15 @@ class JobPulls:
 
     async def _delete(self, repository: RepositoryFacts, act: Act) -> Posted:
         """Remove a job's branch, if nobody else put a commit there."""
-        head = await self._forge.branch_head(repository, act.branch)
+        head = await self._forges.of(repository).branch_head(repository, act.branch)
         if head:
             if head != act.head or not act.branch.startswith(PREFIX):
                 raise GatehouseError(f"{act.branch} is at {head[:12]} by now", "delete it by hand")
-            pulls = await self._forge.pulls_of_branch(repository, act.branch)
+            pulls = await self._forges.of(repository).pulls_of_branch(repository, act.branch)
             if found := next((one for one in pulls if one.is_open), None):
                 raise GatehouseError(f"#{found.number} is open", "it needs the branch")
             name = jobs_clone_name(act.forge, act.repository)
-            token = await self._forge.push_token(repository)
+            token = await self._forges.of(repository).push_token(repository)
             wanted = WantedBranch(name, repository.clone_url, token, act.branch)
             await self._clones.push(wanted, "", head)
         return Posted(id=0)
@@ -105,11 +105,11 @@ class JobPulls:
         if said is None:
             raise GatehouseError("no run of a job made this issue", "have the job run again")
         number = await self.issue_of(repository, said.job)
-        return await self._forge.put_issue(repository, act, number)
+        return await self._forges.of(repository).put_issue(repository, act, number)
 
     async def issue_of(self, repository: RepositoryFacts, job: str) -> int:
         """Return the open issue of a job; 0 if there is none."""
-        for one in await self._forge.own_issues(repository):
+        for one in await self._forges.of(repository).own_issues(repository):
             found = job_mark(one.body)
             if found and found.job == job:
                 return one.number
@@ -130,10 +130,10 @@ class JobPulls:
 
     async def _tidy(self, repository: queries.Repository, job: jobs.RepositoryJob) -> None:
         facts, branch = facts_of(repository), branch_of(repository.full_name, job.name)
-        pulls = await self._forge.pulls_of_branch(facts, branch)
+        pulls = await self._forges.of(repository).pulls_of_branch(facts, branch)
         if not pulls or pulls[0].is_open:
             return
-        head = await self._forge.branch_head(facts, branch)
+        head = await self._forges.of(repository).branch_head(facts, branch)
         if head == job.pushed:
             act = Act(
                 operation="delete-branch",
@@ -161,7 +161,7 @@ class JobPulls:
             or act.branch in (repository.default_branch, act.base)
         ):
             raise GatehouseError("the act isn't what the run proposed", "have the job run again")
-        token = await self._forge.clone_token(repository)
+        token = await self._forges.of(repository).clone_token(repository)
         reading = wanted._replace(token=token)
         changes = await self._clones.take_commit(reading, run.base_sha, act.head, run.pack)
         if why := refusal(task, judge(task, changes)):
@@ -188,7 +188,7 @@ class JobPulls:
             # The clone is a cache: the commit is put back into it.
             with contextlib.suppress(GatehouseError):
                 facts = self._facts(run)
-                token = await self._forge.clone_token(facts)
+                token = await self._forges.of(facts).clone_token(facts)
                 wanted = WantedBranch(name, facts.clone_url, token, act.branch)
                 await self._clones.take_commit(wanted, run.base_sha, act.head, run.pack)
                 found = await self._clones.known_diff(name, run.base_sha, act.head)

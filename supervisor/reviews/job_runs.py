@@ -53,6 +53,7 @@ from supervisor.reviews.clones import (
 from supervisor.reviews.configurations import Configurations
 from supervisor.reviews.core.config.effective import JobPlan
 from supervisor.reviews.core.config.shapes import GlobSet, IssueOutput
+from supervisor.reviews.core.forge_people import is_same_person, person_name
 from supervisor.reviews.core.job_posts import (
     PREFIX,
     BranchPull,
@@ -64,7 +65,7 @@ from supervisor.reviews.core.job_posts import (
     standing,
 )
 from supervisor.reviews.core.receipts import NO_BUDGET, reason_words
-from supervisor.reviews.forges.base import Forge, ForgeError, PullFacts, RepositoryFacts
+from supervisor.reviews.forges.base import ForgeError, Forges, PullFacts, RepositoryFacts
 from supervisor.reviews.job_schedule import OWN, RepositoryJobs
 from supervisor.reviews.reconcile import facts_of
 from supervisor.reviews.store import allowances, holds, jobs, queries
@@ -140,7 +141,7 @@ class JobRuns:
         self,
         engine: Engine,
         clock: Clock,
-        forge: Forge,
+        forges: Forges,
         clones: Clones,
         configurations: Configurations,
         sessions: Maintainers,
@@ -154,7 +155,7 @@ class JobRuns:
     ) -> None:
         self._engine = engine
         self._clock = clock
-        self._forge = forge
+        self._forges = forges
         self._clones = clones
         self._configurations = configurations
         self._sessions = sessions
@@ -226,11 +227,12 @@ class JobRuns:
         return _Work(claimed, job, repository, branch_of(repository.full_name, job.name))
 
     async def _do(self, work: _Work) -> None:
-        may_retry = False
+        may_retry, until = False, None
         try:
             end = await self._run(work)
         except (ForgeError, CloneError) as error:
             end, may_retry = JobRunEnd("failed", str(error)), error.may_retry
+            until = error.retry_at if isinstance(error, ForgeError) else None
         except GatehouseError as error:
             end = JobRunEnd("failed", str(error))
         except Exception as error:
@@ -241,6 +243,7 @@ class JobRuns:
             end = JobRunEnd("stopped", "everything was stopped")
         if may_retry and work.run.attempt < jobs.MOST_ATTEMPTS:
             later = self._clock.now() + RETRY_S * 2 ** (work.run.attempt - 1)
+            later = max(later, until or 0.0)
             facts = {"attempt": work.run.attempt + 1, "due_at": later, "reason": end.reason[:500]}
             self._change(work, **facts)
             return
@@ -268,7 +271,7 @@ class JobRuns:
         base = WantedBranch(
             name=jobs_clone_name(repository.forge, repository.full_name),
             url=repository.clone_url,
-            token=await self._forge.clone_token(facts_of(repository)),
+            token=await self._forges.of(repository).clone_token(facts_of(repository)),
             branch=_base_of(plan, repository),
         )
         async with self._clones.branch_checkout(base, stands.lease) as checkout:
@@ -278,22 +281,27 @@ class JobRuns:
 
     async def _standing(self, work: _Work, base: str) -> Standing:
         """Ask the forge whether the job may run."""
-        facts, own = facts_of(work.repository), await self._forge.own_login()
-        pulls = await self._forge.pulls_of_branch(facts, work.branch)
+        facts, forge = facts_of(work.repository), self._forges.of(work.repository)
+        own = await forge.own_login()
+        pulls = await forge.pulls_of_branch(facts, work.branch)
         for one in pulls:
-            if one.is_open and one.author != own:
-                there = f"#{one.number} of its branch is {one.author}'s"
+            if one.is_open and not is_same_person(one.author, own):
+                there = f"#{one.number} of its branch is {person_name(one.author)}'s"
                 return Standing(f"{there}: close it, and the job opens its own")
             # A commit of one branch brings all of that along into another.
             if one.is_open and one.base_ref != base:
                 there = f"#{one.number} of its branch goes into {one.base_ref}, not {base}"
                 return Standing(f"{there}: close it, or give it that base")
-        opened = await self._forge.open_pulls(facts)
-        head = await self._forge.branch_head(facts, work.branch)
+        opened = await forge.open_pulls(facts)
+        head = await forge.branch_head(facts, work.branch)
         with self._engine.connect() as connection:
             pushed = jobs.job(connection, work.job.id).pushed
             ours = jobs.commits_of(connection, work.job.id) | {pushed}
-        others = [one for one in opened if one.author == own and one.head_ref.startswith(PREFIX)]
+        others = [
+            one
+            for one in opened
+            if is_same_person(one.author, own) and one.head_ref.startswith(PREFIX)
+        ]
         return standing(
             [_branch_pull(one, own) for one in pulls],
             head,
@@ -547,7 +555,7 @@ def _base_of(plan: JobPlan, repository: queries.Repository) -> str:
 
 
 def _branch_pull(one: PullFacts, own: str) -> BranchPull:
-    said = job_mark(one.body) if one.author == own else None
+    said = job_mark(one.body) if is_same_person(one.author, own) else None
     closed_at = 0.0 if one.is_open or one.is_merged else one.closed_at or 0.0
     return BranchPull(one.number, one.is_open, one.head_sha, said.commit if said else "", closed_at)
 

@@ -20,6 +20,7 @@ from supervisor.reviews.configurations import Configurations
 from supervisor.reviews.core.schedules import next_due
 from supervisor.reviews.queue.base import Queue
 from supervisor.reviews.store import allowances, jobs, queries
+from supervisor.reviews.targets import find_repository
 
 LOOK_S = 0.2
 # How many repositories are read at each poll: each takes a fetch.
@@ -144,7 +145,7 @@ class RepositoryJobs:
         """Have a job run as soon as its repository's configuration was read."""
         while True:
             with self._engine.connect() as connection:
-                repository = queries.repository(connection, "github", full_name)
+                repository = find_repository(connection, full_name)
             with contextlib.suppress(NotFoundError):
                 if repository is not None:
                     return self.run_now(repository, name, by=by)

@@ -4,7 +4,7 @@ The comment's text is also read from the forge: the webhook only says that a com
 reaction confirms it; an answer in words is an act like any other.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
 import msgspec
@@ -16,10 +16,11 @@ from supervisor.errors import NotFoundError, UserError
 from supervisor.reviews.core import deliveries, mentions, slots
 from supervisor.reviews.core.config.effective import EffectiveConfig
 from supervisor.reviews.core.config.shapes import MENTIONS
+from supervisor.reviews.core.forge_people import is_same_person
 from supervisor.reviews.core.mentions import Mention
 from supervisor.reviews.core.receipts import CALLED_OFF
 from supervisor.reviews.core.trust import WRITERS
-from supervisor.reviews.forges.base import Forge, ForgeError, PostedComment
+from supervisor.reviews.forges.base import ForgeError, Forges, PostedComment
 from supervisor.reviews.reconcile import Reconcile, facts_of
 from supervisor.reviews.rounds import Rounds
 from supervisor.reviews.store import findings, queries
@@ -29,19 +30,22 @@ from supervisor.reviews.webhooks import payload_of
 
 IGNORED, NOT_PERMITTED = "ignored", "not-permitted"
 HEARD, DONE, UNCLEAR = "eyes", "+1", "confused"
+# What each says in words, on a forge that has no reactions; "": nothing.
+SIGNS = {HEARD: "", DONE: "Done.", UNCLEAR: "That can't be done now."}
 # How long the forge's answer about a person's permission is reused for further comments.
 PERMISSION_S = 60.0
 
 
 class Mentions:
-    """The mentions of one supervisor. `ask` requests an act in a repository's session;
-    `takes_bang`: `!` calls us, too."""
+    """The mentions of one supervisor. `readers` are those of each forge's webhooks; `ask` requests
+    an act in a repository's session; `takes_bang`: `!` calls us, too."""
 
     def __init__(
         self,
         engine: Engine,
         clock: Clock,
-        forge: Forge,
+        forges: Forges,
+        readers: Mapping[str, deliveries.WebhookReader],
         slots_: Slots,
         reconcile: Reconcile,
         rounds: Rounds,
@@ -51,7 +55,8 @@ class Mentions:
     ) -> None:
         self._engine = engine
         self._clock = clock
-        self._forge = forge
+        self._forges = forges
+        self._readers = readers
         self._slots = slots_
         self._reconcile = reconcile
         self._rounds = rounds
@@ -63,21 +68,22 @@ class Mentions:
     async def handle(self, repository: queries.Repository, delivery: queries.Delivery) -> str:
         """Answer a delivery's comment; return the outcome in a word."""
         payload = msgspec.json.decode(payload_of(delivery))
-        number = deliveries.comment_id(payload)
-        own = await self._reconcile.own_login()
-        name = own.removesuffix("[bot]")
+        forge = self._forges.of(repository)
+        said = self._readers[delivery.forge].comment(delivery.event, payload)
+        own, names = await forge.own_login(), await forge.own_names()
         # The webhook's content can only be a reason not to ask the forge.
-        author, body = deliveries.comment_words(payload)
-        if number is None or self._read(body, name) is None:
+        if said is None or self._read(said.body, names) is None:
             return IGNORED
-        if self._known(repository, author) not in (None, *WRITERS):
+        if self._known(repository, said.author) not in (None, *WRITERS):
             return NOT_PERMITTED
-        is_inline = delivery.event == "pull_request_review_comment"
-        key = queries.MentionKey(repository.forge, number, is_inline)
-        comment = await self._comment(repository, number, is_inline=is_inline)
-        if comment is None or comment.number is None or comment.is_bot or comment.author == own:
+        is_inline = said.is_inline
+        key = queries.MentionKey(repository.forge, said.id, is_inline)
+        comment = await self._comment(repository, delivery.number, said.id, is_inline=is_inline)
+        if comment is None or comment.number is None or comment.is_bot:
             return IGNORED
-        found = self._read(comment.body, name)
+        found = self._read(comment.body, names)
+        if is_same_person(comment.author, own):
+            return IGNORED
         if found is None:
             return IGNORED
         permission = await self._permission(repository, comment.author)
@@ -114,8 +120,9 @@ class Mentions:
             queries.end_mention(connection, key, outcome)
         return outcome
 
-    def _read(self, body: str, name: str) -> Mention | None:
-        return mentions.parse_mention(body, name, takes_bang=self._takes_bang)
+    def _read(self, body: str, names: Sequence[str]) -> Mention | None:
+        read = (mentions.parse_mention(body, name, takes_bang=self._takes_bang) for name in names)
+        return next(filter(None, read), None)
 
     def called(
         self, repository: queries.Repository, pull: queries.PullRequest, config: EffectiveConfig
@@ -129,7 +136,7 @@ class Mentions:
                 if one.command not in known:
                     queries.end_mention(connection, _key(repository, one), IGNORED)
         found = [one for one in waiting if one.command in known]
-        for one in found:
+        for one in found if self._forges.of(repository).has_reactions else ():
             spelled = f"review:{one.comment_id}" if one.is_inline else str(one.comment_id)
             act = act_on(repository, pull, "react", body=HEARD, targets=(spelled,))
             self._ask(act, repository.session_id, f"an answer to {one.author}")
@@ -215,18 +222,25 @@ class Mentions:
         """Return the short id of the finding that an inline comment's thread is about."""
         if not on.is_inline or on.comment.in_reply_to is None:
             return ""
-        first = await self._comment(on.repository, on.comment.in_reply_to, is_inline=True)
-        own = await self._reconcile.own_login()
-        return mentions.finding_of(first.body) if first and first.author == own else ""
+        first = await self._comment(
+            on.repository, on.comment.number, on.comment.in_reply_to, is_inline=True
+        )
+        own = await self._forges.of(on.repository).own_login()
+        is_ours = first is not None and is_same_person(first.author, own)
+        return mentions.finding_of(first.body) if first and is_ours else ""
 
     def _say(self, on: "_Answer", reaction: str, words: str) -> None:
         number = on.comment.id
         why = f"an answer to {on.comment.author}"
         spelled = f"review:{number}" if on.is_inline else str(number)
-        self._ask(
-            act_on(on.repository, on.pull, "react", body=reaction, targets=(spelled,)),
-            *(on.repository.session_id, why),
-        )
+        if self._forges.of(on.repository).has_reactions:
+            self._ask(
+                act_on(on.repository, on.pull, "react", body=reaction, targets=(spelled,)),
+                *(on.repository.session_id, why),
+            )
+        else:
+            # A word where there is no sign; a review that begins is seen by itself.
+            words = words or SIGNS[reaction]
         if not words:
             return
         if on.is_inline:
@@ -243,7 +257,7 @@ class Mentions:
         found = self._known(repository, person)
         if found is None:
             asked_at = self._clock.monotonic()
-            found = await self._forge.permission(facts_of(repository), person)
+            found = await self._forges.of(repository).permission(facts_of(repository), person)
             self._permissions[repository.id, person] = found, asked_at
         return found
 
@@ -256,11 +270,16 @@ class Mentions:
         return known[repository.id, person][0] if (repository.id, person) in known else None
 
     async def _comment(
-        self, repository: queries.Repository, number: int, *, is_inline: bool
+        self,
+        repository: queries.Repository,
+        number: int | None,
+        comment_id: int,
+        *,
+        is_inline: bool,
     ) -> PostedComment | None:
-        read = self._forge.review_comment if is_inline else self._forge.issue_comment
+        facts, forge = facts_of(repository), self._forges.of(repository)
         try:
-            return await read(facts_of(repository), number)
+            return await forge.comment(facts, number, comment_id, is_inline=is_inline)
         except ForgeError as error:
             if error.status == 404:
                 return None

@@ -17,7 +17,14 @@ from supervisor.gate.gate import Gate, Grant, Refused
 from supervisor.reviews.clones import CloneError
 from supervisor.reviews.core import posts, prompt_posts
 from supervisor.reviews.core.receipts import check_id
-from supervisor.reviews.forges.base import Forge, ForgeError, Posted, RepositoryFacts, ReviewFacts
+from supervisor.reviews.forges.base import (
+    REVIEW_ID,
+    ForgeError,
+    Forges,
+    Posted,
+    RepositoryFacts,
+    ReviewFacts,
+)
 from supervisor.reviews.job_pulls import JobPulls, is_of_job
 
 FIRST_WAIT_S, LONGEST_WAIT_S = 15.0, 300.0
@@ -48,7 +55,7 @@ class Poster:
         self,
         gate: Gate,
         clock: Clock,
-        forge: Forge,
+        forges: Forges,
         find_repository: FindRepository,
         failed: Failed,
         jobs: JobPulls,
@@ -57,7 +64,7 @@ class Poster:
     ) -> None:
         self._gate = gate
         self._clock = clock
-        self._forge = forge
+        self._forges = forges
         self._find_repository = find_repository
         self._failed = failed
         self._jobs = jobs
@@ -114,6 +121,7 @@ class Poster:
                 if not is_used:
                     grant.use(act)
                     is_used = True
+                REVIEW_ID.set(request.id)
                 posted = await self._try(act, request.id)
             except (ForgeError, CloneError) as error:
                 if error.may_retry and self._clock.monotonic() < until:
@@ -147,14 +155,15 @@ class Poster:
 
     async def _try(self, act: Act, request_id: str) -> Posted:
         repository = self._find_repository(act.forge, act.repository)
+        forge = self._forges.of(act)
         match act.operation:
             case "check":
                 external_id = check_id(act.number, act.head)
-                return await self._forge.set_check(repository, act.head, act, external_id)
+                return await forge.set_check(repository, act.head, act, external_id)
             case "open-pr" | "update-pr" | "delete-branch" | "open-issue" if is_of_job(act):
                 return await self._jobs.post(repository, act)
             case "open-pr":
-                return await self._forge.open_pull(repository, act)
+                return await forge.open_pull(repository, act)
             case "post" if act.prompt:
                 return await self._post_prompt(repository, act)
             case "post":
@@ -162,13 +171,14 @@ class Poster:
             case "comment":
                 own = prompt_posts.mark_of(act.body)
                 marked = act if own else posts.marked(act, request_id)
-                mark = own or posts.act_mark(request_id)
-                return await self._forge.post_comment(repository, marked, mark)
+                mark = own or posts.act_mark(request_id, act.forge)
+                return await forge.post_comment(repository, marked, mark)
             case "reply":
-                marked, mark = posts.marked(act, request_id), posts.act_mark(request_id)
-                return await self._forge.reply(repository, marked, mark)
+                marked = posts.marked(act, request_id)
+                mark = posts.act_mark(request_id, act.forge)
+                return await forge.reply(repository, marked, mark)
             case "react":
-                return await self._forge.react(repository, act)
+                return await forge.react(repository, act)
             case "resolve":
                 return await self._resolve(repository, act)
             case "dismiss":
@@ -181,14 +191,14 @@ class Poster:
     async def _post_prompt(self, repository: RepositoryFacts, act: Act) -> Posted:
         """Post a prompt's review, once."""
         mark = prompt_posts.mark_of(act.body)
-        for one in await self._forge.own_reviews(repository, act.number):
+        for one in await self._forges.of(act).own_reviews(repository, act.number):
             if mark and mark in one.body:
                 return _posted(one)
         await self._check_head(repository, act)
         return await self._post_review(repository, act)
 
     async def _check_head(self, repository: RepositoryFacts, act: Act) -> None:
-        pull = await self._forge.pull(repository, act.number)
+        pull = await self._forges.of(act).pull(repository, act.number)
         if pull.head_sha != act.head:
             raise MovedError(
                 f"the head is {pull.head_sha[:12]} by now, not {act.head[:12]}",
@@ -199,7 +209,7 @@ class Poster:
         """Post a review. If one of our reviews is there already, its text is replaced at the very
         end; new findings get a review of their own, with one line of text."""
         run_id = posts.run_of(act.body)
-        ours = await self._forge.own_reviews(repository, act.number) if run_id else []
+        ours = await self._forges.of(act).own_reviews(repository, act.number) if run_id else []
         done = [one for one in ours if posts.reviewed_by(one.body) == run_id]
         summary = next((one for one in ours if posts.run_of(one.body)), None)
         if summary is not None and summary in done:
@@ -212,17 +222,19 @@ class Poster:
         posted = _posted(done[-1]) if done else None
         if says_more and posted is None:
             posted = await self._post_review(repository, posts.note_act(act))
-        edited = await self._forge.edit_review(repository, act.number, summary.id, act.body)
+        edited = await self._forges.of(act).edit_review(
+            repository, act.number, summary.id, act.body
+        )
         return posted or edited
 
     async def _post_review(self, repository: RepositoryFacts, act: Act) -> Posted:
         try:
-            return await self._forge.post_review(repository, act)
+            return await self._forges.of(act).post_review(repository, act)
         except ForgeError as error:
             if error.status != UNPROCESSABLE or not act.comments:
                 raise
             # The forge shows less of the diff than git: post the same remarks in the text.
-            return await self._forge.post_review(repository, posts.without_places(act))
+            return await self._forges.of(act).post_review(repository, posts.without_places(act))
 
     async def _resolve(self, repository: RepositoryFacts, act: Act) -> Posted:
         if not repository.may_resolve:
@@ -230,18 +242,18 @@ class Poster:
                 "the App may not resolve threads", "give it write access to contents and try again"
             )
         for thread_id in act.targets:
-            await self._forge.resolve(repository, thread_id)
+            await self._forges.of(act).resolve(repository, thread_id)
         return Posted(id=0)
 
     async def _dismiss(self, repository: RepositoryFacts, act: Act, review_id: int) -> None:
         """Dismiss our approval or request for changes, even if it was dismissed already."""
-        ours = await self._forge.own_reviews(repository, act.number)
+        ours = await self._forges.of(act).own_reviews(repository, act.number)
         review = next((one for one in ours if one.id == review_id), None)
         if review is None:
             raise GatehouseError(f"the review {review_id} is none of ours", "dismiss it by hand")
         if review.state in STANDING:
             why = act.body or "This review is out of date."
-            await self._forge.dismiss(repository, act.number, review_id, why)
+            await self._forges.of(act).dismiss(repository, act.number, review_id, why)
         elif review.state != "dismissed":
             raise GatehouseError(
                 "only an approval or a request for changes can be dismissed", "edit its text"
@@ -249,16 +261,17 @@ class Poster:
 
     async def _undo(self, repository: RepositoryFacts, act: Act) -> Posted:
         """Take back a run's posts. Each step can be repeated."""
-        ours = await self._forge.own_reviews(repository, act.number)
+        forge = self._forges.of(act)
+        ours = await forge.own_reviews(repository, act.number)
         for target in act.targets:
             kind, _, number = target.rpartition(":")
             if kind:
-                await self._forge.delete_comment(repository, int(number))
+                await forge.delete_comment(repository, act.number, int(number))
             elif any(str(one.id) == number and one.state in STANDING for one in ours):
-                await self._forge.dismiss(repository, act.number, int(number), act.body)
+                await forge.dismiss(repository, act.number, int(number), act.body)
         for one in ours:
             if posts.reviewed_by(one.body) == act.undone_run:
-                await self._forge.edit_review(repository, act.number, one.id, act.body)
+                await forge.edit_review(repository, act.number, one.id, act.body)
         return Posted(id=0)
 
 

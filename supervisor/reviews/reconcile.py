@@ -5,13 +5,17 @@ too.
 """
 
 import contextlib
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator, Mapping
+from typing import cast
 
 from sqlalchemy import Engine
 
 from supervisor.base import log
 from supervisor.base.clock import Clock
+from supervisor.core import forge_acts
+from supervisor.core.forge_acts import spelled
 from supervisor.reviews.core import deliveries, slots
+from supervisor.reviews.core.forge_people import is_same_person
 from supervisor.reviews.core.receipts import (
     BASE_CHANGED,
     CALLED_OFF,
@@ -21,7 +25,13 @@ from supervisor.reviews.core.receipts import (
 )
 from supervisor.reviews.core.slots import dead_wait_s
 from supervisor.reviews.core.trust import WRITERS, Trust, trusted
-from supervisor.reviews.forges.base import Forge, ForgeError, PullFacts, RepositoryFacts
+from supervisor.reviews.forges.base import (
+    Forge,
+    ForgeError,
+    Forges,
+    PullFacts,
+    RepositoryFacts,
+)
 from supervisor.reviews.signed_receipts import Receipts
 from supervisor.reviews.store import queries
 from supervisor.reviews.stored_slots import Slots
@@ -38,7 +48,8 @@ MOST_RUNS_AN_HOUR = 50
 
 
 class Reconcile:
-    """Reads pull requests for one supervisor. `standing` returns the id of a repository's standing
+    """Reads pull requests for one supervisor. `readers` are those of each forge's webhooks;
+    `standing` returns the id of a repository's standing
     session, which it makes at first; `withdraw` closes the open requests about a pull request;
     `wants_drafts` tells whether some prompt looks at drafts; `answer_comment` answers a mention."""
 
@@ -46,7 +57,8 @@ class Reconcile:
         self,
         engine: Engine,
         clock: Clock,
-        forge: Forge,
+        forges: Forges,
+        readers: Mapping[str, deliveries.WebhookReader],
         slots_: Slots,
         receipts: Receipts,
         standing: Callable[[str], str],
@@ -56,19 +68,16 @@ class Reconcile:
     ) -> None:
         self._engine = engine
         self._clock = clock
-        self._forge = forge
+        self._forges = forges
+        self._readers = readers
         self._slots = slots_
         self._receipts = receipts
         self._standing = standing
         self._withdraw = withdraw
         self._wants_drafts = wants_drafts
         self._answer_comment = answer_comment
-        self._own_login = ""
-
-    async def own_login(self) -> str:
-        """Return our own login on the forge."""
-        self._own_login = self._own_login or await self._forge.own_login()
-        return self._own_login
+        # When a forge that had too many calls takes some again.
+        self._rests_until: dict[str, float] = {}
 
     async def handle_all(self) -> None:
         """Handle every unhandled delivery, oldest first."""
@@ -76,6 +85,8 @@ class Reconcile:
             waiting = queries.unhandled(connection, MOST_ATTEMPTS)
         now = self._clock.now()
         for one in waiting:
+            if now < self._rests_until.get(one.forge, 0.0):
+                continue
             if not one.attempts or now >= one.received_at + BACK_OFF_S * 2**one.attempts:
                 await self._handle(one)
 
@@ -86,7 +97,10 @@ class Reconcile:
             facts |= {"handled_at": self._clock.now(), "outcome": outcome, "error": ""}
         except ForgeError as error:
             facts["error"] = str(error)[:500]
-            if not error.may_retry or delivery.attempts + 1 >= MOST_ATTEMPTS:
+            if error.retry_at is not None:
+                self._rests_until[delivery.forge] = error.retry_at
+                facts["attempts"] = delivery.attempts
+            elif not error.may_retry or delivery.attempts + 1 >= MOST_ATTEMPTS:
                 facts |= {"handled_at": self._clock.now(), "outcome": "failed"}
         except Exception as error:
             log.exception("a delivery failed", delivery=delivery.delivery_id)
@@ -97,40 +111,47 @@ class Reconcile:
             queries.change_delivery(connection, delivery, **facts)
 
     async def _outcome(self, delivery: queries.Delivery) -> str:
-        if delivery.event in deliveries.INSTALLATION_EVENTS:
+        reader = self._readers.get(delivery.forge)
+        kind = reader.kind(delivery.event, delivery.action) if reader else ""
+        if kind == "repositories":
             await self.repositories()
             return "reconciled"
-        is_comment = delivery.event in deliveries.COMMENT_EVENTS
-        actions = frozenset({"created"}) if is_comment else deliveries.PULL_ACTIONS
-        if delivery.event == "ping" or delivery.action not in actions or not delivery.repository:
+        if not kind or not delivery.repository:
             return "ignored"
-        repository = self._known(delivery.repository)
+        repository = self._known(delivery)
         if repository is None:
             await self.repositories()
-            repository = self._known(delivery.repository)
+            repository = self._known(delivery)
         if repository is None:
             return "ignored"
-        if is_comment:
+        if kind == "comment":
             return await self._answer_comment(repository, delivery)
+        if kind == "push":
+            await self._poll(repository)
+            return "reconciled"
         if delivery.number is None:
             return "ignored"
         return await self.pull(repository, delivery.number)
 
-    def repository(self, name: str, forge: str = "github") -> queries.Repository | None:
-        """Return a repository by its name, in any letter case, even if it was removed."""
+    def _known(self, delivery: queries.Delivery) -> queries.Repository | None:
         with self._engine.connect() as connection:
-            return queries.repository(connection, forge, name)
-
-    def _known(self, name: str) -> queries.Repository | None:
-        found = self.repository(name)
+            found = queries.repository(connection, delivery.forge, delivery.repository)
         return None if found is None or found.removed_at is not None else found
 
     async def repositories(self) -> None:
-        """Store the repositories on which the App is installed."""
-        installed = await self._forge.installed()
-        names = {one.full_name for one in installed.repositories}
+        """Store the repositories that we have access to."""
+        for forge in self._forges:
+            await self._repositories(forge)
+
+    async def _repositories(self, forge: Forge) -> None:
+        installed = await forge.installed()
+        names = {one.full_name for one in installed.repositories} | installed.unread_names
         with self._engine.begin() as connection:
-            known = {one.full_name: one for one in queries.all_repositories(connection)}
+            known = {
+                one.full_name: one
+                for one in queries.all_repositories(connection)
+                if one.forge == forge.name
+            }
             for one in installed.repositories:
                 if not deliveries.is_full_name(one.full_name):
                     continue
@@ -145,10 +166,10 @@ class Reconcile:
                 if one.full_name in known:
                     queries.change_repository(connection, known[one.full_name].id, **facts)
                 else:
-                    session_id = self._standing(one.full_name)
+                    session_id = self._standing(spelled(forge.name, one.full_name))
                     queries.add_repository(
                         connection,
-                        forge="github",
+                        forge=forge.name,
                         full_name=one.full_name,
                         session_id=session_id,
                         **facts,
@@ -167,30 +188,40 @@ class Reconcile:
             queries.tidy_deliveries(
                 connection, bodies_before=now - BODIES_S, lines_before=now - LINES_S
             )
-        with _apart("deliveries"):
-            await self._fetch_lost()
-        await self.repositories()
+        answering, errors = set[str](), list[ForgeError]()
+        for forge in self._forges:
+            with _apart(f"{forge.title}'s deliveries"):
+                await self._fetch_lost(forge)
+            try:
+                await self._repositories(forge)
+                answering.add(forge.name)
+            except ForgeError as error:
+                errors.append(error)
+        if errors and not answering:
+            raise errors[0]
+        for one in errors:
+            log.warning("a forge can't be asked", error=str(one))
         with self._engine.connect() as connection:
             watched = [
                 one
                 for one in queries.all_repositories(connection)
-                if one.enabled and one.removed_at is None
+                if one.enabled and one.removed_at is None and one.forge in answering
             ]
         for repository in watched:
             with _apart(repository.full_name):
                 await self._poll(repository)
 
-    async def _fetch_lost(self) -> None:
+    async def _fetch_lost(self, forge: Forge) -> None:
         """Have undelivered webhooks sent again."""
-        for failed in await self._forge.failed_deliveries():
+        for failed in await forge.failed_deliveries():
             with self._engine.connect() as connection:
-                known = queries.delivery(connection, "github", failed.guid)
+                known = queries.delivery(connection, forge.name, failed.guid)
             if known is None:
                 with _apart(f"delivery {failed.guid}"):
-                    await self._forge.redeliver(failed)
+                    await forge.redeliver(failed)
 
     async def _poll(self, repository: queries.Repository) -> None:
-        pulls = await self._forge.open_pulls(facts_of(repository))
+        pulls = await self._forges.of(repository).open_pulls(facts_of(repository))
         for facts in pulls:
             if not self._has_failed(repository, facts):
                 with _apart(f"{repository.full_name}#{facts.number}"):
@@ -231,7 +262,7 @@ class Reconcile:
         """Read a pull request from the forge, and update its slot. Return the outcome in a word.
         `full`: somebody wants a review even if this head has one; `called`: somebody who may write
         wants a review; `again`: a run has something to do even if this head was reviewed."""
-        facts = await self._forge.pull(facts_of(repository), number)
+        facts = await self._forges.of(repository).pull(facts_of(repository), number)
         return await self._take(repository, facts, full=full, called=called, again=again)
 
     async def _take(
@@ -243,7 +274,7 @@ class Reconcile:
         called: bool = False,
         again: bool = False,
     ) -> str:
-        own = await self.own_login()
+        own = await self._forges.of(repository).own_login()
         permission, may = "none", True
         if not facts.is_fork and facts.is_open:
             permission = await self._permission(repository, facts.author)
@@ -294,7 +325,7 @@ class Reconcile:
         reason, outcome = self._filtered(
             repository,
             facts,
-            is_own=facts.author == own,
+            is_own=is_same_person(facts.author, own),
             is_paused=bool(known.paused_by),
             may=may,
             recent=recent,
@@ -320,7 +351,7 @@ class Reconcile:
     async def _permission(self, repository: queries.Repository, login: str) -> str:
         """Return the permission of a pull request's author; `none` if the forge can't be asked."""
         try:
-            return await self._forge.permission(facts_of(repository), login)
+            return await self._forges.of(repository).permission(facts_of(repository), login)
         except ForgeError as error:
             log.warning("who may write can't be asked", repo=repository.full_name, error=str(error))
             return "none"
@@ -334,9 +365,9 @@ class Reconcile:
                 return True
         if LABEL not in facts.labels:
             return False
-        place = facts_of(repository)
-        by = await self._forge.labelled_by(place, facts.number, LABEL)
-        return bool(by) and await self._forge.permission(place, by) in WRITERS
+        forge, place = self._forges.of(repository), facts_of(repository)
+        by = await forge.labelled_by(place, facts.number, LABEL)
+        return bool(by) and await forge.permission(place, by) in WRITERS
 
     def _filtered(
         self,
@@ -383,6 +414,7 @@ def _apart(what: str) -> Iterator[None]:
 def facts_of(repository: queries.Repository) -> RepositoryFacts:
     """Return a repository in the form that the forge's client accepts."""
     return RepositoryFacts(
+        forge=cast("forge_acts.Forge", repository.forge),
         full_name=repository.full_name,
         external_id=repository.external_id or 0,
         installation_id=repository.installation_id or 0,

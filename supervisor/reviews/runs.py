@@ -35,7 +35,7 @@ from supervisor.reviews.core.prompts import ignored
 from supervisor.reviews.core.receipts import Outcome, partial_words
 from supervisor.reviews.core.retries import ProviderTrouble
 from supervisor.reviews.core.tracking import RoundOutcome, TrackedFinding
-from supervisor.reviews.forges.base import Forge, ForgeError
+from supervisor.reviews.forges.base import REVIEW_ID, ForgeError, Forges
 from supervisor.reviews.mention_answers import Mentions
 from supervisor.reviews.prompt_runs import Prompts, PromptSession
 from supervisor.reviews.reconcile import facts_of, trust_of
@@ -117,7 +117,7 @@ class Runs:
         self,
         engine: Engine,
         clock: Clock,
-        forge: Forge,
+        forges: Forges,
         clones: Clones,
         rounds: Rounds,
         tidying: Tidying,
@@ -133,7 +133,7 @@ class Runs:
     ) -> None:
         self._engine = engine
         self._clock = clock
-        self._forge = forge
+        self._forges = forges
         self._clones = clones
         self._rounds = rounds
         self._tidying = tidying
@@ -164,6 +164,7 @@ class Runs:
             pull = queries.pull(connection, run.pull_id)
             queries.change_run(connection, run.id, base_ref=pull.base_ref)
             repository = queries.repository_of(connection, pull.repository_id)
+        REVIEW_ID.set(run.id)
         self.under_way.add(run.id)
         self.idle.clear()
         try:
@@ -204,6 +205,8 @@ class Runs:
                 outcome = await self._review(run, pull, repository, begun)
             except (ForgeError, CloneError) as error:
                 failed, may_retry = str(error)[:500], error.may_retry
+                # The forge had too many calls: that is no failed attempt.
+                until = error.retry_at if isinstance(error, ForgeError) else None
             except _ProviderError as error:
                 failed, may_retry, until = str(error), True, error.until
             except GatehouseError as error:
@@ -246,17 +249,19 @@ class Runs:
             of_pull = queries.runs_of(connection, pull.id)
         is_moved = queries.is_for_other_base(of_pull, run.head_sha, pull.base_ref)
         await self._tidying.approvals(repository, pull, run.head_sha, is_moved=is_moved)
-        token = await self._forge.clone_token(facts_of(repository))
+        forge, place = self._forges.of(repository), facts_of(repository)
         wanted = WantedCode(
             name=clone_name(repository.forge, repository.full_name),
             url=repository.clone_url,
-            token=token,
+            token=await forge.clone_token(place),
             number=pull.number,
             base_ref=pull.base_ref,
             base_sha=pull.base_sha,
             head_sha=run.head_sha,
+            head=await forge.head_source(place, pull.number),
         )
-        async with self._clones.checkout(wanted) as checkout:
+        read_diff = partial(forge.pull_diff, place, pull.number)
+        async with self._clones.checkout(wanted, read_diff) as checkout:
             trust = trust_of(pull)
             # Not at the merge base, because its author chose that.
             revision = pull.base_sha if trust == "base" else run.head_sha
@@ -274,6 +279,7 @@ class Runs:
                 setup_ms=(self._clock.monotonic() - begun) * 1000,
                 since_sha=round_.since,
                 trust=trust,
+                partial=checkout.left_out,
                 config_revision=revision,
                 config_digest=config_digest(config),
                 config_notes=list(config.notes),
@@ -366,9 +372,10 @@ class Runs:
             raise GatehouseError(f"the reader gave no review: {why}")
         left_out = session.review.get("left_out", ())
         why = str(session.review.get("partial", ""))
+        said = (run.partial, partial_words(why, left_out, run.files))
         run = self._change(
             run.id,
-            partial=partial_words(why, left_out, run.files),
+            partial="; ".join(filter(None, said)),
             model=str(session.review.get("model", "")),
             cost=run.cost + self._sessions.cost(session.id),
         )

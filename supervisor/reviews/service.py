@@ -7,7 +7,7 @@ import asyncio
 import contextlib
 from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
-from typing import NamedTuple, Protocol
+from typing import NamedTuple, Protocol, cast
 from urllib.parse import urlsplit
 
 from supervisor.base import log
@@ -15,7 +15,7 @@ from supervisor.base.clock import Clock
 from supervisor.core.actions import Git
 from supervisor.core.approvals import Request, status
 from supervisor.core.budget import Limits
-from supervisor.core.forge_acts import Act
+from supervisor.core.forge_acts import Act, Forge, spelled
 from supervisor.core.money import PICOUSD
 from supervisor.core.sessions import Session
 from supervisor.errors import ChangedError, GatehouseError, NotFoundError, UserError
@@ -24,12 +24,15 @@ from supervisor.reviews.budgets import Budgets
 from supervisor.reviews.clones import Clones, clone_name
 from supervisor.reviews.configurations import Configurations
 from supervisor.reviews.core import posts, prompt_posts
-from supervisor.reviews.core.allowances import Caps
+from supervisor.reviews.core.allowances import Caps, day_of
+from supervisor.reviews.core.bitbucket_deliveries import BitbucketWebhooks
 from supervisor.reviews.core.config.effective import ConfigLayer
+from supervisor.reviews.core.deliveries import GitHubWebhooks, WebhookReader
 from supervisor.reviews.core.diffs import ChangedFile, FilePatch
+from supervisor.reviews.core.forge_pages import own_page
 from supervisor.reviews.core.job_posts import job_mark
 from supervisor.reviews.core.receipts import Neutral, Outcome, is_held
-from supervisor.reviews.forges.base import Forge, ForgeError, RepositoryFacts
+from supervisor.reviews.forges.base import ForgeError, Forges, RepositoryFacts
 from supervisor.reviews.holds import Holds, HoldScope
 from supervisor.reviews.job_pulls import JobPulls
 from supervisor.reviews.job_runs import JobRuns, JobSettings, Maintainers
@@ -48,6 +51,7 @@ from supervisor.reviews.store.figures import backlog
 from supervisor.reviews.store.holds import Hold
 from supervisor.reviews.stored_slots import Slots
 from supervisor.reviews.take_back import TakeBack
+from supervisor.reviews.targets import repository_named
 from supervisor.reviews.tidying import Tidying
 from supervisor.reviews.webhooks import Intake
 from supervisor.store.engine import open_database
@@ -57,16 +61,19 @@ DRAIN_S = 60.0
 # More acts than a repository ever requests: all of them are searched for missing checks.
 MOST_ACTS = 100_000
 CONCURRENCY = 2
+READERS: Mapping[str, WebhookReader] = {
+    one.forge: one for one in (GitHubWebhooks(), BitbucketWebhooks())
+}
 
 
 class ReviewSettings(NamedTuple):
-    """Settings of a review service. Times in seconds. `pages`: where the forge's pages for people
-    are, "" if that isn't known; `poll_s` 0: the forge is never asked for what nobody told."""
+    """Settings of a review service. Times in seconds. `secrets` are those of each forge's webhooks;
+    `poll_s` 0: no forge is ever asked for what nobody told."""
 
     database: Path
     clones: Path
     receipt_key: Path
-    secret: bytes
+    secrets: Mapping[str, bytes]
     debounce_s: float
     longest_wait_s: float
     poll_s: float = 300.0
@@ -82,7 +89,6 @@ class ReviewSettings(NamedTuple):
     inputs: ConfigLayer | None = None
     # The limits of one run; its dollars are those of the caps.
     limits: Limits = Limits(cost=2 * PICOUSD)
-    pages: str = ""
     jobs: JobSettings = JobSettings()
 
 
@@ -100,7 +106,7 @@ class ReviewService:
         *,
         clock: Clock,
         gate: Gate,
-        forge: Forge,
+        forges: Forges,
         queue: Queue,
         sessions: ServiceSessions,
         standing: Callable[[str], str],
@@ -111,7 +117,7 @@ class ReviewService:
         self.engine = open_database(settings.database, migrations)
         self._clock = clock
         self._gate = gate
-        self._forge = forge
+        self.forges = forges
         self._queue = queue
         self._woken = asyncio.Event()
         self.receipts = Receipts(
@@ -124,6 +130,7 @@ class ReviewService:
         )
         self.holds = Holds(self.engine, clock, gate.audit, stopped)
         self._was_stopped = False
+        self._recorded = set[tuple[str, str]]()
         self.slots = Slots(
             self.engine,
             clock,
@@ -136,22 +143,27 @@ class ReviewService:
             abort=lambda run_id: self.runs.abort(run_id),
         )
         clones = self._clones = Clones(settings.clones)
-        self.configurations = Configurations(self.engine, forge, clones, settings.inputs)
+        self.configurations = Configurations(self.engine, forges, clones, settings.inputs)
         self.reconcile = Reconcile(
-            *(self.engine, clock, forge, self.slots, self.receipts, standing, self._withdraw),
+            *(self.engine, clock, forges, READERS, self.slots, self.receipts),
+            *(standing, self._withdraw),
             wants_drafts=self.configurations.wants_drafts,
             answer_comment=lambda *comment: self.mentions.handle(*comment),
         )
-        self.intake = Intake(self.engine, clock, settings.secret, self._woken.set)
+        # By the forge's name. INVARIANT: without a secret there is none.
+        self.intakes = {
+            name: Intake(self.engine, clock, READERS[name], secret, self._woken.set)
+            for name, secret in settings.secrets.items()
+        }
         self.rounds = Rounds(self.engine, clock, clones)
         self.mentions = Mentions(
-            *(self.engine, clock, forge, self.slots),
+            *(self.engine, clock, forges, READERS, self.slots),
             *(self.reconcile, self.rounds, self._ask),
             takes_bang=settings.takes_bang,
         )
         self.prompts = Prompts(self.engine, self.rounds, self._ask)
         self.runs = Runs(
-            *(self.engine, clock, forge, clones, self.rounds, Tidying(forge, self._ask)),
+            *(self.engine, clock, forges, clones, self.rounds, Tidying(forges, self._ask)),
             configurations=self.configurations,
             prompts=self.prompts,
             mentions=self.mentions,
@@ -162,16 +174,16 @@ class ReviewService:
             ask=self._ask,
             allows=self._allows,
         )
-        self.job_pulls = JobPulls(self.engine, forge, clones, self._ask)
+        self.job_pulls = JobPulls(self.engine, forges, clones, self._ask)
         self.poster = Poster(
-            *(gate, clock, forge, self._repository, self._came_to_nothing),
+            *(gate, clock, forges, self._repository, self._came_to_nothing),
             *(self.job_pulls, self.holds.keeps),
         )
         self.schedule = RepositoryJobs(
             self.engine, clock, self.configurations, queue, gate.audit.record
         )
         self.job_runs = JobRuns(
-            *(self.engine, clock, forge, clones, self.configurations),
+            *(self.engine, clock, forges, clones, self.configurations),
             sessions=sessions,
             budgets=self.budgets,
             schedule=self.schedule,
@@ -181,7 +193,7 @@ class ReviewService:
             is_asked=lambda session_id, run_id: run_id in self.job_requests(session_id),
             may_start=self.slots.may_start,
         )
-        self.take_back = TakeBack(self.engine, gate, forge)
+        self.take_back = TakeBack(self.engine, gate, forges)
         gate.handlers.on_ready("review", "reviews", self.poster.carry_out)
         gate.queue.on_change(self._answered)
 
@@ -241,7 +253,7 @@ class ReviewService:
     async def close(self) -> None:
         """Release its resources."""
         await self.poster.close()
-        await self._forge.close()
+        await self.forges.close()
         self.engine.dispose()
 
     async def review_pull(self, name: str, number: int) -> str:
@@ -256,7 +268,8 @@ class ReviewService:
     def handle_again(self, delivery_id: str) -> None:
         """Have a delivery handled once more."""
         with self.engine.begin() as connection:
-            found = queries.delivery(connection, "github", delivery_id)
+            known = (queries.delivery(connection, one, delivery_id) for one in READERS)
+            found = next(filter(None, known), None)
             if found is None:
                 raise NotFoundError(
                     f"no delivery has the id `{delivery_id[:64]}`",
@@ -313,7 +326,7 @@ class ReviewService:
             return None
         return Act(
             operation="open-pr",
-            forge="github",
+            forge=cast("Forge", repository.forge),
             repository=repository.full_name,
             title=ref,
             body="Opened from an approved push of a supervised session.",
@@ -327,7 +340,7 @@ class ReviewService:
         act = self.pull_of_push(request)
         if act is None:
             raise UserError("no pull request can be opened of this", "push a branch first")
-        session_id = self.repository_named(act.repository).session_id
+        session_id = self.repository_named(spelled(act.forge, act.repository)).session_id
         reason = f"opened from the push {request.id}"
         asked = self._gate.ask(act, session_id=session_id, reason=reason, origin="reviews")
         if status(asked) != "pending":
@@ -337,9 +350,13 @@ class ReviewService:
     def _pushed_to(self, url: str) -> queries.Repository | None:
         parts = urlsplit(url)
         name = parts.path.strip("/").removesuffix(".git")
-        found = self.reconcile.repository(name)
-        is_same = found is not None and urlsplit(found.clone_url).hostname == parts.hostname
-        return found if is_same and parts.scheme in ("https", "http") else None
+        with self.engine.connect() as connection:
+            for forge in self.forges:
+                found = queries.repository(connection, forge.name, name)
+                is_same = found is not None and urlsplit(found.clone_url).netloc == parts.netloc
+                if is_same and parts.scheme in ("https", "http"):
+                    return found
+        return None
 
     def job_requests(self, session_id: str) -> dict[str, Request]:
         """Return the requests for acts of jobs in a repository's session, by their runs."""
@@ -361,12 +378,33 @@ class ReviewService:
 
     def repository_named(self, name: str) -> queries.Repository:
         """Return a repository. Raise `NotFoundError` if there is none."""
-        found = self.reconcile.repository(name)
-        if found is None:
-            raise NotFoundError(
-                f"no repository is called `{name[:200]}`", "`gatehouse repos` lists them"
-            )
-        return found
+        with self.engine.connect() as connection:
+            return repository_named(connection, name)
+
+    def pull_page(self, forge: str, repository: str, number: int) -> str:
+        """Return the address of a pull request's page on its forge; "" for none."""
+        found = self.forges.named(forge)
+        return found.pull_page(repository, number) if found else ""
+
+    def own_page(self, forge: str, url: str) -> str:
+        """Return an address if it is one of the forge's pages; else ""."""
+        found = self.forges.named(forge)
+        return own_page(found.pages, url) if found else ""
+
+    def notices(self) -> list[str]:
+        """Return what people should know of our credentials: a token that expires soon."""
+        found = []
+        for forge in self.forges:
+            try:
+                found.append(forge.notice())
+            except GatehouseError as error:
+                found.append(str(error))
+        return [one for one in found if one]
+
+    def forge_title(self, forge: str) -> str:
+        """Return what people call a forge."""
+        found = self.forges.named(forge)
+        return found.title if found else forge
 
     async def diff_of(self, act: Act, run: queries.ReviewRun) -> list[FilePatch]:
         """Return the change that a run read, file by file. Empty if its clone is gone."""
@@ -402,7 +440,8 @@ class ReviewService:
         return self._gate.rulings.verdict(act, session_id).decision == "allow"
 
     def _repository(self, forge: str, name: str) -> RepositoryFacts:
-        found = self.reconcile.repository(name, forge)
+        with self.engine.connect() as connection:
+            found = queries.repository(connection, forge, name)
         if found is None:
             raise GatehouseError(f"{name} is no repository of ours any more")
         return facts_of(found)
@@ -495,6 +534,14 @@ class ReviewService:
             except Exception:
                 log.exception("looking at what is wanted failed")
 
+    def _record_notices(self) -> None:
+        """Record what people should know of our credentials, once a day."""
+        today = {(day_of(self._clock.now()), one) for one in self.notices()}
+        for _, words in sorted(today - self._recorded):
+            log.warning("a forge's credentials", why=words)
+            self._gate.audit.record("forge_credentials", why=words)
+        self._recorded = today
+
     def _look_at_switch(self) -> None:
         """End runs once everything is stopped, also by hand; afterwards set the checks that were
         denied meanwhile."""
@@ -508,6 +555,7 @@ class ReviewService:
 
     async def _poll(self) -> None:
         while True:
+            self._record_notices()
             try:
                 await self.reconcile.poll()
                 await self.schedule.refresh()

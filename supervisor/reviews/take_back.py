@@ -12,11 +12,11 @@ from supervisor.core.forge_acts import Act
 from supervisor.errors import GatehouseError, NotFoundError, UserError
 from supervisor.gate.gate import Gate
 from supervisor.reviews.core import posts
-from supervisor.reviews.forges.base import Forge
-from supervisor.reviews.holds import find_pull
+from supervisor.reviews.core.forge_people import is_same_person
+from supervisor.reviews.forges.base import Forges
 from supervisor.reviews.reconcile import facts_of
 from supervisor.reviews.store import queries
-from supervisor.reviews.targets import target_of
+from supervisor.reviews.targets import find_pull, find_repository, target_of
 
 WAIT_S = 60.0
 # The maximum number of a repository's acts that are searched.
@@ -26,10 +26,10 @@ MOST_ACTS = 10_000
 class TakeBack:
     """Takes posts back for one supervisor."""
 
-    def __init__(self, engine: Engine, gate: Gate, forge: Forge) -> None:
+    def __init__(self, engine: Engine, gate: Gate, forges: Forges) -> None:
         self._engine = engine
         self._gate = gate
-        self._forge = forge
+        self._forges = forges
 
     async def undo(self, wanted: str, *, by: str) -> list[str]:
         """Take back the post of a run, or of each run of a pull request: its URL, or
@@ -49,8 +49,8 @@ class TakeBack:
         """Return the posts that are still on the forge, with their runs, oldest first."""
         with self._engine.connect() as connection:
             if named := find_pull(wanted):
-                repository = queries.repository(connection, "github", named[0])
-                pull = repository and queries.pull_numbered(connection, repository.id, named[1])
+                repository = find_repository(connection, named.repository)
+                pull = repository and queries.pull_numbered(connection, repository.id, named.number)
                 runs = queries.runs_of(connection, pull.id) if pull else []
             else:
                 run = queries.run(connection, wanted)
@@ -80,11 +80,13 @@ class TakeBack:
         review_id = int((post.outcome or {})["id"])
         comments: list[str] = []
         if act.comments:
-            login = await self._forge.own_login()
+            forge = self._forges.of(repository)
+            login = await forge.own_login()
             comments = [
                 str(one.id)
-                for one in await self._forge.comments(facts_of(repository), pull.number)
-                if (one.author, one.review_id, one.in_reply_to) == (login, review_id, None)
+                for one in await forge.comments(facts_of(repository), pull.number)
+                if (one.review_id, one.in_reply_to) == (review_id, None)
+                and is_same_person(one.author, login)
             ]
         target = target_of(repository, pull, run.head_sha)
         verdicts = [str(review_id)] if act.verdict in ("approve", "request_changes") else []

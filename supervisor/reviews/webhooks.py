@@ -20,9 +20,6 @@ from supervisor.reviews.core import deliveries
 from supervisor.reviews.store import queries
 
 IGNORED = "ignored"
-HANDLED_EVENTS = frozenset(
-    {"pull_request", "ping", *deliveries.COMMENT_EVENTS, *deliveries.INSTALLATION_EVENTS}
-)
 # How long a whole webhook may take to arrive.
 BODY_S = 20.0
 # How many webhooks may be arriving at once, and how many bytes of them may be held. Their senders
@@ -38,38 +35,61 @@ class WebhookAnswer(NamedTuple):
     outcome: str
 
 
+type TakeWebhook = Callable[[dict[str, str], bytes], WebhookAnswer]
+
+
+class WebhookDoor(NamedTuple):
+    """What takes the webhooks of one path: `signature` is the header that has it, `receive` takes
+    headers (in lower case) and the raw body."""
+
+    signature: str
+    receive: TakeWebhook
+
+
 class Intake:
-    """Receives webhooks for one supervisor. `wake` is called once there is something to handle."""
+    """Receives one forge's webhooks for one supervisor. `wake` is called once there is something to
+    handle."""
 
     def __init__(
-        self, engine: Engine, clock: Clock, secret: bytes, wake: Callable[[], None]
+        self,
+        engine: Engine,
+        clock: Clock,
+        reader: deliveries.WebhookReader,
+        secret: bytes,
+        wake: Callable[[], None],
     ) -> None:
         self._engine = engine
         self._clock = clock
+        self._reader = reader
         self._secret = secret
         self._wake = wake
         self._pack = zstandard.ZstdCompressor(level=3)
 
+    @property
+    def door(self) -> WebhookDoor:
+        """Return the door of this forge's webhooks."""
+        return WebhookDoor(self._reader.signature, self.receive)
+
     def receive(self, headers: Mapping[str, str], body: bytes) -> WebhookAnswer:
-        """Take one GitHub delivery; `headers` by their names in lower case. Raise `UserError` for
-        anything else."""
-        if not deliveries.is_signed(self._secret, body, headers.get("x-hub-signature-256", "")):
+        """Take one delivery of the forge; `headers` by their names in lower case. Raise `UserError`
+        for anything else."""
+        signature = headers.get(self._reader.signature, "")
+        if not deliveries.is_signed(self._secret, body, signature):
             return WebhookAnswer(401, deliveries.UNSIGNED)
-        head = deliveries.read_head(headers)
-        return self.take(head, body)
+        return self.take(self._reader.head(headers), body)
 
     def take(self, head: deliveries.Webhook, body: bytes) -> WebhookAnswer:
         """Take an event whose sender is known. Raise `UserError` if it is none."""
         payload = deliveries.read_body(body)
-        is_known = head.event in HANDLED_EVENTS
+        is_known = head.event in self._reader.events
         now = self._clock.now()
         facts = {
-            "forge": "github",
+            "forge": self._reader.forge,
             "delivery_id": head.delivery_id,
             "event": head.event,
-            "action": deliveries.action_name(payload),
+            "action": self._reader.action(head, payload),
             "repository": deliveries.repository_name(payload),
-            "number": deliveries.pull_number(payload),
+            "number": self._reader.number(payload),
             "received_at": now,
             # An ignored delivery is recorded, but nobody reads its body.
             "payload": self._pack.compress(body) if is_known else b"",
@@ -86,14 +106,11 @@ class Intake:
         return WebhookAnswer(202, "stored")
 
 
-type TakeWebhook = Callable[[dict[str, str], bytes], WebhookAnswer]
-
-
 class WebhookApp:
-    """Serves `POST /github`; `receive` takes headers (in lower case) and the raw body."""
+    """Serves `POST /FORGE` for each forge of `doors`."""
 
-    def __init__(self, receive: TakeWebhook) -> None:
-        self._receive = receive
+    def __init__(self, doors: Mapping[str, WebhookDoor]) -> None:
+        self._doors = {f"/{name}": one for name, one in doors.items()}
         self._arriving: dict[asyncio.Timeout, bytearray] = {}
         self.state: dict[str, Any] = {}
 
@@ -102,17 +119,18 @@ class WebhookApp:
             return
         if scope["path"] == "/health" and scope["method"] == "GET":
             await _answer(send, 200, "ok")
-        elif scope["path"] != "/github":
-            await _answer(send, 404, "nothing is here: webhooks go to /github")
+        elif scope["path"] not in self._doors:
+            places = ", ".join(self._doors)
+            await _answer(send, 404, f"nothing is here: webhooks go to {places}")
         elif scope["method"] != "POST":
             await _answer(send, 405, "webhooks are posted")
         else:
-            await self._webhook(scope, receive, send)
+            await self._webhook(self._doors[scope["path"]], scope, receive, send)
 
-    async def _webhook(self, scope: Any, receive: Any, send: Any) -> None:
+    async def _webhook(self, door: WebhookDoor, scope: Any, receive: Any, send: Any) -> None:
         named = scope["headers"]
         headers = {key.decode("latin-1"): value.decode("latin-1") for key, value in named}
-        if not deliveries.is_signature(headers.get("x-hub-signature-256", "")):
+        if not deliveries.is_signature(headers.get(door.signature, "")):
             await _answer(send, 401, deliveries.UNSIGNED)
             return
         try:
@@ -125,7 +143,7 @@ class WebhookApp:
             await _answer(send, 413, f"a webhook has {deliveries.MOST_BYTES >> 20} MB at most")
             return
         try:
-            answer = self._receive(headers, body)
+            answer = door.receive(headers, body)
         except GatehouseError as error:
             await _answer(send, error.http_status, str(error))
             return

@@ -31,6 +31,8 @@ class Reviewed:
         self.running = running
         self.service = on.service
         self.port = on.port
+        # The service's own client of the forge.
+        (self.client,) = on.service.forges
 
     def open_pull(self, files: dict[str, Any] | None = None, **more: Any) -> DemoPull:
         """A pull request by somebody who may write, and its webhook."""

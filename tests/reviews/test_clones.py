@@ -31,6 +31,7 @@ def wanted(stage: Stage, number: int, **more: str) -> WantedCode:
     forge = stage.forge
     pull = forge.repositories[NAME].pulls[number]
     token = forge.mint(forge.installation, ["shop"], {"contents": "read"}).value
+    token = f"x-access-token:{token}"
     made = WantedCode(
         name=NAME,
         url=f"{forge.url}/{NAME}.git",
@@ -336,7 +337,8 @@ async def test_commits_of_jobs_that_end_at_once_are_all_taken(
     """Who looks at a clone removes what a killed fetch left of a pack."""
     forge = stage.forge
     token = forge.mint(forge.installation, ["shop"], {"contents": "read"}).value
-    branch = WantedBranch(NAME, f"{forge.url}/{NAME}.git", token, "main")
+    git_token = f"x-access-token:{token}"
+    branch = WantedBranch(NAME, f"{forge.url}/{NAME}.git", git_token, "main")
     folder = forge.repositories[NAME].folder
     packs = []
     for number in range(4):

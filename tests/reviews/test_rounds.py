@@ -44,10 +44,11 @@ async def test_skills_are_matched_with_files_beside_everything_else(
     forge.commit(NAME, "x", {**skills, "x/a.py": "1\n", "CLAUDE.md": "Be kind."}, "A", base="main")
     number = forge.open_pull(NAME, "x", title="X").number
     pull = forge.repositories[NAME].pulls[number]
+    token = forge.mint(forge.installation, ["shop"], {"contents": "read"}).value
     wanted = WantedCode(
         name=NAME,
         url=f"{forge.url}/{NAME}.git",
-        token=forge.mint(forge.installation, ["shop"], {"contents": "read"}).value,
+        token=f"x-access-token:{token}",
         number=number,
         base_ref="main",
         base_sha=forge.sha(NAME, "main"),

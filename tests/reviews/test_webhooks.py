@@ -7,7 +7,13 @@ import json
 from collections.abc import AsyncIterator
 
 from supervisor.reviews.core.deliveries import MOST_BYTES
-from supervisor.reviews.webhooks import MOST_BODIES, MOST_HELD_BYTES, WebhookAnswer, WebhookApp
+from supervisor.reviews.webhooks import (
+    MOST_BODIES,
+    MOST_HELD_BYTES,
+    WebhookAnswer,
+    WebhookApp,
+    WebhookDoor,
+)
 from supervisor.server.common.listening import listen
 from supervisor.server.common.serve import Serving
 
@@ -55,7 +61,9 @@ async def door() -> AsyncIterator[Door]:
         taken.append(body)
         return WebhookAnswer(202, "stored")
 
-    serving = Serving(listen(0), WebhookApp(take), ws="none")
+    serving = Serving(
+        listen(0), WebhookApp({"github": WebhookDoor("x-hub-signature-256", take)}), ws="none"
+    )
     async with asyncio.TaskGroup() as tasks:
         tasks.create_task(serving.run())
         await serving.started.wait()

@@ -24,13 +24,13 @@ from supervisor.reviews.core import workflows
 from supervisor.reviews.core.config.effective import ConfigLayer
 from supervisor.reviews.core.config.reader import read_settings
 from supervisor.reviews.core.deliveries import Webhook, is_full_name, is_sha, read_body
-from supervisor.reviews.core.forge_pages import pages_base, pull_page
 from supervisor.reviews.core.job_posts import branch_of, is_our_commit, job_mark
 from supervisor.reviews.core.kept_rounds import KeptRounds, read_kept, with_posted
 from supervisor.reviews.core.mentions import shown_finding
 from supervisor.reviews.core.posts import reviewed_by
 from supervisor.reviews.core.receipts import CHECK_NAME, HEAD_MOVED, check_id, receipt_facts
 from supervisor.reviews.core.workflows import DoneJob, DoneJobs, DoneReview, WorkflowEvent
+from supervisor.reviews.forges.base import Forges
 from supervisor.reviews.forges.workflow_github import WorkflowGitHub
 from supervisor.reviews.reconcile import facts_of
 from supervisor.reviews.restoring import EARLIER, restore
@@ -153,7 +153,7 @@ async def carry_out(
         now=parts.clock.now,
         may_push=not event.webhook,
     )
-    made = review_settings(settings, secret=b"")
+    made = review_settings(settings, secrets={forge.name: b""})
     made = made._replace(
         poll_s=0.0,
         look_every_s=LOOK_EVERY_S,
@@ -162,7 +162,7 @@ async def carry_out(
         inputs=job.inputs,
         jobs=made.jobs._replace(note=NO_WORKFLOWS),
     )
-    async with review_service(parts, made, forge) as service:
+    async with review_service(parts, made, Forges(forge)) as service:
         await service.reconcile.repositories()
         async with asyncio.TaskGroup() as tasks:
             running = tasks.create_task(service.run(standing(parts.engine)), name="reviews")
@@ -186,7 +186,7 @@ async def _do(
     if not job.event.webhook:
         return await _do_jobs(parts, service, forge, job)
     await _restore(parts, service, forge, job)
-    service.intake.take(Webhook(secrets.token_hex(16), job.event.webhook), job.payload)
+    service.intakes[forge.name].take(Webhook(secrets.token_hex(16), job.event.webhook), job.payload)
     return _done(parts, service, job, await _until_over(parts, service))
 
 
@@ -282,7 +282,7 @@ def _done(
         findings=[one for one in known if one["state"] in ("new", "open")],
         refused=refused,
         failed=[] if facts and facts.reason == HEAD_MOVED else failed,
-        url=pull_page(pages_base(parts.settings.github_api), job.repository, job.event.number),
+        url=service.pull_page("github", job.repository, job.event.number),
     )
 
 

@@ -13,7 +13,16 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from supervisor.base.clock import Clock, RealClock
 from supervisor.core.text.duration import format_duration
 from supervisor.errors import GatehouseError
-from supervisor.reviews.app.reviewing import GitHubApp, read_app
+from supervisor.reviews.app.reviewing import GitHubApp, has_app, read_app
+from supervisor.reviews.core.bitbucket_tokens import expiry_words
+from supervisor.reviews.forges.bitbucket_checks import check_repository, is_data_center
+from supervisor.reviews.forges.bitbucket_login import (
+    CLOUD_ALONE,
+    DATA_CENTER,
+    bitbucket_of,
+    is_bitbucket_set_up,
+    read_bitbucket,
+)
 from supervisor.reviews.forges.github import GitHub
 from supervisor.reviews.store.figures import OLDEST_S, backlog
 from supervisor.sandbox.check_result import CheckResult, bad
@@ -27,14 +36,19 @@ _OTHERS_MAY = 0o077
 
 async def findings(settings: Settings, clock: Clock | None = None) -> AsyncIterator[CheckResult]:
     """Yield the findings, the most fundamental first."""
-    try:
-        app = read_app(settings)
-    except GatehouseError as error:
-        yield bad("GitHub App", error.message, error.remedy)
-    else:
-        yield _secret(app)
-        yield await _forge(settings, app)
-    for one in (_backlog(settings, clock or RealClock()), _clones(settings.clones_dir)):
+    clock = clock or RealClock()
+    if is_bitbucket_set_up(settings):
+        async for found in _bitbucket(settings, clock):
+            yield found
+    if has_app(settings) or not is_bitbucket_set_up(settings):
+        try:
+            app = read_app(settings)
+        except GatehouseError as error:
+            yield bad("GitHub App", error.message, error.remedy)
+        else:
+            yield _secret(app.secret, "GitHub")
+            yield await _forge(settings, app)
+    for one in (_backlog(settings, clock), _clones(settings.clones_dir)):
         yield one
     yield _receipts_key(settings.data_dir / "receipts.key")
 
@@ -43,10 +57,36 @@ def _database(settings: Settings) -> Path:
     return settings.data_dir / "reviews.db"
 
 
-def _secret(app: GitHubApp) -> CheckResult:
-    name, count = "webhook secret", len(app.secret)
+async def _bitbucket(settings: Settings, clock: Clock) -> AsyncIterator[CheckResult]:
+    """Yield what the token may do in each repository."""
+    name, remedy = "Bitbucket", "`gatehouse bitbucket setup` walks you through it"
+    try:
+        login = read_bitbucket(settings)
+    except GatehouseError as error:
+        yield bad(name, error.message, error.remedy or remedy)
+        return
+    if await is_data_center(settings.bitbucket_api):
+        yield bad(name, DATA_CENTER, CLOUD_ALONE)
+        return
+    yield _secret(login.secret, name)
+    if words := expiry_words(login.token, clock.now()):
+        yield bad("Bitbucket token", words, remedy, needed=False)
+    forge = bitbucket_of(settings, login, clock)
+    try:
+        for repository in login.repositories:
+            for one in await check_repository(forge, repository):
+                if one.why:
+                    yield bad(name, f"{one.what}: {one.why}", remedy, needed=one.needed)
+                else:
+                    yield CheckResult(name, ok=True, detail=one.what)
+    finally:
+        await forge.close()
+
+
+def _secret(secret: bytes, forge: str) -> CheckResult:
+    name, count = f"webhook secret of {forge}", len(secret)
     if count < GOOD_SECRET_BYTES:
-        remedy = f"take {GOOD_SECRET_BYTES} random characters or more, at GitHub and here"
+        remedy = f"take {GOOD_SECRET_BYTES} random characters or more, at {forge} and here"
         return bad(name, f"it has {count} characters", remedy, needed=False)
     return CheckResult(name, ok=True, detail=f"{count} characters")
 

@@ -5,7 +5,7 @@
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -21,10 +21,18 @@ from supervisor.errors import UserError
 from supervisor.network.model_hosts import check_is_elsewhere, model_hosts_of
 from supervisor.parts import Parts
 from supervisor.reviews.budgets import read_caps
-from supervisor.reviews.core.forge_pages import pages_base
 from supervisor.reviews.core.retries import ProviderTrouble, provider_trouble
-from supervisor.reviews.forges.base import Forge
+from supervisor.reviews.forges.base import Forge, Forges
+from supervisor.reviews.forges.bitbucket_checks import is_data_center
+from supervisor.reviews.forges.bitbucket_login import (
+    CLOUD_ALONE,
+    DATA_CENTER,
+    bitbucket_of,
+    is_bitbucket_set_up,
+    read_bitbucket,
+)
 from supervisor.reviews.forges.github import GitHub
+from supervisor.reviews.forges.given_files import read_given, read_secret
 from supervisor.reviews.job_runs import JobSettings
 from supervisor.reviews.queue.embedded import EmbeddedQueue
 from supervisor.reviews.service import ReviewService, ReviewSettings
@@ -44,11 +52,12 @@ STRANGER_POLICY = ROOT / "policy/examples/reader.yaml"
 
 
 class Reviewing:
-    """A running review service. `port` is that of its webhooks."""
+    """A running review service. `port` is that of its webhooks, which come in at `paths`."""
 
     def __init__(self, service: ReviewService, door: Serving) -> None:
         self.service = service
         self.port = door.port
+        self.paths = [f"/{name}" for name in service.intakes]
 
 
 @contextlib.asynccontextmanager
@@ -59,18 +68,15 @@ async def reviewing(parts: Parts, *, look_every_s: float = 1.0) -> AsyncIterator
         raise UserError("compose doesn't offer reviews yet", "use `gatehouse up --reviews`")
     if settings.anthropic_api_key and settings.anthropic_base_url:
         check_is_elsewhere(settings.anthropic_base_url, "anthropic")
-    app = read_app(settings)
-    forge = GitHub(
-        api=settings.github_api,
-        app_id=app.id,
-        private_key=app.key,
-        now=parts.clock.now,
-    )
-    made = review_settings(settings, secret=app.secret)._replace(
+    forges, secrets = read_forges(parts)
+    if "bitbucket" in secrets and await is_data_center(settings.bitbucket_api):
+        raise UserError(DATA_CENTER, CLOUD_ALONE)
+    made = review_settings(settings, secrets=secrets)._replace(
         poll_s=settings.review_poll_s, look_every_s=look_every_s
     )
-    async with review_service(parts, made, forge) as service:
-        door = Serving(listen(settings.forge_port), WebhookApp(service.intake.receive), ws="none")
+    async with review_service(parts, made, forges) as service:
+        doors = {name: one.door for name, one in service.intakes.items()}
+        door = Serving(listen(settings.forge_port), WebhookApp(doors), ws="none")
         parts.own_port(door.port)
         async with asyncio.TaskGroup() as tasks:
             serving = tasks.create_task(door.run(), name="webhook-door")
@@ -84,9 +90,27 @@ async def reviewing(parts: Parts, *, look_every_s: float = 1.0) -> AsyncIterator
                 await serving
 
 
-def review_settings(settings: Settings, *, secret: bytes) -> ReviewSettings:
-    """Return the service's settings. `secret`: that of its webhooks. Raise `UserError` if a limit
-    can't be used."""
+def read_forges(parts: Parts) -> tuple[Forges, dict[str, bytes]]:
+    """Return the forges that the settings name, and the secrets of their webhooks. Raise
+    `UserError` if there is none, or one can't be used."""
+    settings, forges, secrets = parts.settings, list[Forge](), dict[str, bytes]()
+    if is_bitbucket_set_up(settings):
+        login = read_bitbucket(settings)
+        parts.redactor.add(login.token.token)
+        forges.append(bitbucket_of(settings, login, parts.clock))
+        secrets["bitbucket"] = login.secret
+    if has_app(settings) or not forges:
+        app = read_app(settings)
+        forges.append(
+            GitHub(api=settings.github_api, app_id=app.id, private_key=app.key, now=parts.clock.now)
+        )
+        secrets["github"] = app.secret
+    return Forges(*forges), secrets
+
+
+def review_settings(settings: Settings, *, secrets: Mapping[str, bytes]) -> ReviewSettings:
+    """Return the service's settings. `secrets`: those of its webhooks, by forge. Raise `UserError`
+    if a limit can't be used."""
     caps, limits = read_caps(
         review=settings.review_cost,
         pull=settings.pr_cost,
@@ -98,29 +122,28 @@ def review_settings(settings: Settings, *, secret: bytes) -> ReviewSettings:
         database=settings.data_dir / "reviews.db",
         clones=settings.clones_dir,
         receipt_key=settings.data_dir / "receipts.key",
-        secret=secret,
+        secrets=secrets,
         debounce_s=settings.review_debounce_s[0],
         longest_wait_s=settings.review_debounce_s[1],
         neutral=settings.check,
         concurrency=settings.review_concurrency,
         caps=caps,
         limits=limits,
-        pages=pages_base(settings.github_api),
         jobs=job_settings(settings),
     )
 
 
 @contextlib.asynccontextmanager
 async def review_service(
-    parts: Parts, made: ReviewSettings, forge: Forge
+    parts: Parts, made: ReviewSettings, forges: Forges
 ) -> AsyncIterator[ReviewService]:
-    """Yield a review service that doesn't run yet; it is closed, and its forge, when the block
+    """Yield a review service that doesn't run yet; it is closed, and its forges, when the block
     ends."""
     service = ReviewService(
         made,
         clock=parts.clock,
         gate=parts.gate,
-        forge=forge,
+        forges=forges,
         queue=EmbeddedQueue(),
         sessions=ReaderSessions(parts),
         standing=lambda name: _standing(parts, name),
@@ -283,6 +306,11 @@ class GitHubApp(NamedTuple):
     secret: bytes
 
 
+def has_app(settings: Settings) -> bool:
+    """Return whether there is a GitHub App to review with."""
+    return bool(settings.github_app_id) or (settings.github_app_dir / "app.json").is_file()
+
+
 def read_app(settings: Settings) -> GitHubApp:
     """Return the App that the settings name, or that `gatehouse app create` made. Raise `UserError`
     if there is none: without its secret the webhook port can't open."""
@@ -294,13 +322,10 @@ def read_app(settings: Settings) -> GitHubApp:
     if not app_id:
         raise UserError(
             "reviews need a GitHub App, and GATEHOUSE_GITHUB_APP_ID names none",
-            "run `gatehouse app create`, see docs/reviews.md, or try `gatehouse demo`",
+            "run `gatehouse app create` (Bitbucket: `gatehouse bitbucket setup`), see"
+            " docs/reviews.md, or try `gatehouse demo`",
         )
-    secret = _read(secret_file, "GATEHOUSE_GITHUB_SECRET_FILE").strip()
-    if len(secret) < 8:
-        raise UserError(
-            "the webhook's secret has less than 8 characters", "set a long random one at GitHub"
-        )
+    secret = read_secret(secret_file, "GATEHOUSE_GITHUB_SECRET_FILE", "GitHub")
     return GitHubApp(app_id, _private_key(key_file), secret)
 
 
@@ -317,7 +342,7 @@ def _made_app(file: Path) -> str:
 def _private_key(file: Path | None) -> RSAPrivateKey:
     """Return the App's key. Raise `UserError` if it can't sign. It is read once, because each
     reading checks it, which takes longer than a call."""
-    data = _read(file, "GATEHOUSE_GITHUB_KEY_FILE")
+    data = read_given(file, "GATEHOUSE_GITHUB_KEY_FILE")
     try:
         key = load_pem_private_key(data, None)
         if not isinstance(key, RSAPrivateKey):
@@ -328,12 +353,3 @@ def _private_key(file: Path | None) -> RSAPrivateKey:
             "name the file that GitHub gave (`-----BEGIN RSA PRIVATE KEY-----` at its start)",
         ) from error
     return key
-
-
-def _read(file: Path | None, name: str) -> bytes:
-    if file is None:
-        raise UserError(f"{name} is not set", "see docs/reviews.md")
-    try:
-        return file.read_bytes()
-    except OSError as error:
-        raise UserError(f"{name}: {file}: {error.strerror}", "name a file that is there") from error

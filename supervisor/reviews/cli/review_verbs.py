@@ -29,6 +29,15 @@ def add_words(
     making.add_argument(
         "--organization", metavar="NAME", default="", help="whose it is (default: your own)"
     )
+    bitbucket = group("bitbucket", "Reviews on Bitbucket Cloud.", "setup")
+    setting_up = verb("setup", bitbucket_setup, bitbucket)
+    for name, metavar, words in (
+        ("--token-file", "FILE", "the token, or MAIL:TOKEN (default: it asks)"),
+        ("--expires", "DAY", "when the token expires, as 2027-03-01"),
+        ("--repos", "NAMES", "WORKSPACE/REPO, several with commas (default: it asks)"),
+    ):
+        setting_up.add_argument(name, metavar=metavar, default="", help=words)
+    setting_up.add_argument("--url", metavar="URL", help="where Bitbucket reaches you")
     pull = verb("review-pr", review_pr)
     pull.add_argument("pull", metavar="URL", help="of the pull request, or OWNER/REPO#NUMBER")
     repos = group("repos", "Which repositories are reviewed.", "list|enable|disable")
@@ -72,7 +81,7 @@ def add_words(
     for parser in (holding, verb("release", release)):
         what = parser.add_mutually_exclusive_group(required=True)
         what.add_argument("--all", action="store_true", help="everything")
-        what.add_argument("--forge", metavar="NAME", help="all of a forge: github")
+        what.add_argument("--forge", metavar="NAME", help="all of a forge: github, bitbucket")
         what.add_argument("--repo", dest="repository", metavar="NAME", help="of OWNER/REPO")
         what.add_argument("--pr", dest="pull", metavar="URL", help="of one pull request")
     deliveries = group("deliveries", "The webhooks that came in.", "list|again")
@@ -86,6 +95,14 @@ def app_create(options: argparse.Namespace) -> int:
 
     settings = settings_of(options)
     return create(settings, organization=options.organization, public_url=options.url)
+
+
+def bitbucket_setup(options: argparse.Namespace) -> int:
+    """Ask for Bitbucket's token, repositories and webhook, and check each."""
+    from supervisor.reviews.cli.bitbucket_setup import SetupAnswers, set_up
+
+    told = SetupAnswers(options.token_file, options.expires, options.repos, options.url)
+    return set_up(settings_of(options), told)
 
 
 def repos_list(options: argparse.Namespace) -> int:

@@ -1,6 +1,7 @@
 """Webhooks as text: the parts that may be read before anything is believed.
 
 Pure. A delivery is only a trigger: its facts about a pull request are read again from the forge.
+`GitHubWebhooks` reads GitHub's, `bitbucket_deliveries` those of Bitbucket.
 Sources: docs.github.com/webhooks (headers, events), RFC 8259.
 """
 
@@ -8,10 +9,11 @@ import hashlib
 import hmac
 import re
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple, Protocol
 
 import msgspec
 
+from supervisor.core.forge_acts import Forge
 from supervisor.errors import UserError
 
 MOST_BYTES = 5 * 1024 * 1024
@@ -20,8 +22,8 @@ MOST_DEPTH = 64
 # and each takes time.
 MOST_BRACKETS = 400_000
 UNSIGNED = "the signature is missing or wrong"
-# GitHub's names: an owner is a login, and a repository has at most 100 characters.
-_FULL_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9-]{0,38}/[A-Za-z0-9._-]{1,100}\Z")
+# An owner is a login at GitHub, a workspace at Bitbucket; a repository has at most 100 characters.
+_FULL_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_-]{0,61}/[A-Za-z0-9._-]{1,100}\Z")
 _SHA = re.compile(r"(?:[0-9a-f]{40}|[0-9a-f]{64})\Z")
 _REF = re.compile(
     r"(?!/|.*(?:\.\.|//|@\{|\.lock\Z|[/.]\Z))"
@@ -42,11 +44,50 @@ COMMENT_EVENTS = frozenset({"issue_comment", "pull_request_review_comment"})
 INSTALLATION_EVENTS = frozenset({"installation", "installation_repositories"})
 
 
+# What an event is about; "" for one that is ignored.
+EventKind = Literal["pull", "comment", "push", "repositories", ""]
+
+
 class Webhook(NamedTuple):
-    """A delivery's head, checked: its id, and the kind of its event."""
+    """A delivery's head, checked: its id, and the kind of its event. `action`: if the head says
+    that, too."""
 
     delivery_id: str
     event: str
+    action: str = ""
+
+
+class SaidComment(NamedTuple):
+    """The comment that an event is about, as the event describes it."""
+
+    id: int
+    author: str
+    body: str
+    is_inline: bool
+
+
+class WebhookReader(Protocol):
+    """Reads the webhooks of one forge. `signature` is the header that has it, in lower case;
+    `events` are those that may be more than ignored."""
+
+    forge: Forge
+    signature: str
+    events: frozenset[str]
+
+    def head(self, headers: Mapping[str, str]) -> Webhook:
+        """Return a delivery's head. Raise `UserError` if it isn't one."""
+
+    def kind(self, event: str, action: str) -> EventKind:
+        """Return what an event is about."""
+
+    def action(self, head: Webhook, payload: Mapping[str, Any]) -> str:
+        """Return an event's action; "" if it has none."""
+
+    def number(self, payload: Mapping[str, Any]) -> int | None:
+        """Return the number of the pull request that an event is about."""
+
+    def comment(self, event: str, payload: Mapping[str, Any]) -> SaidComment | None:
+        """Return the comment that an event is about."""
 
 
 def is_signature(text: str) -> bool:
@@ -58,17 +99,6 @@ def is_signed(secret: bytes, body: bytes, signature: str) -> bool:
     """Return whether the signature matches exactly these bytes, in constant time."""
     wanted = "sha256=" + hmac.new(secret, body, hashlib.sha256).hexdigest()
     return hmac.compare_digest(wanted.encode(), signature.encode("utf-8", "replace"))
-
-
-def read_head(headers: Mapping[str, str]) -> Webhook:
-    """Return a delivery's head. Raise `UserError` if it isn't one."""
-    delivery_id = headers.get("x-github-delivery", "")
-    event = headers.get("x-github-event", "")
-    if not _ID.match(delivery_id):
-        raise UserError("no `X-GitHub-Delivery` that is an id", "send the webhook as GitHub does")
-    if not _EVENT.match(event):
-        raise UserError("no `X-GitHub-Event` that is an event", "send the webhook as GitHub does")
-    return Webhook(delivery_id, event)
 
 
 def read_body(body: bytes) -> dict[str, Any]:
@@ -89,47 +119,34 @@ def read_body(body: bytes) -> dict[str, Any]:
 
 def repository_name(payload: Mapping[str, Any]) -> str:
     """Return the repository that an event is about; "" if there is none, or its name is invalid."""
-    name = _at(payload, "repository", "full_name")
+    name = field(payload, "repository", "full_name")
     return name if isinstance(name, str) and is_full_name(name) else ""
 
 
 def pull_number(payload: Mapping[str, Any]) -> int | None:
     """Return the number of the pull request that an event is about."""
-    number = _at(payload, "pull_request", "number")
+    number = field(payload, "pull_request", "number")
     return number if type(number) is int and 0 < number < 1 << 31 else None
 
 
 def commented_pull(payload: Mapping[str, Any]) -> int | None:
     """Return the number of the pull request whose comment an event is about; None on an issue."""
-    number = _at(payload, "issue", "number")
-    is_pull = isinstance(_at(payload, "issue", "pull_request"), dict)
+    number = field(payload, "issue", "number")
+    is_pull = isinstance(field(payload, "issue", "pull_request"), dict)
     return number if is_pull and type(number) is int and 0 < number < 1 << 31 else None
 
 
 def is_from_fork(payload: Mapping[str, Any]) -> bool:
     """Return whether an event's pull request comes from another repository than its own, or from
     one that is gone."""
-    head = _at(payload, "pull_request", "head", "repo", "full_name")
-    return bool(head != _at(payload, "pull_request", "base", "repo", "full_name"))
+    head = field(payload, "pull_request", "head", "repo", "full_name")
+    return bool(head != field(payload, "pull_request", "base", "repo", "full_name"))
 
 
 def sender(payload: Mapping[str, Any]) -> str:
     """Return who caused an event; "" if it names nobody."""
-    login = _at(payload, "sender", "login")
+    login = field(payload, "sender", "login")
     return login if isinstance(login, str) else ""
-
-
-def comment_id(payload: Mapping[str, Any]) -> int | None:
-    """Return the id of the comment that an event is about."""
-    number = _at(payload, "comment", "id")
-    return number if type(number) is int and 0 < number < 1 << 63 else None
-
-
-def comment_words(payload: Mapping[str, Any]) -> tuple[str, str]:
-    """Return the author of the comment that an event is about, and the comment's text at that
-    time."""
-    author, body = _at(payload, "comment", "user", "login"), _at(payload, "comment", "body")
-    return (author if isinstance(author, str) else ""), (body if isinstance(body, str) else "")
 
 
 def action_name(payload: Mapping[str, Any]) -> str:
@@ -154,7 +171,8 @@ def is_branch(text: str) -> bool:
     return len(text) <= 255 and bool(_REF.match(text))
 
 
-def _at(payload: Mapping[str, Any], *keys: str) -> Any:
+def field(payload: Mapping[str, Any], *keys: str) -> Any:
+    """Return a nested field of an event; None if there is none."""
     found: Any = payload
     for key in keys:
         found = found.get(key) if isinstance(found, dict) else None
@@ -195,3 +213,57 @@ def _has_doubles(body: bytes) -> bool:
 
 class _DoubleKeyError(Exception):
     pass
+
+
+class GitHubWebhooks:
+    """Implements `WebhookReader`."""
+
+    forge: Forge = "github"
+    signature = "x-hub-signature-256"
+    events = frozenset({"pull_request", "ping", *COMMENT_EVENTS, *INSTALLATION_EVENTS})
+
+    def head(self, headers: Mapping[str, str]) -> Webhook:
+        delivery_id = headers.get("x-github-delivery", "")
+        event = headers.get("x-github-event", "")
+        remedy = "send the webhook as GitHub does"
+        if not _ID.match(delivery_id):
+            raise UserError("no `X-GitHub-Delivery` that is an id", remedy)
+        if not _EVENT.match(event):
+            raise UserError("no `X-GitHub-Event` that is an event", remedy)
+        return Webhook(delivery_id, event)
+
+    def kind(self, event: str, action: str) -> EventKind:
+        if event in INSTALLATION_EVENTS:
+            return "repositories"
+        if event in COMMENT_EVENTS:
+            return "comment" if action == "created" else ""
+        return "pull" if event == "pull_request" and action in PULL_ACTIONS else ""
+
+    def action(self, head: Webhook, payload: Mapping[str, Any]) -> str:
+        return action_name(payload)
+
+    def number(self, payload: Mapping[str, Any]) -> int | None:
+        return pull_number(payload)
+
+    def comment(self, event: str, payload: Mapping[str, Any]) -> SaidComment | None:
+        number = field(payload, "comment", "id")
+        if not is_id(number):
+            return None
+        author, body = field(payload, "comment", "user", "login"), field(payload, "comment", "body")
+        is_inline = event == "pull_request_review_comment"
+        return SaidComment(number, text_of(author), text_of(body), is_inline)
+
+
+def is_id(value: object) -> bool:
+    """Return whether a value is the id of a comment."""
+    return type(value) is int and 0 < value < 1 << 63
+
+
+def text_of(value: object) -> str:
+    """Return a value if it is a text; else ""."""
+    return value if isinstance(value, str) else ""
+
+
+def is_delivery_id(text: str) -> bool:
+    """Return whether a text is the id of a delivery."""
+    return bool(_ID.match(text))

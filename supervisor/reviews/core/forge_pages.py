@@ -16,22 +16,24 @@ def pages_base(api: str) -> str:
     """Return where the pages of the forge are whose API is at `api`; "" if that can't be told.
 
     GitHub's own are beside its API's host (docs.github.com/rest, "Getting started with the REST
-    API"), those of an Enterprise Server are on the same."""
+    API"), and so are Bitbucket's; those of an Enterprise Server are on the same."""
     parts = _parts(api)
     if parts is None:
         return ""
     scheme, host, name = parts
     if scheme != "https" and name not in _LOOPBACK:
         return ""
-    if name == "api.github.com" or (name.startswith("api.") and name.endswith(".ghe.com")):
+    if name in ("api.github.com", "api.bitbucket.org") or (
+        name.startswith("api.") and name.endswith(".ghe.com")
+    ):
         host = host.removeprefix("api.")
     return f"{scheme}://{host}"
 
 
-def pull_page(base: str, repository: str, number: int) -> str:
-    """Return the address of a pull request; "" for none."""
+def pull_page(base: str, repository: str, number: int, kind: str = "pull") -> str:
+    """Return the address of a pull request; "" for none. `kind`: its forge's word for one."""
     is_name = base and number > 0 and _REPOSITORY.match(repository)
-    return f"{base}/{repository}/pull/{number}" if is_name else ""
+    return f"{base}/{repository}/{kind}/{number}" if is_name else ""
 
 
 def own_page(base: str, url: str) -> str:

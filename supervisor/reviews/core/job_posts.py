@@ -15,14 +15,22 @@ from supervisor.core.review_markdown import fenced, plain
 from supervisor.core.safe_markdown import code_span, fitted, safe_line
 from supervisor.core.text.display import visible
 from supervisor.reviews.core.allowances import day_of
-from supervisor.reviews.core.posts import has_address, marked_text, own_mark
+from supervisor.reviews.core.posts import (
+    MARK_END,
+    MARK_START,
+    as_mark,
+    has_address,
+    marked_text,
+    own_mark,
+    small,
+)
 
 PREFIX = "gatehouse/"
 REST_S = 30 * 86_400.0
 _MOST_FOUND = 20
 _SUMMARY_CHARS, _ASKED_CHARS, _OUTPUT_CHARS = 4_000, 2_000, 6_000
 _LINE = "Gatehouse-Job:"
-_MARK = re.compile(r"<!-- gatehouse:job:([a-z0-9-]+):([0-9a-f]+):([0-9a-f]+) -->")
+_MARK = re.compile(rf"{MARK_START}job:([a-z0-9-]+):([0-9a-f]+):([0-9a-f]+){MARK_END}")
 
 
 class JobMark(NamedTuple):
@@ -140,7 +148,7 @@ def pull_act(
     lines += ["**Asked**", "", fenced(task.prompt.strip()[:_ASKED_CHARS]), ""]
     lines += [f"**Scope**: {plain(scope_words(task, result.proof), one_line=True)}.", ""]
     lines += _tests(task, result)
-    lines += [f"<sub>{plain(note, one_line=True)}</sub>" for note in notes]
+    lines += [small(plain(note, one_line=True), forge) for note in notes]
     return Act(
         operation="update-pr" if standing_.number else "open-pr",
         forge=forge,
@@ -148,7 +156,7 @@ def pull_act(
         number=standing_.number,
         head=result.commit,
         title=visible(title, one_line=True)[:250],
-        body=marked_text(lines, f"<!-- gatehouse:job:{task.name}:{run_id}:{result.commit} -->"),
+        body=marked_text(lines, as_mark(f"job:{task.name}:{run_id}:{result.commit}", forge), forge),
         branch=task.branch_name,
         base=base,
         targets=(standing_.lease,) if standing_.lease else (),
@@ -178,14 +186,14 @@ def issue_act(
         lines += [f"**{one['severity']}: {safe_line(one['title'])}** {where}", ""]
         lines += [fitted(one["body"], _ASKED_CHARS), ""]
         texts += [one["title"], one["body"]]
-    lines += [f"<sub>{plain(note, one_line=True)}</sub>" for note in notes]
+    lines += [small(plain(note, one_line=True), forge) for note in notes]
     return Act(
         operation="open-issue",
         forge=forge,
         repository=repository,
         number=number,
         title=visible(title, one_line=True)[:250],
-        body=marked_text(lines, f"<!-- gatehouse:job:{task.name}:{run_id}:0 -->"),
+        body=marked_text(lines, as_mark(f"job:{task.name}:{run_id}:0", forge), forge),
         links=any(map(has_address, (title, *texts))),
     )
 

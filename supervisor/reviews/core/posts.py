@@ -31,8 +31,9 @@ from supervisor.reviews.core.tracking import RoundOutcome, TrackedFinding
 # Findings of one review that are remarks beside the code; the rest stand in its text.
 MOST_INLINE = 25
 MOST_COMMENT_CHARS = 1_000
-# GitHub takes 65,536 characters.
+# GitHub takes 65,536 characters, Bitbucket 32,768.
 MOST_BODY_CHARS = 60_000
+_MOST_CHARS: dict[Forge, int] = {"github": MOST_BODY_CHARS, "bitbucket": 30_000}
 _SUMMARY_CHARS = 4_000
 # The maximum number of findings of earlier rounds that are listed, per kind.
 MOST_LISTED = 30
@@ -49,26 +50,39 @@ class PullTarget(msgspec.Struct, frozen=True, kw_only=True):
     fork: bool = False
 
 
-_MARK = re.compile(r"<!-- gatehouse:(note:)?([0-9a-f]+) -->")
+# The two ends of a mark: invisible, or a code span where a forge shows HTML as it is.
+MARK_START, MARK_END = r"(?:<!-- |`)gatehouse:", r"(?: -->|`)"
+_MARK = re.compile(rf"{MARK_START}(note:)?([0-9a-f]+){MARK_END}")
 # These, and those of prompts and comments.
-_ANY_MARK = re.compile(r"<!-- gatehouse:[a-z0-9:-]+ -->")
+_ANY_MARK = re.compile(rf"{MARK_START}[a-z0-9:-]+{MARK_END}")
 _COUNTS = re.compile(r"^(?:Findings: ([a-z0-9, ]+)\.|No (?:new )?findings\.)$", re.MULTILINE)
 
 
-def mark(run_id: str) -> str:
-    """Return the invisible line that identifies our review of a run."""
-    return f"<!-- gatehouse:{run_id} -->"
+def as_mark(name: str, forge: Forge) -> str:
+    """Return the line by which a post of ours is found again: invisible, but where a forge shows
+    HTML as it is."""
+    return f"<!-- gatehouse:{name} -->" if forge == "github" else f"`gatehouse:{name}`"
 
 
-def note_mark(run_id: str) -> str:
-    """Return the invisible line that identifies a later round's review, whose summary is in an
-    earlier review."""
-    return f"<!-- gatehouse:note:{run_id} -->"
+def mark(run_id: str, forge: Forge = "github") -> str:
+    """Return the line that identifies our review of a run."""
+    return as_mark(run_id, forge)
 
 
-def act_mark(request_id: str) -> str:
-    """Return the invisible line that identifies one comment or reply, whatever its text."""
-    return f"<!-- gatehouse:act:{request_id} -->"
+def note_mark(run_id: str, forge: Forge = "github") -> str:
+    """Return the line that identifies a later round's review, whose summary is in an earlier
+    review."""
+    return as_mark(f"note:{run_id}", forge)
+
+
+def act_mark(request_id: str, forge: Forge = "github") -> str:
+    """Return the line that identifies one comment or reply, whatever its text."""
+    return as_mark(f"act:{request_id}", forge)
+
+
+def small(text: str, forge: Forge) -> str:
+    """Return a line of ours in small letters, if the forge has them."""
+    return f"<sub>{text}</sub>" if forge == "github" else text
 
 
 def review_act(
@@ -100,7 +114,7 @@ def review_act(
     for one in rest:
         lines += whole(one)
     lines += sections
-    lines += (f"<sub>{plain(note, one_line=True)}</sub>" for note in notes)
+    lines += (small(plain(note, one_line=True), target.forge) for note in notes)
     return Act(
         operation="post",
         forge=target.forge,
@@ -108,7 +122,7 @@ def review_act(
         number=target.number,
         head=target.head,
         verdict=verdict,
-        body=marked_text(lines, mark(run_id)),
+        body=marked_text(lines, mark(run_id, target.forge), target.forge),
         comments=tuple(comments),
         severity=_gravest(severities),
         confidence=_least_sure(
@@ -148,7 +162,7 @@ def held_comment(
         f"The limit is {cap}. {when} the newest head is reviewed by itself; nobody has to do"
         " anything.",
         "",
-        mark(digest),
+        mark(digest, target.forge),
     )
     return Act(
         operation="comment",
@@ -184,8 +198,7 @@ def _last_mark(body: str) -> re.Match[str] | None:
 
 def own_mark(body: str) -> str:
     """Return the mark at a post's end, of whatever kind; "" for none."""
-    start = body.rfind("<!--")
-    line = body[start:].rstrip() if start >= 0 else ""
+    line = body.rstrip().rpartition("\n")[2]
     return line if _ANY_MARK.fullmatch(line) else ""
 
 
@@ -201,13 +214,14 @@ def note_act(act: Act) -> Act:
     said = f"{count} new finding{'' if count == 1 else 's'}"
     if not count:
         said = "Approved" if act.verdict == "approve" else "Changes are requested"
-    body = f"{said}; the summary above is up to date.\n\n{note_mark(run_of(act.body))}"
+    body = f"{said}; the summary above is up to date.\n\n{note_mark(run_of(act.body), act.forge)}"
     return msgspec.structs.replace(act, body=body)
 
 
 def marked(act: Act, request_id: str) -> Act:
     """Return a comment or reply with the mark by which it can be found again."""
-    return msgspec.structs.replace(act, body=f"{act.body.rstrip()}\n\n{act_mark(request_id)}")
+    line = act_mark(request_id, act.forge)
+    return msgspec.structs.replace(act, body=f"{act.body.rstrip()}\n\n{line}")
 
 
 def undo_act(
@@ -238,14 +252,16 @@ def taken(act: Act, kept: Collection[str], texts: Mapping[str, str]) -> Act:
     """Return the part of a review that a person approved: the comments of these findings in the
     person's words, and `body` as its text. The mark stays, and the counts say how many remain."""
     comments = [
-        msgspec.structs.replace(one, body=texts.get(one.finding, one.body)[:MOST_BODY_CHARS])
+        msgspec.structs.replace(
+            one, body=texts.get(one.finding, one.body)[: _MOST_CHARS[act.forge]]
+        )
         for one in act.comments
         if one.finding in kept
     ]
     dropped = [one.severity for one in act.comments if one.finding not in kept]
     body = act.body
     if "body" in texts:
-        text = _ANY_MARK.sub("", texts["body"][:MOST_BODY_CHARS]).rstrip()
+        text = _ANY_MARK.sub("", texts["body"][: _MOST_CHARS[act.forge]]).rstrip()
         body = f"{text}\n\n{own}" if (own := own_mark(act.body)) else text
     found = _COUNTS.search(body)
     if dropped and found:
@@ -270,15 +286,15 @@ def without_places(act: Act) -> Act:
     found = _last_mark(act.body)
     line = found[0] if found else ""
     text = [act.body.replace(line, "").rstrip(), *(line for one in parts for line in ("", one))]
-    return msgspec.structs.replace(act, comments=(), body=marked_text(text, line))
+    return msgspec.structs.replace(act, comments=(), body=marked_text(text, line, act.forge))
 
 
-def marked_text(blocks: Sequence[str], line: str) -> str:
-    """Return as many of these blocks as a forge takes, each whole, then our mark."""
+def marked_text(blocks: Sequence[str], line: str, forge: Forge) -> str:
+    """Return as many of these blocks as the forge takes, each whole, then our mark."""
     size, kept = 0, list[str]()
     for one in blocks:
         size += len(one) + 1
-        if size > MOST_BODY_CHARS:
+        if size > _MOST_CHARS[forge]:
             kept += ["", "(cut here: see the receipt for the rest)"]
             break
         kept.append(one)

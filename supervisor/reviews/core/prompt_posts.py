@@ -5,7 +5,7 @@ Pure, and by templates, as in `posts`: of a model's Markdown, code, lists and em
 
 import re
 
-from supervisor.core.forge_acts import CONFIDENCES, SEVERITIES, Act
+from supervisor.core.forge_acts import CONFIDENCES, SEVERITIES, Act, Forge
 from supervisor.core.review_markdown import plain
 from supervisor.core.safe_markdown import code_span, fitted, safe_line
 from supervisor.reviews.core import posts
@@ -14,12 +14,12 @@ from supervisor.reviews.core.posts import MOST_INLINE, PullTarget
 from supervisor.reviews.core.prompts import PromptReport
 
 _SUMMARY_CHARS, _DETAILS_CHARS, _NOTE_CHARS = 4_000, 1_000, 500
-_MARK = re.compile(r"<!-- gatehouse:prompt:([a-z0-9-]+):([0-9a-f]+) -->")
+_MARK = re.compile(rf"{posts.MARK_START}prompt:([a-z0-9-]+):([0-9a-f]+){posts.MARK_END}")
 
 
-def prompt_mark(prompt_id: str, run_id: str) -> str:
-    """Return the invisible line that identifies a prompt's post."""
-    return f"<!-- gatehouse:prompt:{prompt_id}:{run_id} -->"
+def prompt_mark(prompt_id: str, run_id: str, forge: Forge = "github") -> str:
+    """Return the line that identifies a prompt's post."""
+    return posts.as_mark(f"prompt:{prompt_id}:{run_id}", forge)
 
 
 def mark_of(body: str) -> str:
@@ -36,8 +36,7 @@ def prompt_and_run(body: str) -> tuple[str, str]:
 
 
 def _own_mark(body: str) -> re.Match[str] | None:
-    start = body.rfind("<!--")
-    return _MARK.fullmatch(body[start:].rstrip()) if start >= 0 else None
+    return _MARK.fullmatch(posts.own_mark(body))
 
 
 def prompt_act(target: PullTarget, report: PromptReport, *, run_id: str, recorded: bool) -> Act:
@@ -60,7 +59,7 @@ def prompt_act(target: PullTarget, report: PromptReport, *, run_id: str, recorde
         head=target.head,
         verdict="comment" if is_review else "",
         title=plan.id,
-        body=_body(report, rest, run_id=run_id, recorded=recorded),
+        body=_body(report, rest, target.forge, run_id=run_id, recorded=recorded),
         comments=tuple(comments),
         severity=min(severities, key=SEVERITIES.index, default=""),
         confidence=max(
@@ -72,15 +71,22 @@ def prompt_act(target: PullTarget, report: PromptReport, *, run_id: str, recorde
     )
 
 
-def _body(report: PromptReport, rest: list[PlacedFinding], *, run_id: str, recorded: bool) -> str:
+def _body(
+    report: PromptReport,
+    rest: list[PlacedFinding],
+    forge: Forge,
+    *,
+    run_id: str,
+    recorded: bool,
+) -> str:
     plan = report.plan
     lines = [f"## {plain(plan.title, one_line=True)}", "", fitted(report.summary, _SUMMARY_CHARS)]
     lines += ["", *_FORMATS[plan.format](rest)]
     if report.notes:
         notes = [safe_line(one[:_NOTE_CHARS]) for one in report.notes]
         lines += ["Notes:", "", *(f"- {one}" for one in notes), ""]
-    lines += [f"<sub>{one}</sub>" for one in _small(report, recorded=recorded)]
-    return posts.marked_text(lines, prompt_mark(plan.id, run_id))
+    lines += [posts.small(one, forge) for one in _small(report, recorded=recorded)]
+    return posts.marked_text(lines, prompt_mark(plan.id, run_id, forge), forge)
 
 
 def _small(report: PromptReport, *, recorded: bool) -> list[str]:

@@ -21,6 +21,7 @@ from supervisor.reviews.core.config.shapes import (
 )
 from supervisor.reviews.core.diffs import ChangedFile
 from supervisor.reviews.core.findings import Finding, LinesOf, PlacedFinding, place
+from supervisor.reviews.core.forge_people import person_name
 
 PromptEnd = Literal["done", "skipped", "not-wanted", "failed"]
 MOST_NOTES = 20
@@ -266,7 +267,7 @@ def _unmet(plan: PromptPlan, subject: PromptSubject, files: Sequence[ChangedFile
         # A draft is looked at only if the prompt asks for that.
         (subject.draft == bool(conditions.draft), "draft" if subject.draft else "no draft"),
         (_has(conditions.labels, subject.labels), "labels"),
-        (_has(conditions.authors, [subject.author]), "author"),
+        (_has(conditions.authors, [person_name(subject.author)]), "author"),
         (_changed(plan, subject.files, files), "no file of its own changed"),
     ]
     return next((why for holds, why in checks if not holds), "")

@@ -1,15 +1,29 @@
 """The port of a forge: the calls of the review service, and the facts they return.
 
-Every call raises `ForgeError`, which says whether a retry may help.
+Every call raises `ForgeError`, which says whether a retry may help. `Forges` are those of a
+service: each repository belongs to one.
 """
 
+import secrets
+from collections.abc import Iterator, Mapping
+from contextvars import ContextVar
 from typing import Literal, NamedTuple, Protocol
 
 import msgspec
 
+from supervisor.core import forge_acts
 from supervisor.core.forge_acts import Act
 from supervisor.core.secrets.token_shapes import without_tokens
 from supervisor.errors import GatehouseError
+
+# What a call is made for: an act's request, or a run. The forge's log shows it.
+REVIEW_ID: ContextVar[str] = ContextVar("review_id", default="")
+REVIEW_HEADER = "X-Review-Id"
+
+
+def review_header() -> dict[str, str]:
+    """Return the header by which the calls for one act, or one run, are found in a forge's log."""
+    return {REVIEW_HEADER: REVIEW_ID.get() or secrets.token_hex(8)}
 
 
 class ForgeError(GatehouseError):
@@ -45,6 +59,7 @@ class RepositoryFacts(msgspec.Struct, frozen=True, kw_only=True):
     """A repository as its forge describes it. `installation_id` is that of the App there;
     `may_resolve`: its permissions there suffice to resolve threads."""
 
+    forge: forge_acts.Forge = "github"
     full_name: str
     external_id: int
     installation_id: int
@@ -55,10 +70,20 @@ class RepositoryFacts(msgspec.Struct, frozen=True, kw_only=True):
 
 class Installed(msgspec.Struct, frozen=True, kw_only=True):
     """The repositories where the App is installed. The forge didn't list repositories for the
-    installations `unread` this time; they may still exist."""
+    installations `unread` this time, nor those named `unread_names`; they may still exist."""
 
     repositories: tuple[RepositoryFacts, ...]
     unread: frozenset[int] = frozenset()
+    unread_names: frozenset[str] = frozenset()
+
+
+class HeadSource(NamedTuple):
+    """Where git finds a pull request's head: `ref` at `url`, "" if that is gone. `token` as
+    `Forge.clone_token` gives it, "" for none; at the repository's own URL that one counts."""
+
+    url: str
+    ref: str
+    token: str
 
 
 class PullFacts(msgspec.Struct, frozen=True, kw_only=True):
@@ -157,10 +182,25 @@ class FailedDelivery(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Forge(Protocol):
-    """A forge, with the App's credentials."""
+    """A forge, with the App's credentials. `title`: what people call it; `pages`: where its pages
+    for people are, "" if that isn't known."""
+
+    name: forge_acts.Forge
+    title: str
+    pages: str
+    has_reactions: bool
+
+    def pull_page(self, repository: str, number: int) -> str:
+        """Return the address of a pull request's page; "" for none."""
+
+    def notice(self) -> str:
+        """Return what people should know of our credentials, in words; "" for nothing."""
 
     async def own_login(self) -> str:
         """Return the App's login on the forge."""
+
+    async def own_names(self) -> tuple[str, ...]:
+        """Return the names by which comments call us."""
 
     async def installed(self) -> Installed:
         """Return every repository where the App is installed."""
@@ -178,7 +218,14 @@ class Forge(Protocol):
         """Return who last set a label that a pull request has; "" if the forge names nobody."""
 
     async def clone_token(self, repository: RepositoryFacts) -> str:
-        """Return a token that reads this one repository, for an hour at most."""
+        """Return what reads this one repository by git, as `USER:TOKEN`; if the forge can, for an
+        hour at most."""
+
+    async def head_source(self, repository: RepositoryFacts, number: int) -> HeadSource:
+        """Return where git finds the head of a pull request."""
+
+    async def pull_diff(self, repository: RepositoryFacts, number: int) -> bytes:
+        """Return the change of a pull request as a patch, for a head that git can't fetch."""
 
     async def post_review(self, repository: RepositoryFacts, act: Act) -> Posted:
         """Post a review with its comments, all or nothing."""
@@ -202,11 +249,11 @@ class Forge(Protocol):
     async def threads(self, repository: RepositoryFacts, number: int) -> list[ThreadFacts]:
         """Return the conversations beside the code of a pull request."""
 
-    async def issue_comment(self, repository: RepositoryFacts, comment_id: int) -> PostedComment:
-        """Return a comment on a pull request, or on an issue, by its id."""
-
-    async def review_comment(self, repository: RepositoryFacts, comment_id: int) -> PostedComment:
-        """Return a comment beside the code by its id."""
+    async def comment(
+        self, repository: RepositoryFacts, number: int | None, comment_id: int, *, is_inline: bool
+    ) -> PostedComment:
+        """Return a comment by its id: one beside the code, or on a pull request (`number`, if that
+        is known) or an issue."""
 
     async def post_comment(self, repository: RepositoryFacts, act: Act, mark: str) -> Posted:
         """Comment on a pull request, or return our comment that already has this mark."""
@@ -222,7 +269,9 @@ class Forge(Protocol):
         """React with `act.body` to the comment `act.targets[0]`; a repeated call adds no second
         reaction."""
 
-    async def delete_comment(self, repository: RepositoryFacts, comment_id: int) -> None:
+    async def delete_comment(
+        self, repository: RepositoryFacts, number: int, comment_id: int
+    ) -> None:
         """Remove a comment beside the code; a comment that is already gone is no error."""
 
     async def set_check(
@@ -249,7 +298,7 @@ class Forge(Protocol):
         """Return the commit of a branch; "" if there is no such branch."""
 
     async def push_token(self, repository: RepositoryFacts) -> str:
-        """Return a token that may push to this one repository, for an hour at most."""
+        """Return what may push to this one repository by git, as `clone_token` does."""
 
     async def failed_deliveries(self) -> list[FailedDelivery]:
         """Return the webhooks that recently failed to be delivered."""
@@ -259,3 +308,40 @@ class Forge(Protocol):
 
     async def close(self) -> None:
         """Close its connections."""
+
+
+class HasForge(Protocol):
+    """Something on a forge: a repository, an act."""
+
+    @property
+    def forge(self) -> str:
+        """Return the forge's name."""
+
+
+class Forges:
+    """The forges of one service, by their names."""
+
+    def __init__(self, *forges: Forge) -> None:
+        self._forges: Mapping[str, Forge] = {one.name: one for one in forges}
+
+    def __iter__(self) -> Iterator[Forge]:
+        return iter(self._forges.values())
+
+    def named(self, name: str) -> Forge | None:
+        """Return a forge; None if this service has none of the name."""
+        return self._forges.get(name)
+
+    def of(self, thing: HasForge) -> Forge:
+        """Return the forge that something is on. Raise `ForgeError` if this service has no
+        credentials for it any more."""
+        found = self._forges.get(thing.forge)
+        if found is None:
+            raise ForgeError(
+                f"no credentials of {thing.forge} are set", "set them again: see docs/reviews.md"
+            )
+        return found
+
+    async def close(self) -> None:
+        """Close all connections."""
+        for one in self:
+            await one.close()

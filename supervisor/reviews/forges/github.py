@@ -13,11 +13,14 @@ from urllib.parse import quote
 from cryptography.hazmat.primitives.asymmetric.rsa import RSAPrivateKey
 
 from supervisor.base import log
+from supervisor.core import forge_acts
 from supervisor.core.forge_acts import Act
+from supervisor.reviews.core.forge_pages import pages_base, pull_page
 from supervisor.reviews.forges.base import (
     CommentFacts,
     FailedDelivery,
     ForgeError,
+    HeadSource,
     Installed,
     IssueFacts,
     Posted,
@@ -70,9 +73,14 @@ mutation($thread: ID!) {
 class GitHub:
     """Implements `base.Forge`. `api` is the base of the REST API, `private_key` the App's."""
 
+    name: forge_acts.Forge = "github"
+    title = "GitHub"
+    has_reactions = True
+
     def __init__(
         self, *, api: str, app_id: str, private_key: RSAPrivateKey, now: Callable[[], float]
     ) -> None:
+        self.pages = pages_base(api)
         self._calls = GitHubCalls(api=api, app_id=app_id, private_key=private_key, now=now)
         self._login = ""
 
@@ -84,6 +92,15 @@ class GitHub:
             app = await self._calls.call("GET", "/app", jwt=self._calls.jwt())
             self._login = f"{read(_slug, app)}[bot]"
         return self._login
+
+    async def own_names(self) -> tuple[str, ...]:
+        return ((await self.own_login()).removesuffix("[bot]"),)
+
+    def pull_page(self, repository: str, number: int) -> str:
+        return pull_page(self.pages, repository, number)
+
+    def notice(self) -> str:
+        return ""
 
     async def installed(self) -> Installed:
         found: list[RepositoryFacts] = []
@@ -137,7 +154,13 @@ class GitHub:
         return read(partial(last_labelled, label), await self._calls.all(path, token=token))
 
     async def clone_token(self, repository: RepositoryFacts) -> str:
-        return await self._calls.token_for(repository, {"contents": "read"})
+        return await self._git_token(repository, "read")
+
+    async def head_source(self, repository: RepositoryFacts, number: int) -> HeadSource:
+        return HeadSource(repository.clone_url, f"refs/pull/{number}/head", "")
+
+    async def pull_diff(self, repository: RepositoryFacts, number: int) -> bytes:
+        raise ForgeError(f"{repository.full_name}#{number} has no head", "push to its branch")
 
     # -- reviews ----------------------------------------------------------------------------------
 
@@ -194,11 +217,12 @@ class GitHub:
                 return found
             wanted["after"] = after
 
-    async def issue_comment(self, repository: RepositoryFacts, comment_id: int) -> PostedComment:
-        return await self._comment(repository, f"issues/comments/{comment_id}")
-
-    async def review_comment(self, repository: RepositoryFacts, comment_id: int) -> PostedComment:
-        return await self._comment(repository, f"pulls/comments/{comment_id}")
+    async def comment(
+        self, repository: RepositoryFacts, number: int | None, comment_id: int, *, is_inline: bool
+    ) -> PostedComment:
+        token = await self._calls.token_for(repository, _READ)
+        path = f"{_at(repository)}/{'pulls' if is_inline else 'issues'}/comments/{comment_id}"
+        return read(posted_comment, await self._calls.call("GET", path, token=token))
 
     async def post_comment(self, repository: RepositoryFacts, act: Act, mark: str) -> Posted:
         path = f"{_at(repository)}/issues/{act.number}/comments"
@@ -213,7 +237,7 @@ class GitHub:
             if mark in (one.get("body") or ""):
                 return read(posted, one)
         # GitHub accepts answers only to the first comment of a thread.
-        target = await self.review_comment(repository, _comment_id(act))
+        target = await self.comment(repository, act.number, _comment_id(act), is_inline=True)
         top = target.in_reply_to or target.id
         return await self._post(repository, f"{path}/{top}/replies", {"body": act.body})
 
@@ -233,7 +257,9 @@ class GitHub:
         more = {} if is_inline else {"issues": "write"}
         return await self._post(repository, path, {"content": act.body}, more)
 
-    async def delete_comment(self, repository: RepositoryFacts, comment_id: int) -> None:
+    async def delete_comment(
+        self, repository: RepositoryFacts, number: int, comment_id: int
+    ) -> None:
         token = await self._calls.token_for(repository, _WRITE)
         path = f"{_at(repository)}/pulls/comments/{comment_id}"
         try:
@@ -325,7 +351,7 @@ class GitHub:
             raise
 
     async def push_token(self, repository: RepositoryFacts) -> str:
-        return await self._calls.token_for(repository, {"contents": "write"})
+        return await self._git_token(repository, "write")
 
     async def failed_deliveries(self) -> list[FailedDelivery]:
         path = "/app/hook/deliveries?per_page=100"
@@ -353,10 +379,8 @@ class GitHub:
         token = await self._calls.token_for(repository, _READ)
         return [one for one in await self._calls.all(path, token=token) if author(one)[0] == login]
 
-    async def _comment(self, repository: RepositoryFacts, path: str) -> PostedComment:
-        token = await self._calls.token_for(repository, _READ)
-        answer = await self._calls.call("GET", f"{_at(repository)}/{path}", token=token)
-        return read(posted_comment, answer)
+    async def _git_token(self, repository: RepositoryFacts, level: str) -> str:
+        return f"x-access-token:{await self._calls.token_for(repository, {'contents': level})}"
 
 
 def _at(repository: RepositoryFacts) -> str:

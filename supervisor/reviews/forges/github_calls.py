@@ -5,10 +5,7 @@ permissions that the act needs, and is stored nowhere. Calls wait for GitHub's l
 dropped: docs.github.com/rest, "Rate limits", secondary limits on requests that create content.
 """
 
-import asyncio
-import contextlib
-from collections import deque
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, cast
 from urllib.parse import quote
 
@@ -20,7 +17,8 @@ from gidgethub import apps
 from gidgethub.abc import GitHubAPI
 
 from supervisor.core.text.numbers import whole_number
-from supervisor.reviews.forges.base import ForgeError, RepositoryFacts
+from supervisor.reviews.forges.base import ForgeError, RepositoryFacts, review_header
+from supervisor.reviews.forges.throttle import Throttle
 
 NAME = "gatehouse"
 ANSWER_S = 30.0
@@ -33,44 +31,6 @@ _JWT_S = 9 * 60
 _API_VERSION = {"X-GitHub-Api-Version": "2022-11-28"}
 # GitHub's GraphQL errors come with 200.
 _STATUS_OF = {"FORBIDDEN": 403, "NOT_FOUND": 404, "RATE_LIMITED": 429}
-AT_ONCE = 20
-# The maximum number of posts in this many seconds.
-POSTS = ((80, 60.0), (500, 3600.0))
-
-
-class Throttle:
-    """Rate limiter, one per forge. `now` is monotonic."""
-
-    def __init__(
-        self,
-        now: Callable[[], float],
-        sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
-    ) -> None:
-        self._now = now
-        self._sleep = sleep
-        self._turns = asyncio.Semaphore(AT_ONCE)
-        self._posted: deque[float] = deque(maxlen=max(most for most, _ in POSTS))
-        self._one = asyncio.Lock()
-
-    @contextlib.asynccontextmanager
-    async def turn(self, *, posts: bool) -> AsyncIterator[None]:
-        """Wait until another call may be made; it counts as running until the block ends."""
-        if posts:
-            # Posts take their turn in the order of arrival.
-            async with self._one:
-                while (wait_s := self._wait_s()) > 0:
-                    await self._sleep(wait_s)
-                self._posted.append(self._now())
-        async with self._turns:
-            yield
-
-    def _wait_s(self) -> float:
-        """Return how long until another post is allowed."""
-        now, wait_s = self._now(), 0.0
-        for most, within_s in POSTS:
-            if len(self._posted) >= most:
-                wait_s = max(wait_s, self._posted[-most] + within_s - now)
-        return wait_s
 
 
 class _Api(GitHubAPI):
@@ -83,9 +43,8 @@ class _Api(GitHubAPI):
     async def _request(
         self, method: str, url: str, headers: Mapping[str, str], body: bytes = b""
     ) -> tuple[int, Mapping[str, str], bytes]:
-        answer = await self._client.request(
-            method, url, headers={**headers, **_API_VERSION}, content=body
-        )
+        more = _API_VERSION | review_header()
+        answer = await self._client.request(method, url, headers={**headers, **more}, content=body)
         return answer.status_code, answer.headers, answer.content
 
     async def sleep(self, seconds: float) -> None:

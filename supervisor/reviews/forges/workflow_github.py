@@ -10,6 +10,7 @@ from urllib.parse import quote
 
 from msgspec.structs import replace
 
+from supervisor.reviews.core.forge_pages import pages_base
 from supervisor.reviews.forges.base import (
     CommitFacts,
     FailedDelivery,
@@ -36,6 +37,7 @@ class WorkflowGitHub(GitHub):
         now: Callable[[], float],
         may_push: bool = False,
     ) -> None:
+        self.pages = pages_base(api)
         self._calls = _TokenCalls(api=api, token=token, now=now)
         self._login = ""
         self._token = token

@@ -5,6 +5,7 @@ from collections.abc import Mapping
 import msgspec
 
 from supervisor.core.approvals import Request, Status, status
+from supervisor.core.forge_acts import spelled
 from supervisor.core.jobs import Job, JobResult, scope_words
 from supervisor.core.text.numbers import whole_number
 from supervisor.errors import NotFoundError
@@ -103,7 +104,7 @@ def _job_view(
 ) -> RepositoryJobView:
     return RepositoryJobView(
         id=job.id,
-        repository=repository.full_name,
+        repository=spelled(repository.forge, repository.full_name),
         name=job.name,
         cron=job.cron,
         timezone=job.timezone,
@@ -128,7 +129,7 @@ def _run_view(
         id=one.id,
         job_id=job.id,
         job=job.name,
-        repository=repository.full_name,
+        repository=spelled(repository.forge, repository.full_name),
         wanted_by=one.wanted_by,
         wanted_at=one.wanted_at,
         ended_at=one.ended_at,

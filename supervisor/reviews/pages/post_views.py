@@ -13,7 +13,7 @@ from markupsafe import Markup
 
 from supervisor.core.approvals import Request
 from supervisor.core.files.patch_text import read_patch
-from supervisor.core.forge_acts import SEVERITIES, Act, InlineComment, Severity
+from supervisor.core.forge_acts import SEVERITIES, Act, InlineComment, Severity, spelled
 from supervisor.core.jobs import Job, JobResult, scope_words
 from supervisor.core.money import dollars
 from supervisor.core.text.display import visible
@@ -21,7 +21,7 @@ from supervisor.errors import NotFoundError
 from supervisor.parts import Parts
 from supervisor.reviews.core import posts
 from supervisor.reviews.core.diffs import FilePatch
-from supervisor.reviews.core.forge_pages import pull_page
+from supervisor.reviews.core.forge_people import person_name
 from supervisor.reviews.pages import review_views
 from supervisor.reviews.service import ReviewService
 from supervisor.reviews.store import queries
@@ -114,10 +114,10 @@ async def post_view(parts: Parts, request: Request) -> PostView:
     return PostView(
         id=request.id,
         operation=act.operation,
-        repository=act.repository,
+        repository=spelled(act.forge, act.repository),
         number=act.number,
         title=pull.title if pull is not None else "",
-        url=pull_page(service.settings.pages, act.repository, act.number) if service else "",
+        url=service.pull_page(act.forge, act.repository, act.number) if service else "",
         facts=_facts(service, act, run, pull),
         text=text,
         html=await rendered(parts, text),
@@ -150,10 +150,10 @@ async def _job_view(parts: Parts, service: ReviewService, request_id: str, act: 
     return PostView(
         id=request_id,
         operation=act.operation,
-        repository=act.repository,
+        repository=spelled(act.forge, act.repository),
         number=act.number,
         title=act.title,
-        url=pull_page(service.settings.pages, act.repository, act.number) if act.number else "",
+        url=service.pull_page(act.forge, act.repository, act.number) if act.number else "",
         facts=facts,
         text=text,
         html=await rendered(parts, text),
@@ -254,7 +254,7 @@ def _facts(
     found = []
     if pull is not None:
         onto = f", {act.head[:7]} onto {pull.base_ref}" if act.head and pull.base_ref else ""
-        found.append(("Pull request", f"by {pull.author}{onto}"))
+        found.append(("Pull request", f"by {person_name(pull.author)}{onto}"))
     if act.verdict:
         found.append(("Verdict", act.verdict.replace("_", " ")))
     if run is not None and service is not None:

@@ -8,6 +8,7 @@ from typing import Any
 
 import msgspec
 
+from supervisor.core.forge_acts import spelled
 from supervisor.core.money import dollars, microusd
 from supervisor.core.text.duration import format_duration
 from supervisor.core.text.numbers import whole_number
@@ -16,7 +17,7 @@ from supervisor.parts import Parts
 from supervisor.reviews.configurations import chosen, owner_of
 from supervisor.reviews.core.allowances import LayerUse, day_of, refills_at
 from supervisor.reviews.core.config.effective import ConfigRow, config_rows
-from supervisor.reviews.core.forge_pages import pull_page
+from supervisor.reviews.core.forge_people import person_name
 from supervisor.reviews.core.receipts import reason_words
 from supervisor.reviews.core.slots import state
 from supervisor.reviews.service import ReviewService
@@ -209,7 +210,7 @@ def repositories(service: ReviewService) -> list[RepositoryView]:
                 with_fields_of(
                     one,
                     RepositoryView,
-                    name=one.full_name,
+                    name=spelled(one.forge, one.full_name),
                     is_removed=one.removed_at is not None,
                     waiting=states.count("debouncing"),
                     running=states.count("running") + states.count("pending-rerun"),
@@ -233,7 +234,7 @@ async def configuration(
 ) -> ConfigurationView:
     """Return the configuration in force on a repository's default branch."""
     view = ConfigurationView(
-        repository=repository.full_name,
+        repository=spelled(repository.forge, repository.full_name),
         settings=chosen(repository.settings),
         owner=owner_of(repository),
         owner_settings=service.configurations.owner_settings(repository),
@@ -262,9 +263,9 @@ def reviews(service: ReviewService, limit: int = 100) -> list[ReviewView]:
     with service.engine.connect() as connection:
         runs = queries.newest_runs(connection, limit)
         pulls = queries.pulls_with(connection, [one.pull_id for one in runs])
-        names = {one.id: one.full_name for one in queries.all_repositories(connection)}
+        known = {one.id: one for one in queries.all_repositories(connection)}
     return [
-        _shown(service, one, pulls[one.pull_id], names[pulls[one.pull_id].repository_id])
+        _shown(service, one, pulls[one.pull_id], known[pulls[one.pull_id].repository_id])
         for one in runs
     ]
 
@@ -274,8 +275,8 @@ def review(service: ReviewService, run_id: str) -> ReviewView:
     with service.engine.connect() as connection:
         run = run_of(service, run_id)
         pull = queries.pull(connection, run.pull_id)
-        name = queries.repository_of(connection, pull.repository_id).full_name
-    return _shown(service, run, pull, name)
+        found = queries.repository_of(connection, pull.repository_id)
+    return _shown(service, run, pull, found)
 
 
 def rounds(service: ReviewService, run: queries.ReviewRun) -> RoundsView:
@@ -390,17 +391,20 @@ def _outcome(run: queries.ReviewRun) -> str:
 
 
 def _shown(
-    service: ReviewService, run: queries.ReviewRun, pull: queries.PullRequest, name: str
+    service: ReviewService,
+    run: queries.ReviewRun,
+    pull: queries.PullRequest,
+    repository: queries.Repository,
 ) -> ReviewView:
     said = run.review or {}
     return with_fields_of(
         run,
         ReviewView,
-        repository=name,
+        repository=spelled(repository.forge, repository.full_name),
         number=pull.number,
-        url=pull_page(service.settings.pages, name, pull.number),
+        url=service.pull_page(repository.forge, repository.full_name, pull.number),
         title=pull.title,
-        author=pull.author,
+        author=person_name(pull.author),
         head=run.head_sha,
         base=run.base_sha,
         outcome=_outcome(run),

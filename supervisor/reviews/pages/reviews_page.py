@@ -9,6 +9,7 @@ from litestar import Response, get, patch, post
 from litestar.params import FromQuery, JSONBody
 from markupsafe import Markup
 
+from supervisor.core.actions import Action
 from supervisor.core.approvals import Request, status
 from supervisor.core.forge_acts import Act
 from supervisor.core.safe_markdown import safe
@@ -17,8 +18,7 @@ from supervisor.errors import GatehouseError, NotFoundError, UserError
 from supervisor.parts import Parts
 from supervisor.reviews.configurations import WHOLE, owner_of
 from supervisor.reviews.core import posts
-from supervisor.reviews.core.forge_pages import own_page
-from supervisor.reviews.holds import HoldScope, pull_named
+from supervisor.reviews.holds import HoldScope
 from supervisor.reviews.pages import job_views, post_views, review_views
 from supervisor.reviews.pages.review_views import (
     ConfigurationView,
@@ -32,7 +32,9 @@ from supervisor.reviews.pages.review_views import (
     service_of,
     usage,
 )
+from supervisor.reviews.service import ReviewService
 from supervisor.reviews.store.holds import Hold
+from supervisor.reviews.targets import pull_named
 from supervisor.server.common.request_views import request_view
 from supervisor.server.operator.decisions import shown_by
 from supervisor.server.operator.operator_api import (
@@ -137,8 +139,9 @@ def change_owner(
     ]
     if not shown:
         raise NotFoundError("no repository has this owner", "`gatehouse repos list` lists them")
-    service.configurations.change_owner("github", owner, _given(data))
-    _read_jobs(request, f"{owner}/")
+    forge, _, name = owner.rpartition(":")
+    service.configurations.change_owner(forge or "github", name, _given(data))
+    _read_jobs(request, f"{name}/")
     return shown
 
 
@@ -275,6 +278,7 @@ def reviews(request: AnyRequest) -> Response[str]:
         repositories=review_views.repositories(service),
         reviews=review_views.reviews(service),
         usage=usage(service, USAGE_S, parts.clock.now()),
+        notices=service.notices(),
         backlog=review_views.backlog_words(service, parts.clock.now()),
         **_holds(service.holds.standing()),
     )
@@ -300,7 +304,7 @@ def _review(
     run = review_views.run_of(service, view.id)
     repository = service.repository_named(view.repository)
     acts = [
-        (request_view(one, parts), own_page(service.settings.pages, _url(one)))
+        (request_view(one, parts), service.own_page(one.action.forge, _url(one)))
         for one in parts.queue.of_session(repository.session_id)
         if isinstance(one.action, Act) and one.action.head == view.head
     ]
@@ -309,6 +313,7 @@ def _review(
         request,
         "review_run.html",
         "reviews",
+        forge=service.forge_title(repository.forge),
         review=view,
         summary=summary,
         bodies=bodies,
@@ -455,8 +460,15 @@ def card_extras(parts: Parts, request: Request) -> dict[str, Any]:
     return {
         "has_act": has_words and status(request) == "pending",
         "can_open_pull": service is not None and service.pull_of_push(request) is not None,
-        "forge_url": "" if service is None else own_page(service.settings.pages, _url(request)),
+        **_there(service, act, _url(request)),
     }
+
+
+def _there(service: ReviewService | None, act: Action, url: str) -> dict[str, str]:
+    """Return what an act made on its forge: the address, and the forge's name."""
+    if service is None or not isinstance(act, Act):
+        return {"forge_url": "", "forge": ""}
+    return {"forge_url": service.own_page(act.forge, url), "forge": service.forge_title(act.forge)}
 
 
 def _url(request: Request) -> str:

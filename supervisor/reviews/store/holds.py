@@ -3,14 +3,15 @@
 from typing import Any
 
 import msgspec
-from sqlalchemy import Connection, String, and_, cast, insert, literal, or_, select, update
+from sqlalchemy import Connection, String, and_, case, cast, insert, literal, or_, select, update
 
+from supervisor.core.forge_acts import spelled
 from supervisor.reviews.store.tables import holds, pulls, repositories, slots
 
 
 class Hold(msgspec.Struct, frozen=True, kw_only=True):
     """A hold. `scope` is `all`, `forge`, `repository` or `pull`; `key` names the thing: `github`,
-    `OWNER/REPO`, `OWNER/REPO#N`."""
+    `OWNER/REPO`, `OWNER/REPO#N`, the latter two as `forge_acts.spelled`."""
 
     id: int
     scope: str
@@ -42,7 +43,8 @@ def release(connection: Connection, scope: str, key: str, now: float) -> int:
 
 def hold_on(connection: Connection, forge: str, full_name: str, number: int) -> Hold | None:
     """Return the oldest hold that covers a pull request; number 0 means the repository itself."""
-    covers = _covers(literal(forge), literal(full_name), literal(f"{full_name}#{number}"))
+    name = spelled(forge, full_name)
+    covers = _covers(literal(forge), literal(name), literal(f"{name}#{number}"))
     row = connection.execute(
         select(holds).where(covers).order_by(holds.c.at).limit(1)
     ).one_or_none()
@@ -52,11 +54,14 @@ def hold_on(connection: Connection, forge: str, full_name: str, number: int) -> 
 def held_slots(connection: Connection) -> dict[int, tuple[Hold, str]]:
     """Return the pull requests whose review is wanted or runs while a hold covers them: the oldest
     hold, and the wanted head."""
-    named = repositories.c.full_name + "#" + cast(pulls.c.number, String)
+    forge, full_name = repositories.c.forge, repositories.c.full_name
+    # As `forge_acts.spelled` has it.
+    name = case((forge == "github", full_name), else_=forge + ":" + full_name)
+    named = name + "#" + cast(pulls.c.number, String)
     joined = (
         slots.join(pulls, slots.c.pull_id == pulls.c.id)
         .join(repositories, pulls.c.repository_id == repositories.c.id)
-        .join(holds, _covers(repositories.c.forge, repositories.c.full_name, named))
+        .join(holds, _covers(forge, name, named))
     )
     query = (
         select(slots.c.pull_id, slots.c.wanted_sha, holds)

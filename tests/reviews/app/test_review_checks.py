@@ -27,7 +27,7 @@ async def checks(folder: Path, **changes: Any) -> dict[str, tuple[bool, str]]:
 async def test_all_is_well(tmp_path: Path) -> None:
     found = await checks(tmp_path)
     assert found.keys() == {
-        "webhook secret",
+        "webhook secret of GitHub",
         "GitHub App",
         "reviews database",
         "clones",
@@ -45,7 +45,7 @@ async def test_all_is_well(tmp_path: Path) -> None:
         ({"github_key_file": Path("/nonexistent")}, "GitHub App", "GATEHOUSE_GITHUB_KEY_FILE"),
         ({"github_key_file": Path(__file__)}, "GitHub App", "no private key"),
         ({"secret": b"short"}, "GitHub App", "less than 8 characters"),
-        ({"secret": b"nine chars"}, "webhook secret", "10 characters"),
+        ({"secret": b"nine chars"}, "webhook secret of GitHub", "10 characters"),
     ],
 )
 async def test_what_the_app_lacks(

@@ -8,6 +8,9 @@ import pytest
 
 from supervisor.errors import UserError
 from supervisor.reviews.core import deliveries
+from supervisor.reviews.core.deliveries import GitHubWebhooks
+
+GITHUB = GitHubWebhooks()
 
 
 def test_a_signature_is_of_the_very_bytes() -> None:
@@ -22,10 +25,10 @@ def test_a_signature_is_of_the_very_bytes() -> None:
 
 def test_a_head_names_a_delivery_and_an_event() -> None:
     head = {"x-github-delivery": "1-a", "x-github-event": "pull_request"}
-    assert deliveries.read_head(head) == ("1-a", "pull_request")
+    assert GITHUB.head(head) == ("1-a", "pull_request", "")
     for wrong in ({}, head | {"x-github-event": "../x"}, head | {"x-github-delivery": "a" * 65}):
         with pytest.raises(UserError):
-            deliveries.read_head(wrong)
+            GITHUB.head(wrong)
 
 
 @pytest.mark.parametrize(
@@ -64,9 +67,11 @@ def test_what_an_event_is_about() -> None:
     for name in ("../x", "a/..", "a/b/c", "a b/c", "a/" + "b" * 101, 5, "-a/b", "a/b\n"):
         assert deliveries.repository_name({"repository": {"full_name": name}}) == ""
     assert deliveries.pull_number({"pull_request": []}) is None
-    assert deliveries.comment_id({"comment": {"id": 1 << 40}}) == 1 << 40
+    found = GITHUB.comment("issue_comment", {"comment": {"id": 1 << 40}})
+    assert found is not None
+    assert (found.id, found.is_inline) == (1 << 40, False)
     for wrong in (0, True, "7", 1 << 63, None):
-        assert deliveries.comment_id({"comment": {"id": wrong}}) is None
+        assert GITHUB.comment("issue_comment", {"comment": {"id": wrong}}) is None
     assert deliveries.action_name({"action": ["x"]}) == ""
 
 
@@ -96,7 +101,8 @@ def test_a_body_of_brackets_alone_is_refused_before_it_is_read() -> None:
 
 
 def test_a_comments_words_are_texts_or_nothing() -> None:
-    said = {"comment": {"user": {"login": "ada"}, "body": "@gatehouse why"}}
-    assert deliveries.comment_words(said) == ("ada", "@gatehouse why")
-    for wrong in ({}, {"comment": {"user": None, "body": None}}, {"comment": 3}):
-        assert deliveries.comment_words(wrong) == ("", "")
+    event = "pull_request_review_comment"
+    said = {"comment": {"id": 7, "user": {"login": "ada"}, "body": "@gatehouse why"}}
+    assert GITHUB.comment(event, said) == (7, "ada", "@gatehouse why", True)
+    wrong = {"comment": {"id": 7, "user": None, "body": None}}
+    assert GITHUB.comment(event, wrong) == (7, "", "", True)

@@ -86,8 +86,8 @@ async def test_each_act_has_a_token_for_one_repository_and_what_it_needs(tmp_pat
             (lambda: client.dismiss(FACTS, 1, posted.id, "Old."), [WRITES]),
             (lambda: client.comments(FACTS, 1), [PULLS]),
             (lambda: client.threads(FACTS, 1), [PULLS]),
-            (lambda: client.issue_comment(FACTS, said), [PULLS]),
-            (lambda: client.review_comment(FACTS, beside), [PULLS]),
+            (lambda: client.comment(FACTS, 1, said, is_inline=False), [PULLS]),
+            (lambda: client.comment(FACTS, 1, beside, is_inline=True), [PULLS]),
             (lambda: client.post_comment(FACTS, act(body="Hm"), "<!-- x -->"), [PULLS, WRITES]),
             (
                 lambda: client.reply(FACTS, act(body="Hm", targets=(str(beside),)), "<!-- x -->"),
@@ -102,8 +102,8 @@ async def test_each_act_has_a_token_for_one_repository_and_what_it_needs(tmp_pat
                 lambda: client.react(FACTS, act(body="eyes", targets=(f"review:{beside}",))),
                 [WRITES],
             ),
-            (lambda: client.delete_comment(FACTS, beside), [WRITES]),
-            (lambda: client.delete_comment(FACTS, beside), [WRITES]),
+            (lambda: client.delete_comment(FACTS, 1, beside), [WRITES]),
+            (lambda: client.delete_comment(FACTS, 1, beside), [WRITES]),
             (
                 lambda: client.set_check(FACTS, pull.head_sha, check, "one"),
                 [{"checks": "write"}],
@@ -157,7 +157,7 @@ async def test_comments_say_where_they_stand_and_whose_they_are(tmp_path: Path) 
         threads = await client.threads(FACTS, 1)
         assert [one.is_outdated for one in threads] == [False, True]
         assert threads[0].comments == (kept.id, reply.id)
-        said = await client.review_comment(FACTS, reply.id)
+        said = await client.comment(FACTS, 1, reply.id, is_inline=True)
         assert (said.number, said.in_reply_to, said.author) == (1, top, "ada")
 
 
@@ -166,11 +166,11 @@ async def test_a_comment_is_of_a_pull_request_or_of_an_issue(tmp_path: Path) -> 
         issue = stage.forge.open_issue(NAME, "Slow")
         on_pull = stage.forge.comment(NAME, 1, author="renovate[bot]", body="Hi")
         on_issue = stage.forge.comment(NAME, issue.number, author="ada", body="Hi")
-        found = await client.issue_comment(FACTS, on_pull["id"])
+        found = await client.comment(FACTS, None, on_pull["id"], is_inline=False)
         assert (found.number, found.is_bot, found.body) == (1, True, "Hi")
         # Of an issue a token for pull requests learns nothing.
         with pytest.raises(ForgeError) as failed:
-            await client.issue_comment(FACTS, on_issue["id"])
+            await client.comment(FACTS, None, on_issue["id"], is_inline=False)
         assert (failed.value.status, failed.value.may_retry) == (403, False)
 
 
@@ -420,7 +420,7 @@ async def test_a_comment_of_somebody_who_is_gone_is_nobodys(scripted: Scripted) 
     one = {"id": 1, "user": None, "body": None, "html_url": "https://github.com/a/b/issues/7#i-1"}
     scripted.answer = lambda *_: (200, JSON, json.dumps(one).encode())
     async with client_of(scripted) as client:
-        found = await client.issue_comment(FACTS, 1)
+        found = await client.comment(FACTS, None, 1, is_inline=False)
     assert (found.author, found.is_bot, found.number) == ("ghost", False, None)
     assert user_json("renovate[bot]")["type"] == "Bot"
     repository = {"full_name": FACTS.full_name}

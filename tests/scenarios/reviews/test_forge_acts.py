@@ -189,7 +189,7 @@ async def test_a_thread_is_resolved_where_the_app_may(tmp_path: Path) -> None:
     async with quiet(tmp_path) as (on, pull):
         await done(on, pull, "post", **review("a1", "one", "two"))
         facts = facts_of(on.service.repository_named(NAME))
-        threads = await on.service._forge.threads(facts, 1)
+        threads = await on.client.threads(facts, 1)
         assert [one.comments for one in threads] == [(one["id"],) for one in pull.comments]
         targets = tuple(one.id for one in threads)
         refused = await on.running.done(ask(on, pull, "resolve", targets=targets))
@@ -198,7 +198,7 @@ async def test_a_thread_is_resolved_where_the_app_may(tmp_path: Path) -> None:
         await on.service.reconcile.repositories()
         loses_answers(on, ("POST", "/graphql"))
         await done(on, pull, "resolve", targets=targets)
-        assert all(one.is_resolved for one in await on.service._forge.threads(facts, 1))
+        assert all(one.is_resolved for one in await on.client.threads(facts, 1))
 
 
 async def test_only_a_verdict_of_ours_is_dismissed(tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ from supervisor.reviews.core.job_posts import branch_of
 from supervisor.reviews.demo.forge import DemoPull
 from supervisor.reviews.demo.stage import Stage
 from supervisor.reviews.demo.state import run_git
-from supervisor.reviews.store import jobs
+from supervisor.reviews.store import jobs, queries
 from supervisor.server.operator import decisions
 from tests.fakes.messages_server import MessagesServer, Step, calls, tool_use
 from tests.fakes.messages_server import text as said
@@ -127,11 +127,9 @@ async def nights(
             found = Nights(on, clock, name)
 
             def is_scheduled() -> bool | None:
-                known = on.service.reconcile.repository(NAME)
-                if known is None:
-                    return None
                 with on.service.engine.connect() as connection:
-                    return name in jobs.jobs_of(connection, known.id) or None
+                    known = queries.repository(connection, "github", NAME)
+                    return (known and name in jobs.jobs_of(connection, known.id)) or None
 
             await on.running.until_soon(is_scheduled, "the job's schedule")
             yield found

@@ -331,7 +331,7 @@ async def test_a_review_that_fails_is_said_and_taken_up_by_the_poll_three_times(
 async def test_a_run_that_may_go_better_is_tried_again(tmp_path: Path) -> None:
     async with reviewed(tmp_path, policy_file=posts_policy(tmp_path)) as on:
         real, later_s, tries = on.running.parts.clock.now, [0.0], 0
-        token = on.service._forge.clone_token
+        token = on.client.clone_token
 
         async def once(repository: RepositoryFacts) -> str:
             nonlocal tries
@@ -340,7 +340,7 @@ async def test_a_run_that_may_go_better_is_tried_again(tmp_path: Path) -> None:
                 raise ForgeError("no server is there", status=503, may_retry=True)
             return await token(repository)
 
-        on.service._forge.clone_token = once  # type: ignore[method-assign]
+        on.client.clone_token = once  # type: ignore[method-assign]
         on.running.parts.clock.now = lambda: real() + later_s[0]  # type: ignore[method-assign]
         pull = on.open_pull()
         await on.running.until_soon(lambda: tries or None, "the first try")

@@ -31,7 +31,7 @@ async def test_a_forced_push_in_the_middle_of_a_run(tmp_path: Path, held_at: str
     policy.write_text(POST_ALLOWED)
     async with reviewed(tmp_path, policy_file=policy) as on:
         begun, go = asyncio.Event(), asyncio.Event()
-        forge = on.service._forge
+        forge = on.client
         if held_at == "clone_token":
             token = forge.clone_token
 
@@ -43,14 +43,14 @@ async def test_a_forced_push_in_the_middle_of_a_run(tmp_path: Path, held_at: str
 
             forge.clone_token = wait  # type: ignore[method-assign]
         else:
-            look = on.service.poster._forge.own_reviews
+            look = on.client.own_reviews
 
             async def wait_to_post(*facts: object) -> object:
                 begun.set()
                 await go.wait()
                 return await look(*facts)  # type: ignore[arg-type]
 
-            on.service.poster._forge.own_reviews = wait_to_post  # type: ignore
+            on.client.own_reviews = wait_to_post  # type: ignore
         pull = on.open_pull()
         old = pull.head_sha
         async with asyncio.timeout(45):

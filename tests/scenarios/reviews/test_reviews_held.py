@@ -54,7 +54,7 @@ def ended(on: Reviewed) -> list[str]:
 def fetching(on: Reviewed) -> Iterator[tuple[asyncio.Event, asyncio.Event]]:
     """Let nobody fetch code before `go` is set; `begun` is set once a run wants to."""
     begun, go = asyncio.Event(), asyncio.Event()
-    token = on.service._forge.clone_token
+    token = on.client.clone_token
 
     async def wait(repository: RepositoryFacts) -> str:
         if on.service.runs.under_way:
@@ -62,11 +62,11 @@ def fetching(on: Reviewed) -> Iterator[tuple[asyncio.Event, asyncio.Event]]:
         await go.wait()
         return await token(repository)
 
-    on.service._forge.clone_token = wait  # type: ignore[method-assign]
+    on.client.clone_token = wait  # type: ignore[method-assign]
     try:
         yield begun, go
     finally:
-        on.service._forge.clone_token = token  # type: ignore[method-assign]
+        on.client.clone_token = token  # type: ignore[method-assign]
 
 
 async def until_handled(on: Reviewed, count: int) -> None:

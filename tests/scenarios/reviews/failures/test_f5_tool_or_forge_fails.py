@@ -39,12 +39,12 @@ async def test_three_tries_then_dead_with_a_receipt_and_back_by_itself(tmp_path:
     async with reviewed(tmp_path, policy_file=policy) as on:
         real, later_s = on.running.parts.clock.now, [0.0]
         on.running.parts.clock.now = lambda: real() + later_s[0]  # type: ignore[method-assign]
-        token, waits = on.service._forge.clone_token, list[float]()
+        token, waits = on.client.clone_token, list[float]()
 
         async def fails(repository: RepositoryFacts) -> str:
             raise ForgeError("no server is there", status=503, may_retry=True)
 
-        on.service._forge.clone_token = fails  # type: ignore[method-assign]
+        on.client.clone_token = fails  # type: ignore[method-assign]
         pull = on.open_pull()
         for attempt, wait_s in ((1, 30.0), (2, 60.0)):
             await on.running.until_soon(
@@ -63,7 +63,7 @@ async def test_three_tries_then_dead_with_a_receipt_and_back_by_itself(tmp_path:
         # The forge is asked again, and the code can't be had still: it rests longer each time.
         await on.service.reconcile.poll()
         assert attempts(on) == [(3, "dead")]
-        on.service._forge.clone_token = token  # type: ignore[method-assign]
+        on.client.clone_token = token  # type: ignore[method-assign]
         await on.service.reconcile.poll()
         assert attempts(on) == [(3, "dead")], "it rests five minutes"
         later_s[0] += 301.0

@@ -2,7 +2,7 @@
 
 import asyncio
 
-from supervisor.reviews.forges.github_calls import AT_ONCE, Throttle
+from supervisor.reviews.forges.throttle import AT_ONCE, Throttle
 
 
 class Time:
