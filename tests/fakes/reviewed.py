@@ -60,7 +60,7 @@ class Reviewed:
     def receipts(self, number: int = 1) -> list[queries.Receipt]:
         """The receipts of a pull request, oldest first."""
         with self.service.engine.connect() as connection:
-            repository = queries.repository(connection, "github", NAME)
+            repository = queries.repository(connection, self.forge.tongue, NAME)
             pull = repository and queries.pull_numbered(connection, repository.id, number)
             return queries.receipts_of(connection, [pull.id]) if pull else []
 

@@ -256,7 +256,11 @@ class Bitbucket:
             if error.status not in (FORBIDDEN, NOT_FOUND):
                 raise
             # Not what groups give, but a repository's own token may ask for it.
-            rows = await self._calls.all(f"{_at(repository)}/permissions-config/users?pagelen=100")
+            path = f"{_at(repository)}/permissions-config/users?pagelen=100"
+            try:
+                rows = await self._calls.all(path)
+            except ForgeError:
+                raise error from None
         found = {
             person_id(person(one.get("user") or {})): str(one.get("permission")) for one in rows
         }

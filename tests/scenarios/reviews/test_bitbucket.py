@@ -1,0 +1,234 @@
+"""Reviews on Bitbucket Cloud: what its API asks for that GitHub's doesn't."""
+
+import asyncio
+import contextlib
+import hashlib
+import hmac
+import json
+import urllib.error
+import urllib.request
+from collections.abc import AsyncIterator
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from supervisor.core.approvals import Request
+from supervisor.core.forge_acts import Act, InlineComment
+from supervisor.reviews.app.reviewing import reviewing
+from supervisor.reviews.core.posts import mark
+from supervisor.reviews.demo.forge import DemoPull
+from supervisor.reviews.demo.stage import NAME, Stage, staged
+from tests.fakes.reviewed import LOOK_EVERY_S, Reviewed
+from tests.fakes.supervised import settings_in, supervised
+
+pytestmark = pytest.mark.xdist_group("bitbucket")
+ALL = "version: 1\nallow: [review(* bitbucket:*/* --fork --approve)]\n"
+
+
+@contextlib.asynccontextmanager
+async def on_bitbucket(
+    folder: Path, stage: Stage | None = None, policy: str = ALL, **changes: Any
+) -> AsyncIterator[Reviewed]:
+    with contextlib.ExitStack() as opened:
+        if stage is None:
+            stage = opened.enter_context(staged(folder / "stage", "bitbucket"))
+            stage.forge.repositories[NAME].collaborators = {"ada": "write", "bob": "read"}
+        (folder / "acts.yaml").write_text(policy)
+        more: dict[str, Any] = {
+            "forge_port": 0,
+            "review_debounce_s": (0.2, 2.0),
+            "review_poll_s": 3600.0,
+            "policy_file": folder / "acts.yaml",
+        }
+        settings = settings_in(folder)._replace(**stage.settings() | more | changes)
+        async with (
+            supervised(settings) as running,
+            reviewing(running.parts, look_every_s=LOOK_EVERY_S) as on,
+        ):
+            stage.tell(f"http://127.0.0.1:{on.port}")
+            yield Reviewed(stage.forge, running, on)
+
+
+def send(on: Reviewed, body: Any, **headers: str) -> tuple[int, str]:
+    """What the door answers to a webhook; signed, unless a signature is given."""
+    assert on.forge.hook is not None
+    data = json.dumps(body).encode()
+    signature = "sha256=" + hmac.new(on.forge.hook[1], data, hashlib.sha256).hexdigest()
+    given = {
+        "X-Hub-Signature": signature,
+        "X-Event-Key": "pullrequest:created",
+        "X-Request-UUID": "9a1c8ff1-0000-4000-8000-000000000001",
+    } | {name.replace("_", "-"): value for name, value in headers.items()}
+    url = f"http://127.0.0.1:{on.port}/bitbucket"
+    try:
+        with urllib.request.urlopen(urllib.request.Request(url, data, given), timeout=20) as answer:
+            return answer.status, json.loads(answer.read())["outcome"]
+    except urllib.error.HTTPError as error:
+        return error.code, json.loads(error.read())["outcome"]
+
+
+def loses_answer(on: Reviewed, method: str, part: str) -> None:
+    """The forge does what it is told once, and its answer is lost."""
+
+    def once() -> None:
+        on.forge.after.pop((method, part), None)
+        raise ConnectionError("the answer is lost")
+
+    on.forge.after[method, part] = once
+
+
+async def settled(on: Reviewed, operation: str) -> Request:
+    """The newest act of this kind, once it was carried out."""
+
+    def found() -> Request | None:
+        known = [one for one in on.acts() if one.action.operation == operation]  # type: ignore[union-attr]
+        return known[-1] if known and known[-1].settled_at is not None else None
+
+    return await on.running.until_soon(found, f"a settled {operation}")
+
+
+def texts(pull: DemoPull) -> list[str]:
+    """What we say on the pull request, oldest first, without the marks."""
+    found = [one["body"] for one in pull.issue_comments if one["by"] == "gatehouse"]
+    return [one.rpartition("\n\n`gatehouse:")[0] for one in found]
+
+
+async def test_a_review_is_comments_then_a_summary_and_a_build_status(tmp_path: Path) -> None:
+    async with on_bitbucket(tmp_path) as on:
+        pull = on.open_pull()
+        assert (await settled(on, "post")).outcome is not None
+        (comment,), (summary,) = pull.comments, pull.issue_comments
+        assert summary["id"] > comment["id"]
+        assert summary["body"].startswith("## Review\n")
+        assert "<" not in summary["body"] + comment["body"], "Bitbucket shows HTML as it is written"
+        await settled(on, "check")
+        (status,) = on.forge.repositories[NAME].checks
+        assert (status["conclusion"], status["head_sha"]) == ("STOPPED", pull.head_sha)
+        assert status["url"] == f"{on.forge.url}/{NAME}/pull-requests/1"
+        # A token that could be had nowhere else isn't in what was stored or shown.
+        token = (tmp_path / "stage" / "bitbucket.token").read_text()
+        kept = [one.read_bytes() for one in (tmp_path / "data").rglob("*") if one.is_file()]
+        assert not any(token.encode() in one for one in kept)
+
+
+async def test_webhooks_are_signed_and_handled_once(tmp_path: Path) -> None:
+    async with on_bitbucket(tmp_path) as on:
+        answer = partial(asyncio.to_thread, send, on)
+        body = {"repository": {"full_name": NAME}, "pullrequest": {"id": 1}}
+        assert (await answer(body, X_Hub_Signature=""))[0] == 401
+        assert (await answer(body, X_Hub_Signature=f"sha256={'0' * 64}"))[0] == 401
+        assert (await answer(body, X_Request_UUID="../x"))[0] == 400
+        assert (await answer(body, X_Event_Key="nonsense"))[0] == 400
+        assert await answer(body, X_Event_Key="repo:fork", X_Request_UUID="a") == (202, "stored")
+        assert await answer({}, X_Event_Key="issue:created", X_Request_UUID="b") == (202, "ignored")
+        on.forge.loses_webhooks = True
+        on.open_pull()
+        assert await answer(body) == (202, "stored")
+        await on.receipt("found")
+        # An answer that came late: Bitbucket sends it again, with the same id.
+        assert await answer(body) == (202, "duplicate")
+        assert len(await on.posts()) == 1
+
+
+async def test_a_lost_webhook_and_a_push_are_found(tmp_path: Path) -> None:
+    async with on_bitbucket(tmp_path) as on:
+        on.forge.loses_webhooks = True
+        on.open_pull()
+        await on.service.reconcile.poll()
+        await on.receipt("found")
+        other = on.open_pull(branch="other")
+        answer = partial(asyncio.to_thread, send, on)
+        body = {"repository": {"full_name": NAME}, "push": {"changes": []}}
+        assert await answer(body, X_Event_Key="repo:push") == (202, "stored")
+        await on.receipt("found", number=other.number)
+
+
+@contextlib.asynccontextmanager
+async def quiet(folder: Path) -> AsyncIterator[tuple[Reviewed, DemoPull]]:
+    """A pull request that nobody reviews, and acts that need nobody."""
+    async with on_bitbucket(folder) as on:
+        await on.service.reconcile.repositories()
+        on.service.set_enabled(on.service.repository_named(NAME).id, is_enabled=False)
+
+        async def at_once(seconds: float) -> None:
+            """A forge that gave no answer is asked again without a wait."""
+
+        on.service.poster._sleep = at_once
+        pull = on.open_pull()
+        await on.receipt("skipped")
+        yield on, pull
+
+
+async def done(on: Reviewed, pull: DemoPull, operation: str, **more: Any) -> dict[str, Any]:
+    """The outcome of an act."""
+    act = Act(
+        operation=operation,  # type: ignore[arg-type]
+        forge="bitbucket",
+        repository=NAME,
+        number=pull.number,
+        **{"head": pull.head_sha} | more,
+    )
+    session_id = on.service.repository_named(NAME).session_id
+    asked = on.running.parts.gate.ask(act, session_id=session_id, origin="reviews")
+    return await on.running.done(asked)
+
+
+def review(run_id: str, *findings: str, verdict: str = "comment") -> dict[str, Any]:
+    comments = tuple(
+        InlineComment(finding=one, path="shop/cart.py", line=5, body=one, severity="low")
+        for one in findings
+    )
+    body = f"Round {run_id}.\n\n{mark(run_id, 'bitbucket')}"
+    return {"body": body, "comments": comments, "verdict": verdict}
+
+
+@pytest.mark.parametrize(
+    "lost", [(), ("POST", "/comments"), ("POST", "/approve"), ("PUT", "/comments/")]
+)
+async def test_whatever_answer_is_lost_nothing_stands_twice(
+    tmp_path: Path, lost: tuple[str, str]
+) -> None:
+    async with quiet(tmp_path) as (on, pull):
+        for run_id, finding, verdict in (("a1", "f1", "comment"), ("b2", "f2", "approve")):
+            if lost:
+                loses_answer(on, *lost)
+            outcome = await done(on, pull, "post", **review(run_id, finding, verdict=verdict))
+            assert outcome["ok"], outcome
+        assert [one["body"].split("\n")[0] for one in pull.comments] == ["f1", "f2"]
+        assert texts(pull) == ["Round b2.", "1 new finding; the summary above is up to date."]
+        assert pull.verdicts == {"gatehouse": "approved"}
+        # Another head: it takes its approval back, and says so on record.
+        (ours,) = [one for one in pull.issue_comments if ":approve:" in one["body"]]
+        assert f":approve:{pull.head_sha}`" in ours["body"]
+        assert (await done(on, pull, "dismiss", targets=(str(ours["id"]),)))["ok"]
+        assert pull.verdicts == {}
+        assert (await done(on, pull, "dismiss", targets=(str(ours["id"]),)))["ok"]
+
+
+async def test_a_place_that_the_forge_does_not_take_stands_in_the_summary(tmp_path: Path) -> None:
+    async with quiet(tmp_path) as (on, pull):
+        wanted = review("a1", "f1", "f2")
+        first, second = wanted["comments"]
+        wanted["comments"] = (first, msgspec.structs.replace(second, line=400))
+        assert (await done(on, pull, "post", **wanted))["ok"]
+        assert [one["body"].split("\n")[0] for one in pull.comments] == ["f1"]
+        assert texts(pull) == ["Round a1.\n\n`shop/cart.py:400`\n\nf2"]
+
+
+async def test_a_fork_that_is_gone_is_read_by_its_diff_alone(tmp_path: Path) -> None:
+    async with on_bitbucket(tmp_path) as on:
+        fork, files = "mallory/shop", {"shop/x.py": "def x():\n    return 1\n"}
+        on.forge.add_repository(fork, {}, parent=NAME)
+        on.forge.commit(fork, "x", files, "X", base="main")
+        pull = on.forge.open_pull(NAME, "x", title="X", author="mallory", head_repository=fork)
+        assert (await on.receipt("held")).reason == "waits-for-writer"
+        on.forge.repositories[fork].is_gone = True
+        on.forge.comment(NAME, pull.number, author="ada", body="@gatehouse review")
+        receipt = await on.receipt("found")
+        assert "only its diff was looked at" in receipt.body
+        await settled(on, "post")
+        assert any("only its diff was looked at" in one for one in texts(pull))
+        assert [one["path"] for one in pull.comments] == ["shop/x.py"]
