@@ -60,7 +60,10 @@ OF_REVIEWS = {
     one.name
     for one in SETTINGS
     if one.name.startswith(
-        ("GATEHOUSE_FORGE_", "GATEHOUSE_GITHUB_", "GATEHOUSE_REVIEW_", "GATEHOUSE_JOB_")
+        (
+            *("GATEHOUSE_FORGE_", "GATEHOUSE_GITHUB_", "GATEHOUSE_BITBUCKET_"),
+            *("GATEHOUSE_REVIEW_", "GATEHOUSE_JOB_"),
+        )
     )
     or one.name.endswith(("_CHECK", "PR_COST", "REPO_DAY_COST", "OWNER_MONTH_COST", "ALL_DAY_COST"))
 } - {"GATEHOUSE_REVIEW_MODEL"}
