@@ -89,6 +89,17 @@ def test_an_environment_in_the_home_is_installed_into(shop: House) -> None:
     assert "RAN': No such file" in printed
 
 
+def test_names_are_installed_whatever_folder_pip_is_started_in(shop: House) -> None:
+    """Not into the project's environment, which nobody meant there."""
+    uses = "python3 -c 'import tiny_wheel; print(tiny_wheel.__file__)'"
+    script = f"python3 -m venv .venv && cd /tmp && pip install tiny-wheel && {uses}; pip install ."
+    started = begun(shop, script)
+    approved(shop, started, "pip install --user tiny-wheel")
+    printed = started.until_printed("ENDED 1")
+    assert "\n/home/agent/.installed/python/" in printed
+    assert "the folder `/tmp` is outside the workspace" in printed
+
+
 EVIL = """#!/bin/sh
 mkdir -p ~/.installed/python/x ~/.packages/x && touch ~/.installed/python/x/y ~/.packages/x/y
 touch /workspace/merged/ran ~/ran

@@ -15,7 +15,7 @@ import msgspec
 
 from supervisor.core.actions import WORKSPACE, Effect, Git, Packages
 from supervisor.core.packages import installed_places, package_commands
-from supervisor.core.packages.install_recipes import is_at_home
+from supervisor.core.packages.install_recipes import is_at_home, names_packages_alone
 from supervisor.core.policy import git_refs
 from supervisor.core.text.words import MAX_CHARS
 from supervisor.errors import UserError
@@ -296,15 +296,19 @@ def in_workspace(path: str) -> str:
     return path
 
 
+def _is_inside(cwd: str) -> bool:
+    relative = posixpath.normpath(in_workspace(cwd))
+    return relative != ".." and not relative.startswith(("/", "../"))
+
+
 def folder(cwd: str) -> str:
     """Return a working folder, relative to the workspace. Raise `UserError` where it is outside.
     The sandbox checks that it exists."""
-    relative = posixpath.normpath(in_workspace(cwd))
-    if relative == ".." or relative.startswith(("/", "../")):
+    if not _is_inside(cwd):
         raise UserError(
             f"the folder `{cwd[:200]}` is outside the workspace", f"use one below {WORKSPACE}"
         )
-    return relative
+    return posixpath.normpath(in_workspace(cwd))
 
 
 def content_of(data: WriteBody) -> bytes:
@@ -370,7 +374,15 @@ def manager_action(data: ManagerBody) -> Packages | None:
         )
     if not package_commands.fetches(action):
         return None
-    cwd = "." if is_at_home(action) else folder(data.cwd)
+    is_pip = (action.manager, action.operation) == ("pip", "install")
+    if is_at_home(action):
+        cwd = "."
+    elif is_pip and names_packages_alone(action) and not _is_inside(data.cwd):
+        cwd = "."  # no file there takes part, nor the project's environment
+        if not data.environment:
+            words.insert(words.index("install") + 1, "--user")
+    else:
+        cwd = folder(data.cwd)
     if action.manager == "pip" and data.environment:
         at = posixpath.normpath(data.environment)
         if not at.startswith(installed_places.HOME):
