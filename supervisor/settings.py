@@ -12,6 +12,7 @@ from typing import Any, Literal, NamedTuple, cast
 from supervisor.base.search_path import absolute_entries
 from supervisor.core.text.duration import parse_duration
 from supervisor.core.text.numbers import whole_number
+from supervisor.core.text.providers import Provider
 from supervisor.core.text.utf8 import is_text
 from supervisor.errors import UserError
 
@@ -23,7 +24,14 @@ type Backend = Literal["bubblewrap", "compose"]
 # Names that the sandbox takes over from the shell that a session is started in.
 TAKEN_OVER = ("TERM", "COLORTERM", "TZ", "ANTHROPIC_MODEL")
 # Secrets that no program but ours is given.
-OURS_ALONE = ("GATEHOUSE_TELL", "GATEHOUSE_GITHUB_TOKEN")
+OURS_ALONE = ("GATEHOUSE_TELL", "GATEHOUSE_GITHUB_TOKEN", "GATEHOUSE_AWS_KEYS")
+_KEYS_OF_MODELS = (
+    "ANTHROPIC_API_KEY",
+    "CLAUDE_CODE_OAUTH_TOKEN",
+    "OPENAI_API_KEY",
+    "ANTHROPIC_AWS_API_KEY",
+    "AWS_BEARER_TOKEN_BEDROCK",
+)
 # Where compose.yaml mounts WORKSPACE in the supervisor's container.
 WORKSPACE_IN_COMPOSE = Path("/workspace/host")
 ROOT = Path(__file__).resolve().parent.parent
@@ -188,6 +196,13 @@ class Settings(NamedTuple):
     claude_oauth_token: str = _setting("CLAUDE_CODE_OAUTH_TOKEN", "", _text)
     openai_api_key: str = _setting("OPENAI_API_KEY", "", _text)
     openai_base_url: str = _setting("OPENAI_BASE_URL", "", _text, is_shared=True)
+    anthropic_aws_api_key: str = _setting("ANTHROPIC_AWS_API_KEY", "", _text)
+    anthropic_aws_workspace: str = _setting("ANTHROPIC_AWS_WORKSPACE_ID", "", _text, is_shared=True)
+    anthropic_aws_base_url: str = _setting("ANTHROPIC_AWS_BASE_URL", "", _text, is_shared=True)
+    bedrock_api_key: str = _setting("AWS_BEARER_TOKEN_BEDROCK", "", _text)
+    bedrock_base_url: str = _setting("ANTHROPIC_BEDROCK_MANTLE_BASE_URL", "", _text, is_shared=True)
+    aws_keys: str = _setting("GATEHOUSE_AWS_KEYS", "", _text)
+    aws_region: str = _setting("AWS_REGION", "", _text, is_shared=True)
     forge_port: int = _setting("GATEHOUSE_FORGE_PORT", "3702", _whole(0, 65535))
     github_app_id: str = _setting("GATEHOUSE_GITHUB_APP_ID", "", _text)
     github_key_file: Path | None = _setting("GATEHOUSE_GITHUB_KEY_FILE", "", _file)
@@ -308,7 +323,21 @@ class Settings(NamedTuple):
             "ANTHROPIC_API_KEY": self.anthropic_api_key,
             "CLAUDE_CODE_OAUTH_TOKEN": self.claude_oauth_token,
             "OPENAI_API_KEY": self.openai_api_key if is_key else "",
+            "ANTHROPIC_AWS_API_KEY": self.anthropic_aws_api_key,
+            "AWS_BEARER_TOKEN_BEDROCK": self.bedrock_api_key,
+            "GATEHOUSE_AWS_KEYS": self.aws_keys,
         }
+
+    @property
+    def model_urls(self) -> dict[Provider, str]:
+        """Other addresses of models' APIs than the providers' own."""
+        urls: dict[Provider, str] = {
+            "anthropic": self.anthropic_base_url,
+            "openai": self.openai_base_url,
+            "aws": self.anthropic_aws_base_url,
+            "bedrock": self.bedrock_base_url,
+        }
+        return {provider: url for provider, url in urls.items() if url}
 
     def for_all_sessions(self) -> dict[str, str]:
         """The settings that one supervisor has for all its sessions, by name, to be compared
@@ -392,7 +421,7 @@ def for_package_managers() -> dict[str, str]:
 
 
 def _without_keys(env: dict[str, str]) -> dict[str, str]:
-    keys = ("ANTHROPIC_API_KEY", "CLAUDE_CODE_OAUTH_TOKEN", "OPENAI_API_KEY", *OURS_ALONE)
+    keys = (*_KEYS_OF_MODELS, *OURS_ALONE)
     return {name: value for name, value in env.items() if name not in keys}
 
 

@@ -21,7 +21,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "core.policy": {"errors", "core", "core.text", "core.secrets", "core.shell", "core.packages"},
     "core.files": {"errors", "core", "core.text", "core.secrets", "core.policy"},
     "core.git": {"errors", "core", "core.text", "core.secrets", "core.policy", "core.files"},
-    "core.agents": {"errors", "core"},
+    "core.agents": {"errors", "core", "core.text"},
     "core.models": {"errors", "core", "core.text"},
     "core.network": {"errors", "core", "core.text", "core.models"},
     "core.lab": {

@@ -5,21 +5,19 @@ The SDK is imported only here (it takes most of a second). Its own retries are o
 is a placeholder that egress replaces; it is useless outside the sandbox.
 """
 
-import random
 import time
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, Literal
 
 from agent_image.reviewer.egress import FetchError, fetch, proxy_is_set
 from agent_image.reviewer.gatehouse import refusal_text
-from agent_image.reviewer.model import Block, ModelError, Reply, Request
+from agent_image.reviewer.model import Block, ModelError, PassingError, Reply, Request, tried
 from agent_image.reviewer.text import plain
 
 if TYPE_CHECKING:
     import anthropic
+    import httpx2
 
-_LONGEST_PAUSE_S = 60.0
-_FIRST_PAUSE_S = 1.0
 _DEFAULT_URL = "https://api.anthropic.com"
 
 
@@ -28,7 +26,8 @@ class BrokenStreamError(Exception):
 
 
 class AnthropicModel:
-    """A `Model` over the Messages API. `retries` is the number of further tries after the first."""
+    """A `Model` over the Messages API. `retries` is the number of further tries after the first.
+    The key goes into `key_header`; with `sign`, which signs each request, there is none."""
 
     def __init__(
         self,
@@ -39,6 +38,9 @@ class AnthropicModel:
         retries: int = 5,
         reasoning: str = "",
         temperature: float | None = None,
+        key_header: Literal["x-api-key", "authorization"] = "x-api-key",
+        headers: Mapping[str, str] = {},
+        sign: Callable[["httpx2.Request"], None] | None = None,
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:
         import anthropic
@@ -51,45 +53,37 @@ class AnthropicModel:
         self._sleep = sleep
         # As the API's documentation shows it and Claude Code sends it: one header for egress to put
         # the real key into. By itself the SDK sends a bearer token.
-        headers: Any = {"x-api-key": api_key, "Authorization": anthropic.Omit()}
+        sent: dict[str, Any] = {"x-api-key": anthropic.Omit(), "Authorization": anthropic.Omit()}
+        if key_header == "x-api-key" and sign is None:
+            sent["x-api-key"] = api_key
+        elif sign is None:
+            sent["Authorization"] = f"Bearer {api_key}"
+        hooks = {"request": [sign]} if sign else None
         self._client = anthropic.Anthropic(
             api_key=api_key,
             base_url=self._base_url,
             max_retries=0,
             timeout=300.0,
-            default_headers=headers,
+            default_headers=sent | dict(headers),
+            http_client=anthropic.DefaultHttpxClient(event_hooks=hooks),
         )
 
     def reply(self, request: Request, say: Callable[[str], None]) -> Reply:
         """Return the model's next turn. Raise `ModelError` if the retries don't produce one."""
         import anthropic
 
-        attempt = 0
-        while True:
-            try:
-                return self._stream(request)
-            except (anthropic.APIError, BrokenStreamError) as error:
-                if self._takes_no_temperature(error):
-                    say("the model takes no temperature; it is asked without one")
-                    self._temperature = None
-                    continue
-                trouble = self._passing_trouble(error)
-                if attempt >= self._retries:
-                    raise ModelError(
-                        f"the model {trouble}, also after {attempt + 1} tries; try again later"
-                    ) from error
-                asked_s = _asked_pause(error)
-                if asked_s > _LONGEST_PAUSE_S:
-                    raise ModelError(
-                        f"the model {trouble} and asks to be left alone for {asked_s:.0f} s"
-                    ) from error
-                pause_s = asked_s or _pause(attempt)
-                attempt += 1
-                say(
-                    f"the model {trouble}; try {attempt + 1} of {self._retries + 1} in"
-                    f" {pause_s:.0f} s"
-                )
-                self._sleep(pause_s)
+        def once() -> Reply:
+            while True:
+                try:
+                    return self._stream(request)
+                except (anthropic.APIError, BrokenStreamError) as error:
+                    if self._takes_no_temperature(error):
+                        say("the model takes no temperature; it is asked without one")
+                        self._temperature = None
+                        continue
+                    raise PassingError(self._passing_trouble(error), _asked_pause(error)) from error
+
+        return tried(once, say, retries=self._retries, sleep=self._sleep)
 
     def _stream(self, request: Request) -> Reply:
         import anthropic
@@ -179,13 +173,15 @@ class AnthropicModel:
             return
         if error.status_code == 401:
             raise ModelError(
-                "the API key was not accepted; set ANTHROPIC_API_KEY where Gatehouse runs"
+                "the API key was not accepted; set ANTHROPIC_API_KEY where Gatehouse runs",
+                is_away=True,
             ) from error
         # Sent by egress in the provider's own words, to which it adds `gatehouse`.
         is_over_budget = error.status_code == 402 and "gatehouse" in body
         raise ModelError(
             f"the model refused the request ({error.status_code}): {plain(error.message)}",
             is_over_budget=is_over_budget,
+            is_away=not is_over_budget and error.status_code in (402, 403, 404),
         ) from error
 
     def _refusal_of_connect(self, error: Exception) -> str | None:
@@ -218,11 +214,6 @@ def _asked_pause(error: Exception) -> float:
         return max(0.0, float(headers.get("retry-after", "")))
     except ValueError:
         return 0.0
-
-
-def _pause(attempt: int) -> float:
-    """Return the seconds until the next try: doubling, with some jitter."""
-    return float(min(_FIRST_PAUSE_S * 2**attempt, _LONGEST_PAUSE_S)) * random.uniform(0.75, 1.0)
 
 
 def _block(block: Any) -> Block:

@@ -15,7 +15,7 @@ from types import FrameType
 
 import msgspec
 
-from agent_image.reviewer import orders, prompt_run, prompts
+from agent_image.reviewer import orders, prompt_run, prompts, providers
 from agent_image.reviewer.findings import Report, extract
 from agent_image.reviewer.gatehouse import ApiError, Gatehouse, Refused
 from agent_image.reviewer.loop import Conversation, NoReviewError, Outcome
@@ -79,13 +79,13 @@ def main(argv: list[str]) -> int:
 def review(settings: Settings, say: Callable[[str], None]) -> Report:
     """Review the workspace, or carry out a task, and hand the result over. Raise the errors that
     `main` turns into exit codes."""
-    if settings.recorded:
+    if not settings.models:
         say(
             "model: recorded; no API key is set, so a script is played and no model looks at the"
             " code"
         )
     else:
-        say(f"model: {settings.model_id}")
+        say(f"model: {', or '.join(one.name for one in settings.models)}")
     gatehouse = Gatehouse(
         settings.gatehouse_url, settings.gatehouse_token, outage_s=settings.limits.outage_s
     )
@@ -174,7 +174,7 @@ def _offered(settings: Settings) -> dict[str, tuple[type[Input], str]]:
         return QUARANTINE_TOOLS
     if settings.is_pull:
         return READING_TOOLS if settings.reads_only else PULL_TOOLS
-    return TOOLS | RECORDED_TOOLS if settings.recorded else TOOLS
+    return TOOLS | RECORDED_TOOLS if not settings.models else TOOLS
 
 
 def _given(file: Path) -> GivenChange:
@@ -190,25 +190,21 @@ def _model(
     repository: Repository | GivenChange,
     workspace: Workspace,
 ) -> Model:
-    if settings.recorded and settings.updates is not None:
+    if not settings.models and settings.updates is not None:
         return RecordedModel(known_mend(workspace), MENDING)
-    if settings.recorded and settings.task:
+    if not settings.models and settings.task:
         facts, script = maintenance(settings.scope, workspace)
         done = ("edit_file",) if facts.get("old") == "" else ()
         return RecordedModel(facts, script, offered=_offered(settings).keys() - done)
-    if settings.recorded:
+    if not settings.models:
         script = PULL_REQUEST if settings.is_pull else FIRST_LOOK
         if settings.order.prompt is not None:
             facts = prompt_facts(settings.order.prompt.id, change, repository, workspace)
             return RecordedModel(facts, PROMPT, offered=_offered(settings))
         look = "glob" if settings.change else "git_diff"
         return RecordedModel(facts_of(change, repository, workspace) | {"look": look}, script)
-    from agent_image.reviewer.anthropic_model import AnthropicModel
-
-    return AnthropicModel(
-        settings.model_id,
-        settings.api_key,
-        settings.base_url,
+    return providers.model_of(
+        settings.models,
         retries=settings.limits.retries,
         reasoning=settings.order.reasoning,
         temperature=settings.order.temperature,

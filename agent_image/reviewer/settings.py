@@ -14,9 +14,8 @@ from pathlib import Path
 import msgspec
 
 from agent_image.reviewer.orders import Order, read_order
+from agent_image.reviewer.providers import Asked, read_models
 
-# The current Sonnet; `GATEHOUSE_REVIEW_MODEL` names another.
-DEFAULT_MODEL_ID = "claude-sonnet-5-5"
 WORKSPACE = "/workspace/merged"
 # Changing files takes more turns than reading.
 REVIEW_TURNS, MAINTENANCE_TURNS = 20, 60
@@ -56,7 +55,8 @@ class Updating(msgspec.Struct, frozen=True):
 
 
 class Settings(msgspec.Struct, frozen=True):
-    """`base` is a revision, `auto` or `none`. `recorded` chooses the recorded model. With a `task`
+    """`base` is a revision, `auto` or `none`. `models` are asked, the first first; the recorded one
+    is where there are none. With a `task`
     it maintains instead of reviewing; `scope` are the globs of what it may change, `categories` the
     kinds of tools that it has (all without any). `is_pull`: the change is a pull request's, and
     `reads_only`: it isn't run either; `order`: what else is known of it. `change`: the file with
@@ -69,10 +69,7 @@ class Settings(msgspec.Struct, frozen=True):
     output: Path | None
     gatehouse_url: str
     gatehouse_token: str
-    recorded: bool
-    model_id: str
-    api_key: str
-    base_url: str | None
+    models: tuple[Asked, ...]
     limits: Limits
     task: str = ""
     scope: tuple[str, ...] = ()
@@ -94,7 +91,10 @@ def parse(argv: list[str], environ: MutableMapping[str, str]) -> Settings:
     """
     options = _parser().parse_args(argv)
     token = environ.pop("GATEHOUSE_TOKEN", "")
-    key = environ.pop("ANTHROPIC_API_KEY", "")
+    try:
+        models = read_models(environ)
+    except ValueError as error:
+        raise UsageError(f"{error}; set it where Gatehouse runs") from error
     url = environ.get("GATEHOUSE_URL", "")
     if not url or not token:
         raise UsageError(
@@ -105,7 +105,7 @@ def parse(argv: list[str], environ: MutableMapping[str, str]) -> Settings:
         raise UsageError(
             f"the base `{options.base}` is not a revision; give a branch, tag or commit, or `none`"
         )
-    recorded = _wants_recorded(environ, key)
+    models = () if _wants_recorded(environ, models) else models
     task = _task(options.task) if options.task else ""
     return Settings(
         base=options.base,
@@ -113,14 +113,9 @@ def parse(argv: list[str], environ: MutableMapping[str, str]) -> Settings:
         output=Path(options.output) if options.output else None,
         gatehouse_url=url,
         gatehouse_token=token,
-        recorded=recorded,
-        model_id=(
-            "recorded" if recorded else environ.get("GATEHOUSE_REVIEW_MODEL") or DEFAULT_MODEL_ID
-        ),
-        api_key=key,
-        base_url=environ.get("ANTHROPIC_BASE_URL") or None,
+        models=models,
         limits=Limits(
-            answer_wait_s=options.answer_wait or (RECORDED_WAIT_S if recorded else REAL_WAIT_S),
+            answer_wait_s=options.answer_wait or (REAL_WAIT_S if models else RECORDED_WAIT_S),
             turns=MAINTENANCE_TURNS if task else REVIEW_TURNS,
         ),
         task=task,
@@ -207,16 +202,16 @@ def _seconds(words: str) -> float:
     return value
 
 
-def _wants_recorded(environ: Mapping[str, str], key: str) -> bool:
+def _wants_recorded(environ: Mapping[str, str], models: tuple[Asked, ...]) -> bool:
     choice = environ.get("GATEHOUSE_MODEL", "")
     if choice not in ("", "recorded", "anthropic"):
         raise UsageError(f"GATEHOUSE_MODEL is `{choice}`; it must be `recorded` or `anthropic`")
-    if choice == "anthropic" and not key:
+    if choice == "anthropic" and not models:
         raise UsageError(
             "GATEHOUSE_MODEL is `anthropic` and ANTHROPIC_API_KEY is not set; set it, or use"
             " `recorded`"
         )
-    return choice == "recorded" or not key
+    return choice == "recorded" or not models
 
 
 def _task(name: str) -> str:

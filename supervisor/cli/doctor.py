@@ -47,6 +47,10 @@ def _findings(settings: Settings, agent: AgentName | None) -> Iterator[CheckResu
     yield _authority(settings.data_dir / "ca")
     yield _data_dir(settings.data_dir)
     yield from _reviews(settings)
+    if settings.review_model:
+        from supervisor.app import model_lists
+
+        yield from model_lists.findings(settings)
     yield from _telling(settings)
     yield from _mcp_servers(settings)
     if agent is not None:

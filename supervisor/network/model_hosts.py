@@ -6,7 +6,6 @@ import socket
 from collections.abc import Mapping
 from urllib.parse import urlsplit
 
-from supervisor.core.agents.agents import Provider
 from supervisor.core.text.hosts import (
     EVERY,
     LIFTABLE,
@@ -14,6 +13,7 @@ from supervisor.core.text.hosts import (
     as_address,
     canonical_host,
 )
+from supervisor.core.text.providers import URL_VARIABLES, Provider
 from supervisor.errors import UserError
 from supervisor.settings import Settings
 
@@ -23,11 +23,15 @@ _WITH_USER = re.compile(r"[^/\\?#]*[/\\]*[^/\\?#]*@")
 
 
 def model_hosts_of(settings: Settings) -> tuple[str, ...]:
-    """Return the host of a configured address of the Messages API, without its port, and the hosts
-    that are named."""
-    host = _host_of_base(settings.anthropic_base_url) if settings.anthropic_base_url else None
+    """Return the hosts of configured addresses of the Messages API, without their ports, and the
+    hosts that are named."""
+    hosts = [
+        _host_of_base(URL_VARIABLES[provider], url)
+        for provider, url in settings.model_urls.items()
+        if provider != "openai"
+    ]
     named = [_model_host(one.strip()) for one in settings.model_hosts.split(",") if one.strip()]
-    return (*([host] if host else []), *named)
+    return (*(one for one in hosts if one), *named)
 
 
 def check_is_elsewhere(url: str, provider: Provider) -> None:
@@ -37,7 +41,7 @@ def check_is_elsewhere(url: str, provider: Provider) -> None:
     address = as_address(host) if host else None
     if host == "localhost" or (address is not None and address.is_loopback):
         raise UserError(
-            f"{provider.upper()}_BASE_URL `{url}` is this machine's loopback, and the sandbox has"
+            f"{URL_VARIABLES[provider]} `{url}` is this machine's loopback, and the sandbox has"
             " one of its own",
             "name this machine by another name or address, and, but for `up --reviews`, allow that"
             " in the policy",
@@ -69,18 +73,18 @@ async def _addresses(host: str, names: Mapping[str, tuple[str, ...]] | None) -> 
     return sorted({str(address[0]) for *_, address in found})
 
 
-def _host_of_base(url: str) -> str | None:
+def _host_of_base(variable: str, url: str) -> str | None:
     """INVARIANT: the sandbox is told this address, so it contains no secret, and neither does an
     error."""
     if _WITH_USER.match(url):
         raise UserError(
-            "ANTHROPIC_BASE_URL has a user or a password in it, which the sandbox would see",
-            "leave them out, and give the key as ANTHROPIC_API_KEY",
+            f"{variable} has a user or a password in it, which the sandbox would see",
+            "leave them out, and give the key as a setting of its own, docs/settings.md",
         )
     try:
         return urlsplit(url).hostname
     except ValueError:
-        raise UserError("ANTHROPIC_BASE_URL is no address", "give `https://host`") from None
+        raise UserError(f"{variable} is no address", "give `https://host`") from None
 
 
 def _model_host(text: str) -> str:

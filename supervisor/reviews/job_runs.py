@@ -51,7 +51,7 @@ from supervisor.reviews.clones import (
     jobs_clone_name,
 )
 from supervisor.reviews.configurations import Configurations
-from supervisor.reviews.core.config.effective import JobPlan
+from supervisor.reviews.core.config.effective import JobPlan, model_of
 from supervisor.reviews.core.config.shapes import GlobSet, IssueOutput
 from supervisor.reviews.core.forge_people import is_same_person, person_name
 from supervisor.reviews.core.job_posts import (
@@ -339,7 +339,7 @@ class JobRuns:
             self._sessions.maintain,
             *(checkout.folder, task),
             name=f"{work.repository.full_name} · {work.job.name}",
-            model=plan.asked.model or "",
+            model=model_of(plan.asked.provider, plan.asked.model),
         )
         session_id = await self._budgets.start(work.run.id, lambda budget: start(budget=budget))
         self._running[work.run.id] = session_id

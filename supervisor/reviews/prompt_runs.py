@@ -20,7 +20,7 @@ from supervisor.errors import GatehouseError
 from supervisor.reviews.budgets import NoAllowanceError
 from supervisor.reviews.clones import Checkout
 from supervisor.reviews.core import prompts
-from supervisor.reviews.core.config.effective import EffectiveConfig
+from supervisor.reviews.core.config.effective import EffectiveConfig, model_of
 from supervisor.reviews.core.mentions import split_words
 from supervisor.reviews.core.prompt_posts import prompt_act, prompt_and_run
 from supervisor.reviews.core.prompts import (
@@ -155,7 +155,9 @@ class Prompts:
             async with turns:
                 notes = [going.arguments[plan.id]] if plan.id in going.arguments else []
                 wanted = prompts.prompt_order(chosen, order, notes)
-                session, cost = await read(wanted, plan.asked.model or "", going.parts)
+                session, cost = await read(
+                    wanted, model_of(plan.asked.provider, plan.asked.model), going.parts
+                )
             outcome = msgspec.structs.replace(outcome, session_id=session.id, cost=cost)
             if session.review is None:
                 raise GatehouseError(f"the reader gave no answer: {session.end_reason}")

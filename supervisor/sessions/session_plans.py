@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 
-from supervisor.core.agents.agents import AGENTS, MODEL_KEYS, AgentName, Provider, model_rules
+from supervisor.core.agents.agents import AGENTS, MODEL_KEYS, AgentName, model_rules
 from supervisor.core.agents.inside import can_listen_at
 from supervisor.core.budget import format_budget, parse_budget
 from supervisor.core.files.write_scope import WriteScope
@@ -19,6 +19,7 @@ from supervisor.core.policy.policy_text import LONGEST_HOLD_S, parse_policy
 from supervisor.core.sessions import QUARANTINED, is_quarantined
 from supervisor.core.text.duration import format_duration
 from supervisor.core.text.hosts import THIS_MACHINE
+from supervisor.core.text.providers import URL_VARIABLES, NamedModel, Provider, read_models
 from supervisor.core.text.ref_names import is_short
 from supervisor.errors import PolicyError, UserError
 from supervisor.gate.gate import Gate
@@ -169,11 +170,11 @@ class SessionPlans:
         if base is None:
             notices.append(NO_GIT_NOTICE)
         is_demo = wanted.review_model == RECORDED
-        recorded = is_demo or not self._settings.anthropic_api_key
+        models = () if is_demo else self._models(wanted)
+        recorded = not models
         more: list[str] = []
-        if not recorded and "--pull" in wanted.command:
-            url = self._sandboxes.model_url("anthropic")
-            more = await rules_for_addresses(url, self._names)
+        if "--pull" in wanted.command:
+            more = await self._rules_for_addresses(models)
         if recorded:
             notices.append(DEMO_NOTICE if is_demo else RECORDED_NOTICE)
             found = self._own_policy(STRICT_POLICY, wanted)
@@ -182,9 +183,9 @@ class SessionPlans:
             **found,
             "command": ("gatehouse-review", "--base", base or "none", *wanted.command),
             "base": base,
-            "model": RECORDED if recorded else self._review_model(wanted) or DEFAULT_MODEL,
+            "model": RECORDED if recorded else _written(models),
             "order": wanted.order,
-            "policy_text": "" if recorded else self._rules_for_models("anthropic", more=more),
+            "policy_text": self._rules_for_readers(models, more),
             "notices": tuple(notices),
         }
 
@@ -209,18 +210,19 @@ class SessionPlans:
         if wanted.agent is not None:
             command = (wanted.agent, *AGENTS[wanted.agent].headless, job_prompt(job))
             return found | self._of_named_agent(wanted.agent, caller) | {"command": command}
-        recorded = not self._settings.anthropic_api_key
+        models = self._models(wanted)
+        recorded = not models
         notices = [RECORDED_JOB_NOTICE if job.updates is None else RECORDED_UPDATES_NOTICE]
         if job.updates is not None:
             found |= self._own_policy(UPDATES_POLICY, wanted)
         more: list[str] = []
-        if not recorded and job.branch_name:
+        if job.branch_name:
             # An operator named the server, even at a private address: as for reviews.
-            more = await rules_for_addresses(self._sandboxes.model_url("anthropic"), self._names)
+            more = await self._rules_for_addresses(models)
         return found | {
             "command": ("gatehouse-maintain",),
-            "model": "recorded" if recorded else self._review_model(wanted) or DEFAULT_MODEL,
-            "policy_text": "" if recorded else self._rules_for_models("anthropic", more=more),
+            "model": RECORDED if recorded else _written(models),
+            "policy_text": self._rules_for_readers(models, more),
             "notices": tuple(notices) if recorded else (),
         }
 
@@ -278,7 +280,7 @@ class SessionPlans:
             parse_policy(text, "the model's address")
         except PolicyError as error:
             given = " or ".join(f"`{url}`" for url in urls.values())
-            names = " or ".join(f"{provider.upper()}_BASE_URL" for provider in providers)
+            names = " or ".join(URL_VARIABLES[provider] for provider in providers)
             raise UserError(
                 f"{names} {given} can't be used: {error.message}", "give `https://host`"
             ) from error
@@ -315,8 +317,38 @@ class SessionPlans:
                 "start it anew with another WORKSPACE",
             )
 
-    def _review_model(self, wanted: StartSession) -> str:
-        return self._settings.review_model if wanted.review_model is None else wanted.review_model
+    def _models(self, wanted: StartSession) -> tuple[NamedModel, ...]:
+        """Return the models that a reader asks, each where those before it can't be; empty where
+        there is no key for any. Those after the first of the setting stand in for one that was
+        named for this session, too."""
+        setting = "GATEHOUSE_REVIEW_MODEL"
+        ours = read_models(self._settings.review_model, setting) or (NamedModel(),)
+        named = read_models(wanted.review_model or "", "the review's model")
+        models = tuple(dict.fromkeys((*named, *ours[1:]) if named else ours))
+        keys = self._sandboxes.providers_with_keys()
+        missing = [one for one in models if one.provider not in keys]
+        if not keys or (len(missing) == len(models) == 1 and not named):
+            return ()
+        if missing:
+            wanting = [one.variable for one in MODEL_KEYS if one.provider == missing[0].provider]
+            raise UserError(
+                f"there is no key for the model `{missing[0]}`", f"set {' or '.join(wanting)}"
+            )
+        return models
+
+    async def _rules_for_addresses(self, models: Sequence[NamedModel]) -> list[str]:
+        found: list[str] = []
+        for one in dict.fromkeys(one.provider for one in models):
+            found += await rules_for_addresses(self._sandboxes.model_url(one), self._names)
+        return list(dict.fromkeys(found))
+
+    def _rules_for_readers(self, models: Sequence[NamedModel], more: Sequence[str]) -> str:
+        providers = dict.fromkeys(one.provider for one in models)
+        return self._rules_for_models(*providers, more=more) if models else ""
+
+
+def _written(models: Sequence[NamedModel]) -> str:
+    return ", ".join(str(one) for one in models if one.name) or DEFAULT_MODEL
 
 
 def must_have_copy(folder: Path) -> None:

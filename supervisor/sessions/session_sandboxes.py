@@ -15,7 +15,7 @@ from typing import NamedTuple, cast
 import msgspec
 
 from supervisor.core.actions import Exec
-from supervisor.core.agents.agents import AGENTS, MODEL_KEYS, AgentName, ModelKey, Provider
+from supervisor.core.agents.agents import AGENTS, MODEL_KEYS, AgentName, ModelKey
 from supervisor.core.agents.inside import AGENT_PORT, DOOR, INDEX, PROGRAMS_PORT, Inside
 from supervisor.core.jobs import Job, job_prompt
 from supervisor.core.mcp_servers_file import McpServer
@@ -23,6 +23,13 @@ from supervisor.core.network.egress_wire import Credential
 from supervisor.core.packages import installed_places
 from supervisor.core.packages.package_commands import managers
 from supervisor.core.sessions import QUARANTINED, Session, is_quarantined
+from supervisor.core.text.providers import (
+    AT_AWS,
+    URL_VARIABLES,
+    Provider,
+    read_models,
+    url_in_region,
+)
 from supervisor.errors import UserError
 from supervisor.sandbox.arguments import PATH
 from supervisor.sandbox.base import (
@@ -75,10 +82,6 @@ TASK = ".gatehouse/task"
 # Of a reader in quarantine: what it reviews.
 CHANGE = ".gatehouse/change.json"
 ORDER = ".gatehouse/order.json"
-_URLS: Mapping[Provider, str] = {
-    "anthropic": "https://api.anthropic.com",
-    "openai": "https://api.openai.com/v1",
-}
 _CA_VARIABLES = (
     "SSL_CERT_FILE",
     "REQUESTS_CA_BUNDLE",
@@ -151,7 +154,7 @@ class SessionSandboxes:
         self.page = f"http://127.0.0.1:{settings.port}"
         self._checkouts = checkouts_in(settings.checkouts)
         self._placeholders = {
-            key.variable: f"gatehouse-placeholder-{secrets.token_hex(12)}" for key in MODEL_KEYS
+            key.variables: f"gatehouse-placeholder-{secrets.token_hex(12)}" for key in MODEL_KEYS
         }
 
     def of_agent(
@@ -293,21 +296,27 @@ class SessionSandboxes:
         )
 
     def model_url(self, provider: Provider) -> str:
-        """Return the URL of a provider's API."""
-        return self._other_urls().get(provider) or _URLS[provider]
+        """Return the URL of a provider's API; `UserError` where that needs a region."""
+        given = self._settings.model_urls.get(provider)
+        return given or url_in_region(provider, self._settings.aws_region)
 
     def model_credentials(self) -> tuple[Credential, ...]:
         """Return the model keys, for each header in which clients send them."""
         found = []
         for key in self._keys():
-            scheme, _, rest = self.model_url(key.provider).partition("://")
+            try:
+                url = self.model_url(key.provider)
+            except UserError:  # a session that wants its models is told
+                continue
+            scheme, _, rest = url.partition("://")
             found += [
                 Credential(
-                    placeholder=self._placeholders[key.variable],
+                    placeholder=self._placeholders[key.variables],
                     secret=self._settings.model_keys[key.variable],
                     header=header,
                     hosts=(rest.split("/")[0],),
                     scheme="http" if scheme == "http" else "https",
+                    signs=key.signs,
                 )
                 for header in key.headers
             ]
@@ -318,17 +327,14 @@ class SessionSandboxes:
 
     def _key_variables(self) -> dict[str, str]:
         return {
-            variable: self._placeholders[key.variable]
+            variable: self._placeholders[key.variables]
             for key in self._keys()
             for variable in key.variables
         }
 
-    def _other_urls(self) -> dict[str, str]:
-        urls = {
-            "anthropic": self._settings.anthropic_base_url,
-            "openai": self._settings.openai_base_url,
-        }
-        return {provider: url for provider, url in urls.items() if url}
+    def providers_with_keys(self) -> frozenset[Provider]:
+        """Return the providers that there is a key for."""
+        return frozenset(key.provider for key in self._keys())
 
     def _inside(self) -> Inside:
         hook = [_python()[0], "-I", "-S", f"{INSIDE}/agent_image/hooks/pre_tool_use.py"]
@@ -337,7 +343,7 @@ class SessionSandboxes:
             hook=shlex.join(hook),
             plugin=(ROOT / "agent_image/hooks/opencode.js").read_text(),
             placeholders=self._key_variables(),
-            urls=self._other_urls(),
+            urls={str(one): url for one, url in self._settings.model_urls.items()},
             page=self.page,
         )
 
@@ -442,13 +448,17 @@ class SessionSandboxes:
             "IS_SANDBOX": "1",
         }
         env |= caller.variables
-        env |= {f"{provider.upper()}_BASE_URL": url for provider, url in self._other_urls().items()}
+        env |= {URL_VARIABLES[provider]: url for provider, url in self._settings.model_urls.items()}
         env |= dict.fromkeys(_CA_VARIABLES, CA_BUNDLE)
         if session.kind not in ("agent", "quarantine") and not session.agent:
             env["GATEHOUSE_MODEL"] = "recorded" if session.model == "recorded" else "anthropic"
-            env["GATEHOUSE_REVIEW_MODEL"] = (
-                "" if session.model in ("recorded", DEFAULT_MODEL) else session.model or ""
-            )
+            model = "" if session.model in ("recorded", DEFAULT_MODEL) else session.model or ""
+            env["GATEHOUSE_REVIEW_MODEL"] = model
+            for one in read_models(model, "GATEHOUSE_REVIEW_MODEL"):
+                env[URL_VARIABLES[one.provider]] = self.model_url(one.provider)
+                if one.provider in AT_AWS:
+                    env["AWS_REGION"] = self._settings.aws_region
+                    env["ANTHROPIC_AWS_WORKSPACE_ID"] = self._settings.anthropic_aws_workspace
         return env
 
 

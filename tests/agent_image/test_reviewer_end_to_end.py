@@ -12,6 +12,7 @@ from agent_image.reviewer import anthropic_model, cli
 from agent_image.reviewer.gatehouse import ApiError
 from agent_image.reviewer.loop import NoReviewError
 from agent_image.reviewer.model import ModelError
+from agent_image.reviewer.providers import Asked
 from agent_image.reviewer.settings import Limits, Settings
 from tests.agent_image.conftest import git
 from tests.fakes.agent_api import AgentApi
@@ -52,8 +53,13 @@ class Run:
         settings = Settings(
             base=base, workspace=self.repo, output=None, gatehouse_url=self.api.url,
             gatehouse_token=self.api.token,
-            recorded=False, model_id="claude-sonnet-5-5", api_key="placeholder",
-            base_url=server.url, limits=self.limits,
+            models=(
+                Asked(
+                    provider="anthropic", name="claude-sonnet-5-5", key="placeholder",
+                    url=server.url,
+                ),
+            ),
+            limits=self.limits,
         )  # fmt: skip
         return dict(json.loads(msgspec.json.encode(cli.review(settings, self.lines.append))))
 

@@ -23,8 +23,7 @@ KINDS = {"/v1/exec", "/v1/files/write", "/v1/packages", "/v1/git", "/v1/policy-p
 def settings(repo: Path, api: AgentApi, wait_s: float = 10.0) -> Settings:
     return Settings(
         base="auto", workspace=repo, output=None, gatehouse_url=api.url, gatehouse_token=api.token,
-        recorded=True,
-        model_id="recorded", api_key="", base_url=None, limits=Limits(answer_wait_s=wait_s,
+        models=(), limits=Limits(answer_wait_s=wait_s,
         outage_s=2),
     )  # fmt: skip
 

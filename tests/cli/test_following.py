@@ -52,6 +52,13 @@ GIVEN = {
     "CLAUDE_CODE_OAUTH_TOKEN": "sk-ant-oat01-not-a-real-one",
     "OPENAI_API_KEY": "sk-not-a-real-one-either",
     "OPENAI_BASE_URL": "https://model.example.org/v1",
+    "ANTHROPIC_AWS_API_KEY": "not-a-real-one-of-aws",
+    "ANTHROPIC_AWS_WORKSPACE_ID": "wrkspc_1",
+    "ANTHROPIC_AWS_BASE_URL": "https://aws.example.org",
+    "AWS_BEARER_TOKEN_BEDROCK": "not-a-real-one-of-bedrock",
+    "ANTHROPIC_BEDROCK_MANTLE_BASE_URL": "https://bedrock.example.org/anthropic",
+    "GATEHOUSE_AWS_KEYS": "AKIDNOTAREALONE:not-a-real-secret",
+    "AWS_REGION": "us-east-1",
     "GATEHOUSE_MODEL_HOSTS": "model.example.org",
 }
 

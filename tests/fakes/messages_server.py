@@ -6,7 +6,8 @@ passes here isn't passing by luck. It serves the anthropic SDK and the Claude Co
 request without tools while the script has tool calls (a title, a summary, a warm-up) gets a filler
 reply and leaves the script alone.
 
-The wire format is that of https://docs.anthropic.com/en/api/messages-streaming. It never reaches
+The wire format is that of https://docs.anthropic.com/en/api/messages-streaming, below any prefix
+(AWS has one); at `/v1/chat/completions` the same script is told in OpenAI's words. It never reaches
 out.
 """
 
@@ -97,7 +98,11 @@ class MessagesServer:
     script: list[Step]
     follow: Follow = "order"
     api_key: str | None = None
+    # Judges a request instead, as AWS does by its signature: why it isn't taken, or None.
+    why_not: Callable[[str, str, dict[str, str], bytes], str | None] | None = None
     tls: ssl.SSLContext | None = None
+    # Which it says that it has.
+    models: tuple[str, ...] = ()
     # Its own books: model, tokens in and tokens out of each reply that it gave.
     served: list[tuple[str, int, int]] = field(default_factory=list)
     requests: list[Recorded] = field(default_factory=list)
@@ -184,10 +189,13 @@ class _Handler(QuietHandler):
 
     def do_GET(self) -> None:
         self._record(None)
-        if urlsplit(self.path).path == "/v1/models":
+        path = urlsplit(self.path).path
+        if path.endswith("/v1/models"):
             return self._json(
                 200, {"data": [], "has_more": False, "first_id": None, "last_id": None}
             )
+        if path.rpartition("/")[2] in self.server.fake.models:
+            return self._json(200, {"type": "model", "id": path.rpartition("/")[2]})
         return self._json(404, _error("not_found_error", f"no such path `{self.path}`"))
 
     def do_POST(self) -> None:
@@ -199,10 +207,19 @@ class _Handler(QuietHandler):
             body = None
         self._record(body)
         path = urlsplit(self.path).path
-        if path not in ("/v1/messages", "/v1/messages/count_tokens"):
+        is_chat = path.endswith("/v1/chat/completions")
+        if not is_chat and not path.endswith(("/v1/messages", "/v1/messages/count_tokens")):
             return self._json(404, _error("not_found_error", f"no such path `{path}`"))
-        if problem := self._unauthorised():
+        if problem := self._unauthorised(raw):
             return self._json(401, _error("authentication_error", problem))
+        if is_chat:
+            if problem := invalid_chat(body):
+                return self._json(400, _error("invalid_request_error", problem))
+            step = self.server.fake.reply_to(body)
+            if isinstance(step, Failure):
+                error = step.body or {"error": {"code": step.kind, "message": step.message}}
+                return self._json(step.status, error, step.headers)
+            return self._json(200, _completion(step, body["model"], len(raw) // 4))
         if problem := invalid(body, counting=path.endswith("count_tokens")):
             return self._json(400, _error("invalid_request_error", problem))
         if path.endswith("count_tokens"):
@@ -213,7 +230,10 @@ class _Handler(QuietHandler):
         headers = {name.lower(): value for name, value in self.headers.items()}
         self.server.fake.record(Recorded(self.command, self.path, headers, body))
 
-    def _unauthorised(self) -> str | None:
+    def _unauthorised(self, raw: bytes) -> str | None:
+        if self.server.fake.why_not is not None:
+            headers = {name.lower(): value for name, value in self.headers.items()}
+            return self.server.fake.why_not(self.command, self.path, headers, raw)
         bearer = (self.headers.get("authorization") or "").removeprefix("Bearer ")
         key = self.headers.get("x-api-key") or bearer
         if not key:
@@ -284,6 +304,39 @@ def _message(turn: Turn, model: str, input_tokens: int) -> Json:
         "stop_reason": turn.stop_reason or ("tool_use" if has_calls else "end_turn"),
         "stop_sequence": None,
         "usage": {"input_tokens": input_tokens, "output_tokens": turn.output_tokens},
+    }
+
+
+def _completion(turn: Turn, model: str, input_tokens: int) -> Json:
+    """The same reply as a chat completion."""
+    calls = [
+        {
+            "id": block["id"],
+            "type": "function",
+            "function": {"name": block["name"], "arguments": json.dumps(block["input"])},
+        }
+        for block in turn.content
+        if block["type"] == "tool_use"
+    ]
+    words = "".join(block["text"] for block in turn.content if block["type"] == "text")
+    message = {"role": "assistant", "content": words or None}
+    reason = {"max_tokens": "length", "refusal": "content_filter"}.get(turn.stop_reason, "stop")
+    return {
+        "id": "chatcmpl-fake",
+        "object": "chat.completion",
+        "model": model,
+        "choices": [
+            {
+                "index": 0,
+                "message": message | ({"tool_calls": calls} if calls else {}),
+                "finish_reason": "tool_calls" if calls and reason == "stop" else reason,
+            }
+        ],
+        "usage": {
+            "prompt_tokens": input_tokens,
+            "completion_tokens": turn.output_tokens,
+            "total_tokens": input_tokens + turn.output_tokens,
+        },
     }
 
 
@@ -371,3 +424,23 @@ def invalid(body: Json | None, *, counting: bool = False) -> str | None:
         if open_calls
         else None
     )
+
+
+def invalid_chat(body: Json | None) -> str | None:
+    """Why OpenAI's API would answer 400, or None: as `invalid`."""
+    if not isinstance(body, dict) or not body.get("model") or not body.get("messages"):
+        return "you must provide a model and messages"
+    open_calls: set[str] = set()
+    for position, message in enumerate(body["messages"]):
+        if message["role"] == "tool":
+            if message["tool_call_id"] not in open_calls:
+                return f"messages.{position}: role 'tool' must follow a message with tool_calls"
+            open_calls.discard(message["tool_call_id"])
+            continue
+        if open_calls:
+            return f"messages.{position}: no response to tool_call_ids {sorted(open_calls)}"
+        if message["role"] == "assistant":
+            open_calls = {one["id"] for one in message.get("tool_calls", ())}
+            if not open_calls and not message["content"]:
+                return f"messages.{position}: content or tool_calls must be given"
+    return f"no response to tool_call_ids {sorted(open_calls)}" if open_calls else None

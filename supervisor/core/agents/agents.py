@@ -10,21 +10,23 @@ from typing import Literal, NamedTuple, get_args
 from supervisor.core.agents import claude, codex, opencode
 from supervisor.core.agents.inside import Inside
 from supervisor.core.session_names import AGENT_TITLES
+from supervisor.core.text.providers import AT_AWS, Provider
 from supervisor.errors import UserError
 
 AgentName = Literal["claude", "codex", "opencode"]
 NAMES: tuple[AgentName, ...] = get_args(AgentName)
-Provider = Literal["anthropic", "openai"]
 
 
 class ModelKey(NamedTuple):
     """A key for a model provider, which a person has in `variable`. In a sandbox `variables` hold
-    its placeholder; egress puts the key into one of `headers`."""
+    its placeholder; egress puts the key into one of `headers`. With `signs` it is a pair of AWS's
+    keys, and egress signs with it."""
 
     variable: str
     provider: Provider
     headers: tuple[str, ...]
     variables: tuple[str, ...]
+    signs: bool = False
 
 
 MODEL_KEYS = (
@@ -35,11 +37,27 @@ MODEL_KEYS = (
         "CLAUDE_CODE_OAUTH_TOKEN", "anthropic", ("authorization",), ("CLAUDE_CODE_OAUTH_TOKEN",)
     ),
     ModelKey("OPENAI_API_KEY", "openai", ("authorization",), ("OPENAI_API_KEY", "CODEX_API_KEY")),
+    ModelKey("ANTHROPIC_AWS_API_KEY", "aws", ("x-api-key",), ("ANTHROPIC_AWS_API_KEY",)),
+    ModelKey(
+        "AWS_BEARER_TOKEN_BEDROCK", "bedrock", ("authorization",), ("AWS_BEARER_TOKEN_BEDROCK",)
+    ),
+    # No program of AWS's finds it by this name: these keys are for models alone.
+    *(
+        ModelKey(
+            variable="GATEHOUSE_AWS_KEYS",
+            provider=provider,
+            headers=("authorization",),
+            variables=(f"GATEHOUSE_AWS_KEYS_{provider.upper()}",),
+            signs=True,
+        )
+        for provider in AT_AWS
+    ),
 )
 # The calls of model clients, relative to the provider's address.
 MODEL_CALLS: Mapping[Provider, tuple[str, ...]] = {
     "anthropic": ("POST {url}/v1/messages", "POST {url}/v1/messages/count_tokens"),
     "openai": ("POST {url}/responses", "POST {url}/chat/completions"),
+    **dict.fromkeys(AT_AWS, ("POST {url}/v1/messages",)),
 }
 
 

@@ -28,7 +28,10 @@ Api = Literal["messages", "chat", "embeddings", "responses", "invoke", "converse
 
 # Their traffic is always decrypted and inspected. A region's host stands before a vendor's own
 # (`eu.api.openai.com`), and a network's own before that of Bedrock.
-_VENDOR = re.compile(r"(?:[a-z0-9-]+\.)*(?:api\.anthropic\.com|api\.openai\.com|openrouter\.ai)")
+_VENDOR = re.compile(
+    r"(?:[a-z0-9-]+\.)*(?:api\.anthropic\.com|api\.openai\.com|openrouter\.ai)"
+    r"|aws-external-anthropic\.[a-z0-9-]+\.api\.aws"
+)
 _ANTHROPIC = "api.anthropic.com"
 _OPENAI = "api.openai.com"
 _OPENROUTER = "openrouter.ai"

@@ -17,6 +17,7 @@ from cryptography.hazmat.primitives.serialization import load_pem_private_key
 from supervisor.core.jobs import Job, author_of
 from supervisor.core.models.model_calls import is_model_host
 from supervisor.core.sessions import QUARANTINED, Session
+from supervisor.core.text.providers import NamedModel, read_models
 from supervisor.errors import UserError
 from supervisor.network.model_hosts import check_is_elsewhere, model_hosts_of
 from supervisor.parts import Parts
@@ -66,8 +67,10 @@ async def reviewing(parts: Parts, *, look_every_s: float = 1.0) -> AsyncIterator
     settings = parts.settings
     if settings.backend == "compose":
         raise UserError("compose doesn't offer reviews yet", "use `gatehouse up --reviews`")
-    if settings.anthropic_api_key and settings.anthropic_base_url:
-        check_is_elsewhere(settings.anthropic_base_url, "anthropic")
+    asked = read_models(settings.review_model, "GATEHOUSE_REVIEW_MODEL") or (NamedModel(),)
+    for provider in dict.fromkeys(one.provider for one in asked):
+        if any(settings.model_keys.values()) and (url := settings.model_urls.get(provider)):
+            check_is_elsewhere(url, provider)
     forges, secrets = read_forges(parts)
     if "bitbucket" in secrets and await is_data_center(settings.bitbucket_api):
         raise UserError(DATA_CENTER, CLOUD_ALONE)

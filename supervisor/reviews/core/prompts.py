@@ -12,7 +12,8 @@ import msgspec
 from supervisor.core.forge_acts import SEVERITIES, Confidence
 from supervisor.core.orders import Order, PromptOrder, Told
 from supervisor.core.text.globs import Glob
-from supervisor.reviews.core.config.effective import PROVIDERS, PromptPlan, is_offered
+from supervisor.core.text.providers import PROVIDERS
+from supervisor.reviews.core.config.effective import PromptPlan, is_offered
 from supervisor.reviews.core.config.shapes import (
     GlobSet,
     NameSet,
@@ -318,7 +319,7 @@ def _over(plan: PromptPlan, files: Sequence[ChangedFile]) -> str:
     """Return the limit that keeps a prompt from starting; "" if there is none."""
     provider = plan.asked.provider
     if not is_offered(provider):
-        return f"its provider is {provider}, and there is only {', '.join(PROVIDERS)}"
+        return f"its provider is {provider}, and those known are {', '.join(PROVIDERS)}"
     limits = plan.limits
     lines = sum(one.added + one.deleted for one in files)
     if limits.max_files is not None and len(files) > limits.max_files:

@@ -70,6 +70,8 @@ def test_the_hosts_of_models() -> None:
         "bedrock-runtime-fips.us-east-1.amazonaws.com",
         "bedrock.us-east-1.amazonaws.com", "bedrock-agent-runtime.cn-north-1.amazonaws.com.cn",
         "vpce-0a1b-c2.bedrock-runtime.us-east-1.vpce.amazonaws.com",
+        "aws-external-anthropic.us-east-1.api.aws",
+        "bedrock-mantle.us-east-1.api.aws",
     ):  # fmt: skip
         assert is_model_host(host)
     for host in ("notapi.openai.com", "xapi.openai.com.example.org", "myopenrouter.ai",

@@ -155,7 +155,7 @@ def test_a_limit_counts_its_own_files_alone() -> None:
 def test_a_provider_that_there_is_none_of() -> None:
     _, (outcome,) = choose([plan(asked=ModelChoice(provider="other"))], subject())
     assert (outcome.end, outcome.reason) == (
-        "skipped", "its provider is other, and there is only anthropic",
+        "skipped", "its provider is other, and those known are anthropic, aws, bedrock, openai",
     )  # fmt: skip
 
 

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
+from supervisor.core.text.providers import PROVIDERS
 from supervisor.reviews.core.config import built_in, shapes
 from supervisor.reviews.core.config.shapes import (
     CATEGORIES,
@@ -24,12 +25,11 @@ from supervisor.reviews.core.config.shapes import (
     Strictness,
 )
 
+_KNOWN = ", ".join(PROVIDERS)
 BUILT_IN = "built-in"
 DEFAULT_TOOLS: tuple[Category, ...] = tuple(one for one in CATEGORIES if one != "repo.write")
-# The providers that a reader can ask.
-PROVIDERS = ("anthropic",)
 _NO_PROVIDER = (
-    "provider {0.value} ({0.source}): there is only anthropic, so the review asks the model of the"
+    "provider {0.value} ({0.source}): those known are {1}, so the review asks the model of the"
     " service, and prompts that want that provider are skipped"
 )
 # Categories that a run has no use for, and why.
@@ -142,7 +142,7 @@ def combine(layers: Sequence[ConfigLayer], notes: Sequence[str] = ()) -> Effecti
         temperature=temperature.value,
     )
     plans = _Plans(tools.value, asked)
-    own = [] if is_offered(asked.provider) else [_NO_PROVIDER.format(provider)]
+    own = [] if is_offered(asked.provider) else [_NO_PROVIDER.format(provider, _KNOWN)]
     return EffectiveConfig(
         tools=tools,
         provider=provider,
@@ -169,7 +169,14 @@ def is_offered(provider: str | None) -> bool:
 
 def review_model(config: EffectiveConfig) -> str:
     """Return the model for the review itself; "" for the service's own."""
-    return (config.model.value or "") if is_offered(config.provider.value) else ""
+    return model_of(config.provider.value, config.model.value)
+
+
+def model_of(provider: str | None, model: str | None) -> str:
+    """Return a model as the service's own setting names it; "" for the service's own."""
+    if not model or not is_offered(provider) or provider in (None, "anthropic"):
+        return (model or "") if is_offered(provider) else ""
+    return f"{provider}:{model}"
 
 
 def config_digest(config: EffectiveConfig) -> str:
