@@ -28,8 +28,9 @@ _BLOCK = re.compile(r"^([^\S\n]*)(?:([+=:/-])|(\d{1,9})([.)]))", re.MULTILINE)
 _BARE_LINK = re.compile(r"(https?|ftp|mailto|xmpp)(:)|(www)(\.)", re.IGNORECASE)
 
 
-# Texts that GitHub turns into mentions and references after rendering, even if they were escaped.
-_NAME = re.compile(r"[@\uff20](?=[\w-])")
+# Texts that a forge turns into mentions and references after rendering, even if they were escaped.
+# Bitbucket's are `@{ID}`.
+_NAME = re.compile(r"[@\uff20](?=[\w{-])")
 _ISSUE = re.compile(r"#(?=\d)|\b(GH)-(?=\d)", re.IGNORECASE)
 
 

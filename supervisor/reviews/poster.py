@@ -192,7 +192,7 @@ class Poster:
         """Post a prompt's review, once."""
         mark = prompt_posts.mark_of(act.body)
         for one in await self._forges.of(act).own_reviews(repository, act.number):
-            if mark and mark in one.body:
+            if mark and prompt_posts.mark_of(one.body) == mark:
                 return _posted(one)
         await self._check_head(repository, act)
         return await self._post_review(repository, act)

@@ -32,7 +32,7 @@ class Reviewed:
         self.service = on.service
         self.port = on.port
         # The service's own client of the forge.
-        (self.client,) = on.service.forges
+        self.client = next(iter(on.service.forges))
 
     def open_pull(self, files: dict[str, Any] | None = None, **more: Any) -> DemoPull:
         """A pull request by somebody who may write, and its webhook."""

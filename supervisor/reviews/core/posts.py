@@ -53,6 +53,7 @@ class PullTarget(msgspec.Struct, frozen=True, kw_only=True):
 # The two ends of a mark: invisible, or a code span where a forge shows HTML as it is.
 MARK_START, MARK_END = r"(?:<!-- |`)gatehouse:", r"(?: -->|`)"
 _MARK = re.compile(rf"{MARK_START}(note:)?([0-9a-f]+){MARK_END}")
+_INVISIBLE = re.compile(r"<!-- gatehouse:(note:)?([0-9a-f]+) -->")
 # These, and those of prompts and comments.
 _ANY_MARK = re.compile(rf"{MARK_START}[a-z0-9:-]+{MARK_END}")
 _COUNTS = re.compile(r"^(?:Findings: ([a-z0-9, ]+)\.|No (?:new )?findings\.)$", re.MULTILINE)
@@ -189,11 +190,12 @@ def reviewed_by(body: str) -> str:
 
 
 def _last_mark(body: str) -> re.Match[str] | None:
-    """Return the last mark in a post, which is ours; an earlier one is quoted from the code."""
+    """Return the last mark in a post, which is ours; an earlier one is quoted from the code. A code
+    span counts at the very end alone: a model may write one."""
     found = None
-    for found in _MARK.finditer(body):  # noqa: B007
+    for found in _INVISIBLE.finditer(body):  # noqa: B007
         pass
-    return found
+    return _MARK.fullmatch(own_mark(body)) or found
 
 
 def own_mark(body: str) -> str:

@@ -39,7 +39,7 @@ REASONS = {
     "own": "it is Gatehouse's own pull request",
     "too-many": "more than 50 reviews of this repository were wanted within an hour",
     "waits-for-writer": "it comes from a fork: the first review waits until somebody who may write"
-    " here sets the label `gatehouse:review`",
+    " here mentions us with `review`, or at GitHub sets the label `gatehouse:review`",
     "paused": "reviews of this pull request are paused; the mention `resume` goes on with them",
     CALLED_OFF: "somebody who may write called the review of this head off; the mention `review`"
     " has it done after all",

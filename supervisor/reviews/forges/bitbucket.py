@@ -257,6 +257,8 @@ class Bitbucket:
                 raise
             # Not what groups give, but a repository's own token may ask for it.
             path = f"{_at(repository)}/permissions-config/users?pagelen=100"
+            # Who can't be asked about is a stranger, for as long as an answer counts.
+            self._writers[name] = now, {}
             try:
                 rows = await self._calls.all(path)
             except ForgeError:

@@ -170,6 +170,16 @@ def test_an_address_is_seen_wherever_a_finding_has_it(field: str, line: int) -> 
     assert not posted(placed(1, line, **{field: "see example"})).links
 
 
+def test_a_code_span_is_a_mark_at_the_end_alone() -> None:
+    """Where a forge shows HTML, a mark is a code span; a model may write one, too."""
+    ours, forged = mark("ab12", "bitbucket"), "`gatehouse:dead`"
+    assert run_of(f"Words.\n\n{ours}\n") == "ab12"
+    assert run_of(f"{forged}\n\n`gatehouse:prompt:p:ab12`") == ""
+    assert run_of(f"{forged}\n\nWords.") == ""
+    assert run_of(f"{forged}\n\n{mark('ab12')}") == "ab12"
+    assert own_mark(f"Words {forged}") == ""
+
+
 @pytest.mark.parametrize("forged", [mark("dead"), note_mark("dead")])
 def test_a_mark_that_stands_in_the_code_is_none_of_ours(forged: str) -> None:
     act = posted(placed(1, suggestion=forged))

@@ -4,14 +4,17 @@ import asyncio
 import contextlib
 import hashlib
 import hmac
+import html
 import json
 import urllib.error
 import urllib.request
 from collections.abc import AsyncIterator
+from datetime import UTC, datetime, timedelta
 from functools import partial
 from pathlib import Path
 from typing import Any
 
+import httpx
 import msgspec
 import pytest
 
@@ -21,7 +24,9 @@ from supervisor.reviews.app.reviewing import reviewing
 from supervisor.reviews.core.posts import mark
 from supervisor.reviews.demo.forge import DemoPull
 from supervisor.reviews.demo.stage import NAME, Stage, staged
-from tests.fakes.reviewed import LOOK_EVERY_S, Reviewed
+from supervisor.reviews.forges import bitbucket_calls
+from supervisor.reviews.pages import review_views
+from tests.fakes.reviewed import CHANGE, LOOK_EVERY_S, Reviewed
 from tests.fakes.supervised import settings_in, supervised
 
 pytestmark = pytest.mark.xdist_group("bitbucket")
@@ -232,3 +237,124 @@ async def test_a_fork_that_is_gone_is_read_by_its_diff_alone(tmp_path: Path) -> 
         await settled(on, "post")
         assert any("only its diff was looked at" in one for one in texts(pull))
         assert [one["path"] for one in pull.comments] == ["shop/x.py"]
+
+
+async def test_a_fork_waits_for_a_writer_and_is_fetched_from_its_own_repository(
+    tmp_path: Path,
+) -> None:
+    async with on_bitbucket(tmp_path) as on:
+        fork, files = "mallory/shop", {"shop/x.py": "def x():\n    return 1\n"}
+        on.forge.add_repository(fork, {}, parent=NAME)
+        on.forge.commit(fork, "x", files, "X", base="main")
+        pull = on.forge.open_pull(NAME, "x", title="X", author="mallory", head_repository=fork)
+        assert (await on.receipt("held")).reason == "waits-for-writer"
+        on.forge.comment(NAME, pull.number, author="bob", body="@gatehouse review")
+        on.forge.comment(NAME, pull.number, author="ada", body="> @gatehouse review")
+        await asyncio.to_thread(on.forge.until_sent)
+        assert (await on.receipt("held")).reason == "waits-for-writer"
+        on.forge.comment(NAME, pull.number, author="ada", body="@gatehouse review")
+        receipt = await on.receipt("found")
+        assert "only its diff" not in receipt.body
+        assert ("GET", "/mallory/shop.git/info/refs") in on.forge.calls
+        run = on.service.run_of((await settled(on, "post")).action)  # type: ignore[arg-type]
+        assert run is not None
+        assert (run.head_sha, run.trust) == (pull.head_sha, "base")
+
+
+async def test_a_mention_is_answered_in_words(tmp_path: Path) -> None:
+    async with on_bitbucket(tmp_path) as on:
+        pull = on.open_pull()
+        await settled(on, "post")
+        on.forge.comment(NAME, pull.number, author="ada", body="@gatehouse pause")
+        await settled(on, "comment")
+        assert texts(pull)[-1] == "Done."
+        (finding,) = pull.comments
+        short = finding["body"].partition("`")[2][:8]
+        on.forge.reply(NAME, pull.number, to=finding["id"], author="ada", body="@gatehouse why")
+
+        def said() -> bool | None:
+            answers = [one for one in pull.comments[2:] if short in one["body"]]
+            return [one["in_reply_to"] for one in answers] == [finding["id"]] or None
+
+        await on.running.until_soon(said, "why")
+        assert not [one for one in on.acts() if one.action.operation == "react"]  # type: ignore[union-attr]
+
+
+async def test_a_limit_holds_a_run_and_loses_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(bitbucket_calls, "REST_S", 1.0)
+    async with on_bitbucket(tmp_path) as on:
+        pull = on.open_pull()
+        await on.running.until_soon(lambda: on.service.runs.under_way or None, "a run")
+        on.forge.calls_left = 0
+        other = on.open_pull(branch="other")
+        await asyncio.to_thread(on.forge.until_sent)
+        await asyncio.sleep(3)
+        assert pull.issue_comments == other.issue_comments == []
+        on.forge.calls_left = None
+        for one in (pull, other):
+            await on.running.until_soon(lambda it=one: it.issue_comments or None, "a review")
+        outcomes = {one.outcome for one in (*on.receipts(1), *on.receipts(2))}
+        assert "failed" not in outcomes
+
+
+async def test_a_token_that_ends_soon_is_told(tmp_path: Path) -> None:
+    with staged(tmp_path / "stage", "bitbucket") as stage:
+        soon = datetime.now(UTC) + timedelta(days=6)
+        token = stage.token_file.read_text()
+        stage.token_file.write_text(f"{token}\nexpires: {soon:%Y-%m-%d}\n")
+        async with on_bitbucket(tmp_path, stage) as on:
+            said = f"Bitbucket's token expires on {soon:%Y-%m-%d}"
+            supervisor = on.running.supervisor
+            async with httpx.AsyncClient(
+                base_url=f"http://127.0.0.1:{supervisor.port}",
+                headers={"Authorization": f"Bearer {supervisor.auth.cli_token}"},
+            ) as operator:
+                shown = (await operator.get("/reviews")).text
+            assert said in html.unescape(shown)
+            (told,) = on.running.audit("forge_credentials")
+            assert told["why"].startswith(said)
+
+
+async def test_one_service_reviews_on_both_forges(tmp_path: Path) -> None:
+    """Each has a repository of the same name."""
+    with (
+        staged(tmp_path / "github") as github,
+        staged(tmp_path / "bitbucket", "bitbucket") as bitbucket,
+    ):
+        both = github.settings()
+        async with on_bitbucket(
+            tmp_path, bitbucket, "version: 1\nallow: [review(* bitbucket:*/*)]\n", **both
+        ) as on:
+            github.tell(f"http://127.0.0.1:{on.port}")
+            there = on.open_pull()
+            github.forge.commit(NAME, "feature", CHANGE, "A change", base="main")
+            here = github.forge.open_pull(NAME, "feature", title="Add the average")
+            await on.running.until_soon(lambda: there.issue_comments or None, "Bitbucket's")
+            waiting = {one.action.operation: one for one in await waits(on, "github")}
+            assert waiting.keys() == {"check", "post"}
+            assert here.reviews == []
+            names = [repository.name for repository in review_views.repositories(on.service)]
+            assert sorted(names) == [NAME, f"bitbucket:{NAME}"]
+            assert on.service.repository_named(NAME).forge == "github"
+            assert on.service.repository_named(f"bitbucket:{NAME}").forge == "bitbucket"
+            on.service.hold("repository", f"bitbucket:{NAME}", by="ada")
+            assert on.service.holds.keeps(act_of(waiting["post"], "bitbucket"))
+            assert not on.service.holds.keeps(act_of(waiting["post"], "github"))
+
+
+async def waits(on: Reviewed, forge: str) -> list[Request]:
+    """What waits of a forge's acts, once that is a review."""
+
+    def found() -> list[Request] | None:
+        acts = [one for one in on.acts() if one.action.forge == forge]  # type: ignore[union-attr]
+        is_there = any(one.action.operation == "post" for one in acts)  # type: ignore[union-attr]
+        return acts if is_there else None
+
+    return await on.running.until_soon(found, "a review that waits")
+
+
+def act_of(request: Request, forge: str) -> Act:
+    assert isinstance(request.action, Act)
+    return msgspec.structs.replace(request.action, forge=forge)
