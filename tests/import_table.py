@@ -94,10 +94,11 @@ MAY_IMPORT: dict[str, set[str]] = {
     "reviews.app": (
         GATE
         | {"store", "sandbox", "sessions", "network", "workspace", "parts", "server.common"}
+        | {"channels"}
         | {"reviews", "reviews.core.*", "reviews.store", "reviews.forges", "reviews.queue"}
         | {"reviews.pages"}
     ),
-    "reviews.cli": BASE | {"core.*", "cli.common", "reviews.core.*", "reviews.forges"},
+    "reviews.cli": GIT | {"core.*", "cli.common", "reviews.core.*", "reviews.forges"},
     "app": (GATE | {"records", "sandbox", "sessions", "parts", "reviews.pages", "server.*"}),
     "cli.common": BASE | {"core.*"},
     "cli.lab": BASE | {"core.*", "workspace.disk"},

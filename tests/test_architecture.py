@@ -36,7 +36,7 @@ ONLY_IN: dict[str, set[str]] = {
     "alembic": {"store", "reviews.store"},
     "anthropic": {"agent_image"},
     "claude_agent_sdk": set(),
-    "mcp": {"server", "agent_image"},
+    "mcp": {"server", "agent_image", "reviews.cli"},
     "cronsim": {"sessions", "reviews.core", "reviews.core.config"},
     "pyseccomp": {"sandbox"},
     "gidgethub": {"reviews.forges"},

@@ -65,6 +65,16 @@ class Around(NamedTuple):
     bridge_port: int
 
 
+class OwnServer(NamedTuple):
+    """Tools of ours that are listed as those of a server, and called like them: `call` makes a call
+    that was allowed and returns its result, by the session's id. `asks`: those that ask by
+    themselves, for something else than the call."""
+
+    tools: ToolList
+    call: Callable[[str, McpCall], Awaitable[str]]
+    asks: Mapping[str, Callable[[str, dict[str, Any]], Awaitable[Request]]]
+
+
 class _Crashes:
     """How often a server ended by itself lately, and when it may be started again."""
 
@@ -91,6 +101,8 @@ class McpServers:
         self._folder = folder
         self._clock = clock
         self._servers: dict[str, McpServer] = {}
+        # In this process: only our own.
+        self.own: dict[str, OwnServer] = {}
         self._taken: dict[str, ToolList] = {}
         self._running: dict[tuple[str, str], McpConnection] = {}
         self._tasks: dict[tuple[str, str], asyncio.Task[None]] = {}
@@ -120,7 +132,7 @@ class McpServers:
             tools = taken.tools if taken is not None else ()
             return [(f"{PREFIX}{name}__{one.name}", name, one) for one in tools]
 
-        found = await asyncio.gather(*map(of, self._servers))
+        found = await asyncio.gather(*map(of, (*self.own, *self._servers)))
         return [tool for tools in found for tool in tools]
 
     async def ask(self, session_id: str, name: str, arguments: Mapping[str, Any]) -> Request:
@@ -129,10 +141,13 @@ class McpServers:
         action = McpCall(server=server[:64], tool=tool[:64], arguments="{}")
         try:
             action = _call(server, tool, arguments)
-            if server not in self._servers:
+            if server not in self._servers and server not in self.own:
                 raise RefusedError(f"there is no MCP server `{server[:64]}`", "list the tools")
             if self._gate.rulings.verdict(action, session_id).decision != "deny":
-                await self._ready(session_id, server)
+                if server in self.own and tool in self.own[server].asks:
+                    return await self.own[server].asks[tool](session_id, dict(arguments))
+                if server not in self.own:
+                    await self._ready(session_id, server)
                 taken = self._list_of(server)
                 if taken is None or all(one.name != tool for one in taken.tools):
                     raise RefusedError(f"`{server}` has no tool `{tool[:64]}`", "list the tools")
@@ -149,6 +164,11 @@ class McpServers:
             return
         assert isinstance(action, McpCall)
         try:
+            if own := self.own.get(action.server):
+                grant.use(_call(action.server, action.tool, arguments_of(action)))
+                said = await own.call(request.session_id, action)
+                self._gate.settle(grant, "done", {"said": said, "note": NOTE})
+                return
             connection = await self._ready(request.session_id, action.server)
             arguments = arguments_of(action)
             grant.use(_call(action.server, action.tool, arguments))
@@ -285,6 +305,8 @@ class McpServers:
 
     def _list_of(self, name: str) -> ToolList | None:
         """Return the list that was taken last. `RefusedError` where it can't be read (law 3)."""
+        if name in self.own:
+            return self.own[name].tools
         if name not in self._taken:
             file = self._folder / f"{name}.json"
             try:

@@ -27,6 +27,8 @@ from supervisor.core.text.mistyped import nearest
 from supervisor.core.text.urls import DEFAULT_PORTS
 from supervisor.errors import PolicyError, UserError
 
+# Our own, also that of Bitbucket's tools.
+OURS = ("gatehouse", "bitbucket")
 _ROOT_KEYS = ("version", "servers")
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,80}")
 MOST_TIMEOUT_S = 3600.0
@@ -84,9 +86,10 @@ def parse_mcp_servers(text: str, source: str) -> dict[str, McpServer]:
 
 
 def _server(source: str, name: str, fields: Any) -> McpServer:
-    if not SERVER_NAME.fullmatch(name) or name == "gatehouse":
+    if not SERVER_NAME.fullmatch(name) or name in OURS:
         why = f"`{name}` is no name of an MCP server"
-        raise _fault(source, fields, why, "write lower-case letters, digits and -; not `gatehouse`")
+        remedy = f"write lower-case letters, digits and -; not {' or '.join(OURS)}"
+        raise _fault(source, fields, why, remedy)
     if not isinstance(fields, strict_yaml.Fields):
         raise _fault(source, fields, f"`{name}` is not a mapping", "write `command:` or `url:`")
     for key in fields:

@@ -25,6 +25,7 @@ from supervisor.reviews.forges.base import (
     RepositoryFacts,
     ReviewFacts,
 )
+from supervisor.reviews.forges.bitbucket import Bitbucket
 from supervisor.reviews.job_pulls import JobPulls, is_of_job
 
 FIRST_WAIT_S, LONGEST_WAIT_S = 15.0, 300.0
@@ -169,10 +170,7 @@ class Poster:
             case "post":
                 return await self._post(repository, act)
             case "comment":
-                own = prompt_posts.mark_of(act.body)
-                marked = act if own else posts.marked(act, request_id)
-                mark = own or posts.act_mark(request_id, act.forge)
-                return await forge.post_comment(repository, marked, mark)
+                return await self._comment(repository, act, request_id)
             case "reply":
                 marked = posts.marked(act, request_id)
                 mark = posts.act_mark(request_id, act.forge)
@@ -187,6 +185,17 @@ class Poster:
             case "undo":
                 return await self._undo(repository, act)
         raise GatehouseError(f"`{act.operation}` can't be done yet")
+
+    async def _comment(self, repository: RepositoryFacts, act: Act, request_id: str) -> Posted:
+        forge = self._forges.of(act)
+        if act.comments:
+            if not isinstance(forge, Bitbucket):
+                raise GatehouseError("agents comment beside the code on Bitbucket alone")
+            return await forge.put_inline(repository, act)
+        own = prompt_posts.mark_of(act.body)
+        marked = act if own else posts.marked(act, request_id)
+        mark = own or posts.act_mark(request_id, act.forge)
+        return await forge.post_comment(repository, marked, mark)
 
     async def _post_prompt(self, repository: RepositoryFacts, act: Act) -> Posted:
         """Post a prompt's review, once."""

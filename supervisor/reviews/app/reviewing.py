@@ -21,9 +21,11 @@ from supervisor.core.text.providers import NamedModel, read_models
 from supervisor.errors import UserError
 from supervisor.network.model_hosts import check_is_elsewhere, model_hosts_of
 from supervisor.parts import Parts
+from supervisor.reviews.app.agent_tools import tools_for_agents
 from supervisor.reviews.budgets import read_caps
 from supervisor.reviews.core.retries import ProviderTrouble, provider_trouble
 from supervisor.reviews.forges.base import Forge, Forges
+from supervisor.reviews.forges.bitbucket import Bitbucket
 from supervisor.reviews.forges.bitbucket_checks import is_data_center
 from supervisor.reviews.forges.bitbucket_login import (
     CLOUD_ALONE,
@@ -154,9 +156,13 @@ async def review_service(
     )
     service.schedule.on_change = lambda: parts.status_changed()  # set once there are pages
     parts.reviews = service
+    client = forges.named("bitbucket")
+    if isinstance(client, Bitbucket):
+        parts.mcp_servers.own["bitbucket"] = tools_for_agents(parts, service, client)
     try:
         yield service
     finally:
+        parts.mcp_servers.own.clear()
         parts.reviews = None
         await service.close()
 

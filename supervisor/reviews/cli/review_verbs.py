@@ -38,6 +38,7 @@ def add_words(
     ):
         setting_up.add_argument(name, metavar=metavar, default="", help=words)
     setting_up.add_argument("--url", metavar="URL", help="where Bitbucket reaches you")
+    verb("bitbucket-mcp", bitbucket_mcp)
     pull = verb("review-pr", review_pr)
     pull.add_argument("pull", metavar="URL", help="of the pull request, or OWNER/REPO#NUMBER")
     repos = group("repos", "Which repositories are reviewed.", "list|enable|disable")
@@ -103,6 +104,13 @@ def bitbucket_setup(options: argparse.Namespace) -> int:
 
     told = SetupAnswers(options.token_file, options.expires, options.repos, options.url)
     return set_up(settings_of(options), told)
+
+
+def bitbucket_mcp(options: argparse.Namespace) -> int:
+    """Serve Bitbucket's pull requests as tools (MCP, stdio) to an agent outside of Gatehouse."""
+    from supervisor.reviews.cli.bitbucket_mcp import run
+
+    return run(settings_of(options), lambda: client_of(options))
 
 
 def repos_list(options: argparse.Namespace) -> int:

@@ -77,6 +77,7 @@ class DemoForge(Conversation):
         self.calls_left: int | None = None
         self.sent: list[Sent] = []
         self.calls: list[tuple[str, str]] = []
+        self.review_ids: list[str] = []
         self._outbox: queue.Queue[Outgoing | None] = queue.Queue()
         self._sender = threading.Thread(target=self._send_all, daemon=True)
         self._sender.start()

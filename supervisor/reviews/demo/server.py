@@ -48,6 +48,7 @@ class _Handler(BaseHTTPRequestHandler):
         where = urlsplit(self.path)
         with forge.lock:
             forge.calls.append((self.command, where.path))
+            forge.review_ids.append(self.headers.get("X-Review-Id", ""))
         if forge.is_down:
             self._answer(503, {"message": "No server is currently available"})
             return

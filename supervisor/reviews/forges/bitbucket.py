@@ -122,6 +122,11 @@ class Bitbucket:
     async def close(self) -> None:
         await self._calls.close()
 
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Return the repositories that the operator named."""
+        return self._names
+
     def pull_page(self, repository: str, number: int) -> str:
         return pull_page(self.pages, repository, number, "pull-requests")
 
@@ -394,6 +399,21 @@ class Bitbucket:
 
     async def post_comment(self, repository: RepositoryFacts, act: Act, mark: str) -> Posted:
         return await self._say(repository, act, mark, {})
+
+    async def put_inline(self, repository: RepositoryFacts, act: Act) -> Posted:
+        """Say something about a finding beside the code, or replace what we said about it there,
+        whoever found it."""
+        (one,) = act.comments
+        path = f"{_pull(repository, act.number)}/comments"
+        data = _content(f"{one.body}\n\n{place_mark(act, one.finding)}")
+        for known in await self._own_comments(repository, act.number):
+            place = place_of(known)
+            if place is not None and place.finding == one.finding:
+                if raw(known) == data["content"]["raw"]:
+                    return read(posted, known)
+                return read(posted, await self._calls.call("PUT", f"{path}/{known['id']}", data))
+        data["inline"] = {"path": one.path, "to": one.line}
+        return read(posted, await self._make(path, data))
 
     async def reply(self, repository: RepositoryFacts, act: Act, mark: str) -> Posted:
         target = int(act.targets[0].removeprefix("review:"))

@@ -16,6 +16,7 @@ from supervisor.core.safe_markdown import safe
 from supervisor.core.text.duration import parse_duration
 from supervisor.errors import GatehouseError, NotFoundError, UserError
 from supervisor.parts import Parts
+from supervisor.reviews.bitbucket_acts import ask_by_tool
 from supervisor.reviews.configurations import WHOLE, owner_of
 from supervisor.reviews.core import posts
 from supervisor.reviews.holds import HoldScope
@@ -35,7 +36,7 @@ from supervisor.reviews.pages.review_views import (
 from supervisor.reviews.service import ReviewService
 from supervisor.reviews.store.holds import Hold
 from supervisor.reviews.targets import pull_named
-from supervisor.server.common.request_views import request_view
+from supervisor.server.common.request_views import RequestView, request_view
 from supervisor.server.operator.decisions import shown_by
 from supervisor.server.operator.operator_api import (
     AnyRequest,
@@ -75,6 +76,12 @@ class PullWanted(CallBody, frozen=True, kw_only=True):
     """A pull request by its URL, or as `OWNER/REPO#NUMBER`."""
 
     pull: Annotated[str, msgspec.Meta(min_length=1, max_length=500)]
+
+
+class AgentComment(CallBody, frozen=True, kw_only=True):
+    """The arguments of a tool that writes, with its `repository`."""
+
+    arguments: dict[str, Any]
 
 
 class UndoWanted(CallBody, frozen=True, kw_only=True):
@@ -165,6 +172,17 @@ async def review_pull(request: AnyRequest, data: JSONBody[PullWanted]) -> WishOu
     """Have a pull request reviewed, also where it was."""
     name, number = pull_named(data.pull)
     return WishOutcome(outcome=await service_of(request).review_pull(name, number))
+
+
+@post("/api/bitbucket/{tool:str}", status_code=200)
+async def comment_for_agent(
+    request: AnyRequest, tool: Id, data: JSONBody[AgentComment]
+) -> RequestView:
+    """Ask for a comment that an agent outside of Gatehouse wants to make; return the request."""
+    parts = parts_of(request)
+    why = "an agent outside of Gatehouse asks, by its tools for Bitbucket"
+    asked = await ask_by_tool(service_of(request), parts.gate, tool, data.arguments, why)
+    return request_view(asked, parts)
 
 
 @get("/api/reviews/{run_id:str}", sync_to_thread=False)

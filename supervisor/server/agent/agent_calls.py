@@ -280,9 +280,10 @@ class AgentCalls:
             if len(read) < LISTED_AT_ONCE:
                 return
 
-    async def news(self, request_id: str, wait_s: float) -> approvals.Request:
+    async def news(self, request_id: str, wait_s: float, session_id: str = "") -> approvals.Request:
         """Return the request as soon as it is settled or its status changes; at the latest after
-        `wait_s` seconds, as it is then.
+        `wait_s` seconds, as it is then. `session_id`: whose it is, where a call of ours asked for
+        the agent on another's behalf.
 
         No state is kept: a wait that is repeated, even after a restart, reads the same facts.
         """
@@ -291,7 +292,7 @@ class AgentCalls:
         left = parts.clock.monotonic() + wait_s
         while True:
             found = parts.queue.find(request_id)
-            if found is None or found.session_id != self.session_id:
+            if found is None or found.session_id != (session_id or self.session_id):
                 raise NotFoundError(
                     f"this session has no request `{request_id[:64]}`", "list its requests"
                 )

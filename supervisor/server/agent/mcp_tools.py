@@ -117,5 +117,5 @@ async def until_settled(calls: AgentCalls, request: approvals.Request) -> AgentR
         left_s = left_at - calls.parts.clock.monotonic()
         if left_s <= 0:
             break
-        request = await calls.news(request.id, left_s)
+        request = await calls.news(request.id, left_s, request.session_id)
     return calls.view(request)
