@@ -10,6 +10,7 @@ import termios
 import threading
 
 from tests.doors.conftest import PATIENCE_S, House
+from tests.scenarios.process import until
 
 
 class Terminal:
@@ -39,6 +40,11 @@ class Terminal:
 
     def types(self, keys: str) -> None:
         os.write(self._master, keys.encode())
+
+    def answers(self, question: str, keys: str) -> None:
+        """Type keys once this is asked."""
+        until(lambda: question.encode() in self._shown or None, question)
+        self.types(keys)
 
     def ended(self) -> str:
         """All that it showed, once the prompt is back."""

@@ -10,6 +10,8 @@ from typing import Any
 import pytest
 
 from supervisor.reviews.demo.stage import NAME, Stage, staged
+from tests.doors.conftest import House
+from tests.doors.terminal import Terminal
 from tests.fakes.reviewed import CHANGE
 from tests.scenarios.process import Gatehouse, until
 
@@ -66,6 +68,22 @@ def test_from_the_setup_to_a_review(
     assert product.ok("review-pr", url) == "wanted\n"
     assert token not in log.read_text()
     product.end()
+
+
+def test_a_person_is_asked_at_a_terminal(house: House, stage: Stage) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("GATEHOUSE_BITBUCKET_API", stage.api)
+        terminal = Terminal(house, "bitbucket", "setup")
+        terminal.answers("token: ", f"{stage.token_file.read_text()}\n")
+        terminal.answers("day: ", "2031-02-03\n")
+        terminal.answers("repositories: ", f"{NAME}\n")
+        terminal.answers("address: ", "\n")
+        shown = terminal.ended()
+    assert stage.token_file.read_text() not in shown
+    assert f"{NAME}: its pull requests are read" in shown
+    assert "set a webhook in each repository" in shown
+    kept = (house.data / "bitbucket" / "token").read_text()
+    assert kept == f"{stage.token_file.read_text()}\nexpires: 2031-02-03\n"
 
 
 def test_what_cannot_be_used_is_one_line(gatehouse: Path, tmp_path: Path, stage: Stage) -> None:

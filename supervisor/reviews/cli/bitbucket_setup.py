@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import NamedTuple
 from urllib.parse import urlsplit
 
+from supervisor.base import plain_files
 from supervisor.base.clock import RealClock
 from supervisor.cli.common.telling import say
 from supervisor.errors import GatehouseError, UserError
@@ -75,7 +76,7 @@ def set_up(settings: Settings, told: SetupAnswers) -> int:
         return 1
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     for name, kept in ((TOKEN, text), (SECRET, secret), (REPOSITORIES, "\n".join(names))):
-        _keep(folder / name, kept)
+        plain_files.replace(folder / name, f"{kept}\n".encode())
     if not hook:
         say(f"set a webhook in each repository: https://HOST/bitbucket, its secret is in {folder}")
     say(f"kept in {folder}; now run `gatehouse up --reviews`")
@@ -150,9 +151,3 @@ def _ask(words: str, what: str, read: Callable[[str], str] = input) -> str:
 
 def _kept(file: Path) -> str:
     return file.read_text().strip() if file.is_file() else ""
-
-
-def _keep(file: Path, text: str) -> None:
-    file.touch(mode=0o600)
-    file.chmod(0o600)
-    file.write_text(f"{text}\n")

@@ -14,7 +14,7 @@ from urllib.parse import quote, urlsplit
 
 import msgspec
 
-from supervisor.base import log
+from supervisor.base import log, plain_files
 from supervisor.core import forge_acts
 from supervisor.core.forge_acts import Act, InlineComment
 from supervisor.core.review_markdown import unescaped
@@ -165,8 +165,8 @@ class Bitbucket:
         account_id = str(user.get("account_id") or "")
         own = OwnAccount(token=digest, person=person(user), account_id=account_id)
         self._account = own
-        self._account_file.parent.mkdir(parents=True, exist_ok=True)
-        self._account_file.write_bytes(msgspec.json.encode(own))
+        self._account_file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        plain_files.replace(self._account_file, msgspec.json.encode(own))
 
     def _is_own(self, own: OwnAccount | None, one: dict[str, Any]) -> bool:
         """Return whether something is ours. While it isn't known who we are, whatever an access

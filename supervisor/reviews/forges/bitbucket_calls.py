@@ -15,6 +15,7 @@ import httpx2
 import msgspec
 
 from supervisor.core.text.numbers import whole_number
+from supervisor.errors import UserError
 from supervisor.reviews.core.bitbucket_tokens import BitbucketToken
 from supervisor.reviews.forges.base import ForgeError, review_header
 from supervisor.reviews.forges.throttle import Throttle
@@ -49,10 +50,19 @@ class BitbucketCalls:
         monotonic: Callable[[], float],
     ) -> None:
         self.api = api.rstrip("/")
-        self.token = token
+        self._token = token
         self._now = now
         self._client = httpx2.AsyncClient(timeout=ANSWER_S, follow_redirects=False)
         self._throttle = Throttle(monotonic, limits=LIMITS, counts_all=True)
+
+    def token(self) -> BitbucketToken:
+        """Return the token. A file that can't be read now may be mended, as one that is refused."""
+        try:
+            return self._token()
+        except UserError as error:
+            raise ForgeError(
+                error.message, error.remedy, status=UNAUTHORIZED, may_retry=True
+            ) from error
 
     async def close(self) -> None:
         """Close its connections."""

@@ -127,6 +127,10 @@ async def test_a_token_that_was_replaced_counts_at_once(tmp_path: Path) -> None:
             await client.pull(FACTS, 1)
         assert refused.value.may_retry
         assert TOKEN not in str(refused.value)
+        stage.token_file.write_text("")
+        with pytest.raises(ForgeError, match="is empty") as unread:
+            await client.pull(FACTS, 1)
+        assert unread.value.may_retry
         stage.token_file.write_text(good)
         assert (await client.pull(FACTS, 1)).number == 1
 

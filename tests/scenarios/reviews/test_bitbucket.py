@@ -6,6 +6,7 @@ import hashlib
 import hmac
 import html
 import json
+import subprocess
 import urllib.error
 import urllib.request
 from collections.abc import AsyncIterator
@@ -22,8 +23,9 @@ from supervisor.core.approvals import Request
 from supervisor.core.forge_acts import Act, InlineComment
 from supervisor.reviews.app.reviewing import reviewing
 from supervisor.reviews.core.posts import mark
+from supervisor.reviews.demo.bitbucket_json import uuid_of
 from supervisor.reviews.demo.forge import DemoPull
-from supervisor.reviews.demo.stage import NAME, Stage, staged
+from supervisor.reviews.demo.stage import JOB, NAME, Stage, staged
 from supervisor.reviews.forges import bitbucket_calls
 from supervisor.reviews.pages import review_views
 from tests.fakes.reviewed import CHANGE, LOOK_EVERY_S, Reviewed
@@ -358,3 +360,37 @@ async def waits(on: Reviewed, forge: str) -> list[Request]:
 def act_of(request: Request, forge: str) -> Act:
     assert isinstance(request.action, Act)
     return msgspec.structs.replace(request.action, forge=forge)
+
+
+async def test_a_job_opens_a_pull_request_and_brings_it_up_to_date(tmp_path: Path) -> None:
+    with staged(tmp_path / "stage", "bitbucket") as stage:
+        stage.plan_night()
+        policy = "version: 1\nallow: [review(* bitbucket:*/*)]\n"
+        async with on_bitbucket(tmp_path, stage, policy) as on:
+            await on.service.schedule.run_once_known(f"bitbucket:{NAME}", JOB, by="ada")
+            opened = (await settled(on, "open-pr")).outcome
+            assert opened is not None
+            assert opened["ok"], opened
+            (pull,) = on.forge.repositories[NAME].pulls.values()
+            assert (pull.number, pull.author) == (opened["id"], "gatehouse")
+            assert pull.body.splitlines()[-1].startswith("`gatehouse:job:")
+            # It is ours: nobody reviews it.
+            await on.running.until_soon(lambda: on.receipts() or None, "its receipt")
+            assert [one.reason for one in on.receipts()] == ["own"]
+            pull.reviewers = [{"uuid": uuid_of("ada"), "type": "user"}]
+            on.forge.commit(NAME, "main", {"README.md": "# Moved on\n"}, "Meanwhile")
+            await on.service.schedule.run_once_known(f"bitbucket:{NAME}", JOB, by="ada")
+            updated = (await settled(on, "update-pr")).outcome
+            assert updated is not None
+            assert updated["ok"], updated
+            assert [one["uuid"] for one in pull.reviewers] == [uuid_of("ada")]
+            on.forge.merge(NAME, pull.number)
+            await on.service.job_pulls.tidy()
+            assert ((await settled(on, "delete-branch")).outcome or {})["ok"]
+            assert pull.head_ref not in branches(on)
+
+
+def branches(on: Reviewed) -> list[str]:
+    folder = on.forge.repositories[NAME].folder
+    words = ("git", "-C", str(folder), "for-each-ref", "--format=%(refname:short)", "refs/heads")
+    return subprocess.run(words, capture_output=True, text=True, check=True).stdout.split()
