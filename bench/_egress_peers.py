@@ -115,7 +115,7 @@ async def mitmdump(folder: Path) -> AsyncIterator[Way]:
 def sandbox_runtime(folder: Path) -> list[contextlib.AbstractAsyncContextManager[Way]]:
     """Return the proxies of sandbox-runtime as its manager starts them: one that passes TLS on, one
     that ends it. Empty where it isn't available."""
-    package = _installed(f"@anthropic-ai/sandbox-runtime@{SANDBOX_RUNTIME}")
+    package = installed(f"@anthropic-ai/sandbox-runtime@{SANDBOX_RUNTIME}")
     return (
         []
         if package is None
@@ -123,7 +123,7 @@ def sandbox_runtime(folder: Path) -> list[contextlib.AbstractAsyncContextManager
     )
 
 
-def _installed(package: str) -> Path | None:
+def installed(package: str) -> Path | None:
     """Return where npm put a package, in a cache of ours; None, with a message, where it can't."""
     name = package.rpartition("@")[0]
     cache = (

@@ -113,7 +113,8 @@ class PackageBroker:
             return self._asked_again(action, plan.action, request)
         scripts = request.id in self._with_scripts
         if plan.runs and not scripts:
-            return {"error": f"{plan.runs}, and it was approved without install scripts"}
+            said = f"{plan.runs}, and it was approved without install scripts"
+            return {"error": f"{said}: ask again, to have it approved with them (--with-scripts)"}
         recipe = recipe_of(action)
         assert recipe is not None
         config = await self._plans.home_config(action.manager)
