@@ -15,7 +15,9 @@ BUILDS = ("build", "b", "check", "c", "test", "t", "run", "r", "bench", "doc", "
 BUILDS += ("rustc", "rustdoc")
 
 # Managers, and verbs, that run a package's program: `run_once` knows more.
-RUNS = ("npx", "pnpx", "bunx", "uvx", "exec", "x", "dlx", "tool")
+RUNS = ("npx", "pnpx", "bunx", "uvx", "exec", "x", "dlx", "tool", "init", "innit", "create", "c")
+
+NOTHING_ELSE = (("npm", "exec"), ("npm", "x"))
 
 # What names an index to managers.
 INDEX = ("npm_config_registry", "YARN_REGISTRY", "YARN_NPM_REGISTRY_SERVER", "UV_DEFAULT_INDEX")
@@ -27,18 +29,18 @@ def main(real, runner, name, *words):
     verb = next((one for one in words if not one.startswith(("-", "+"))), "")
     ours = taken_index()
     own = ("pip" if runner else name, *words)
-    if name in RUNS or verb in RUNS:
-        from agent_image.programs.run_once import program_of
-
-        if program := program_of(name, words):
-            return run(program)
-        first = None if name in RUNS or name == "npm" else own
-    elif name == "cargo" and verb in BUILDS:
+    if name == "cargo" and verb in BUILDS:
         first = missing_crates(real, words)
     elif name == "go" and verb not in ("get", "install", "mod"):
         first = missing_modules(real)
     elif name == "uv" and verb in ("run", "sync"):
         first = missing_wheels(real, words if verb == "sync" else ("sync",))
+    elif name in RUNS or verb in RUNS:
+        from agent_image.programs.run_once import program_of
+
+        if program := program_of(name, words):
+            return run(program)
+        first = None if name in RUNS or (name, verb) in NOTHING_ELSE else own
     else:
         first = own
     code = asked(first, environment(runner)) if first else None

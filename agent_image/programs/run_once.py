@@ -10,6 +10,16 @@ import re
 
 RUNNERS = ("npx", "pnpx", "bunx", "uvx")
 VERBS = ("npm exec", "npm x", "pnpm dlx", "yarn dlx", "bun x", "uv tool run")
+# These make a project by a package that has another name than they are given.
+CREATE = (
+    "npm init",
+    "npm innit",
+    "npm create",
+    "pnpm create",
+    "yarn create",
+    "bun create",
+    "bun c",
+)
 # With these nothing is fetched, or a shell is asked for.
 OTHERS = ("--no", "--no-install", "--offline", "-c", "--call", "--shell-mode")
 SPEC = re.compile(r"(@[^/@]+/[^/@]+|[^@=<>~!\[]+)(?:\[[^\]]*\])?(?:(?:@|==)(.*))?")
@@ -93,11 +103,24 @@ def program_of(name, words):
         return found if found.is_known else None
     plain = [one for one in words if not one.startswith(("-", "+"))]
     verb = plain[: 2 if name == "uv" else 1]
-    if " ".join((name, *verb)) not in VERBS:
+    line = " ".join((name, *verb))
+    if line not in (*VERBS, *CREATE):
         return None
     rest = words[words.index(verb[-1]) + 1 :]
     found = Program("uv" if name == "uv" else "npm", rest, takes_all=name == "npm")
+    if line in CREATE:
+        found.is_known = found.is_known and ":" not in found.command and not found.packages
+        found.command = creator(found.command)
     return found if found.is_known else None
+
+
+def creator(name):
+    """Return the package that `npm create NAME` means (npm-init(1))."""
+    scope, slash, rest = name.partition("/") if name.startswith("@") else ("", "", name)
+    if scope and not slash:
+        name, version, number = scope[1:].partition("@")
+        return f"@{name}/create{version}{number}"
+    return f"{scope}{slash}create-{rest}"
 
 
 def parts(spec):

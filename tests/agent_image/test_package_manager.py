@@ -156,6 +156,15 @@ def test_an_image_of_compose_has_a_stand_in_for_each() -> None:
         ("yarn dlx -q x", "npm install -g x", "x", []),
         ("bunx --bun x a", "npm install -g x", "x", ["a"]),
         ("bun x x a", "npm install -g x", "x", ["a"]),
+        (
+            "npm create x@latest a -- --b",
+            "npm install -g create-x@latest",
+            "create-x@latest",
+            ["a", "--b"],
+        ),
+        ("npm init @o", "npm install -g @o/create", "@o/create", []),
+        ("yarn create @o/x --b", "npm install -g @o/create-x", "@o/create-x", ["--b"]),
+        ("bun c @o@2", "npm install -g @o/create@2", "@o/create@2", []),
         ("uvx x@1.2 a", "uv tool install x==1.2", "x@1.2", ["a"]),
         ("uvx x@latest", "uv tool install x", "x@latest", []),
         ("uv tool run --from y[z] x", "uv tool install y[z]", "x", []),
@@ -175,7 +184,20 @@ def test_what_runs_a_package_once_names_its_install_and_its_program(
 
 
 @pytest.mark.parametrize(
-    "line", ["npx", "npx --version", "npx -c x", "npx ./x", "npm run x", "uv run x", "uv tool list"]
+    "line",
+    [
+        "npx",
+        "npx --version",
+        "npx -c x",
+        "npx ./x",
+        "npm run x",
+        "uv run x",
+        "uv tool list",
+        "npm init",
+        "npm init -y",
+        "npm create github:o/x",
+        "yarn create ./x",
+    ],
 )
 def test_what_runs_no_package_is_the_manager_s_own(line: str) -> None:
     name, *rest = line.split()

@@ -314,7 +314,6 @@ def test_a_build_asks_for_the_crates_that_are_missing_and_then_for_none(
     assert printed.count("BUILT") == 2
 
 
-@pytest.mark.many
 def test_npx_asks_for_a_command_that_is_missing_and_then_for_none(
     shop: House, index: Registry
 ) -> None:
@@ -329,25 +328,29 @@ def test_npx_asks_for_a_command_that_is_missing_and_then_for_none(
         assert f"SAID {word}" in printed
 
 
+@pytest.mark.many
 def test_what_runs_a_package_once_installs_it_by_npm(shop: House, index: Registry) -> None:
     """Under a name that isn't its program's, with a version, with words for its program."""
     code = "#!/usr/bin/env node\nconsole.log('TOLD', ...process.argv.slice(2))\n"
     index.add_npm("@own/tells", "1.2.0", code=code, bin={"teller": "index.js"})
-    index.add_npm("tells-too", "1.0.0", code=code, bin={"tells-too": "index.js"})
+    for name in ("tells-too", "create-tells"):
+        index.add_npm(name, "1.0.0", code=code, bin={name: "index.js"})
     run = "pnpm dlx" if shutil.which("pnpm") else "npx"
     started = begun(
         shop,
         f"{run} @own/tells@1.2.0 --help && npx @own/tells install && npm exec -- @own/tells a b"
-        f" && npx -p tells-too tells-too c; {run} tiny-one; npx no-such-package",
+        f" && npx -p tells-too tells-too c && npm create tells d -- --e; {run} tiny-one;"
+        " npx no-such-package",
     )
     approved(shop, started, "npm install -g @own/tells@1.2.0")
     approved(shop, started, "npm install -g tells-too")
+    approved(shop, started, "npm install -g create-tells")
     approved(shop, started, "npm install -g tiny-one")
     missing = install_of(shop, "npm install -g no-such-package")
     assert "404 Not Found" in str(shop.http("GET", f"/api/requests/{missing['id']}")[1])
     shop.run("approve", missing["id"])
     printed = ended(started, 1)
-    for words in ("--help", "install", "a b", "c"):
+    for words in ("--help", "install", "a b", "c", "d --e"):
         assert f"TOLD {words}\n" in printed, printed
     assert "npm error 404 Not Found" in printed
     assert "npm warn" not in printed
