@@ -186,6 +186,12 @@ def _parser() -> argparse.ArgumentParser:
     trying.add_argument(
         "--open", action="store_true", help="open the page in a browser, where there is one"
     )
+    trying.add_argument(
+        "--forge",
+        choices=("github", "bitbucket"),
+        default="github",
+        help="which forge the one of this machine is like",
+    )
     verb("action", verbs.action)
     review_verbs.add_words(verb, group)
     parser.section("look")

@@ -33,6 +33,9 @@ from supervisor.settings import Settings, keep_absolute_path
 # Keys that are kept for an agent that isn't there yet.
 MOST_TYPED_AHEAD = 64 * 1024
 
+# What the demo's forge speaks, where that isn't GitHub's language.
+AS = {"github": "", "bitbucket": ", as on Bitbucket Cloud"}
+
 type CopyProgress = Callable[[str], dict[str, int] | None]
 
 
@@ -44,13 +47,13 @@ def keep_running(settings: Settings, *, open_browser: bool, reviews: bool = Fals
     return _in_loop(_keep_running(settings, open_browser=open_browser, reviews=reviews))
 
 
-def demo(settings: Settings, *, open_browser: bool) -> int:
+def demo(settings: Settings, *, open_browser: bool, forge: Any = "github") -> int:
     """Run `gatehouse demo`, entirely in a temporary folder."""
     from supervisor.reviews.demo.stage import JOB, NAME, staged
 
     with tempfile.TemporaryDirectory(prefix="gatehouse-demo-") as name:
         folder = Path(name)
-        with staged(folder) as stage:
+        with staged(folder, forge) as stage:
             own = settings._replace(
                 data_dir=folder / "data",
                 # It may run beside another Gatehouse: any free port, unless one is named.
@@ -59,13 +62,10 @@ def demo(settings: Settings, *, open_browser: bool) -> int:
                 # machine.
                 anthropic_api_key="",
                 forge_port=0,
-                github_api=stage.api,
-                github_app_id=stage.app_id,
-                github_key_file=stage.key_file,
-                github_secret_file=stage.secret_file,
                 review_debounce_s=(1.0, 10.0),
+                **stage.settings(),
             )
-            say("a forge of this machine's own, with one repository: acme/shop")
+            say(f"a forge of this machine's own, with one repository: acme/shop{AS[forge]}")
             say(f"in another terminal: export GATEHOUSE_DATA={own.data_dir}")
 
             stage.plan_night()

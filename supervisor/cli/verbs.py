@@ -41,7 +41,8 @@ def demo(options: argparse.Namespace) -> int:
     """Try reviews without account and key: a forge on this machine, a pull request, its review."""
     from supervisor.cli import foreground
 
-    return foreground.demo(settings_of(options), open_browser=options.open)
+    settings = settings_of(options)
+    return foreground.demo(settings, open_browser=options.open, forge=options.forge)
 
 
 def action(options: argparse.Namespace) -> int:

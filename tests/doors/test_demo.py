@@ -1,10 +1,12 @@
 """`gatehouse demo` as a person tries it: its review's card, its pages, its verbs and its API."""
 
 import contextlib
+import html
 import json
 import re
 import signal
 import sqlite3
+import urllib.request
 from pathlib import Path
 
 import pytest
@@ -19,8 +21,8 @@ def demo(house: House, tmp_path: Path) -> tuple[House, Started]:
     return house, demo_of(house, tmp_path)
 
 
-def demo_of(house: House, folder: Path, **environment: str) -> Started:
-    started = house.start("demo", XDG_CACHE_HOME=str(folder / "cache"), **environment)
+def demo_of(house: House, folder: Path, *words: str, **environment: str) -> Started:
+    started = house.start("demo", *words, XDG_CACHE_HOME=str(folder / "cache"), **environment)
     printed = started.until_printed("was opened; its review")
     found = re.search(r"GATEHOUSE_DATA=(\S+)", printed)
     assert found is not None, printed
@@ -97,6 +99,29 @@ def test_the_demo_is_walked_and_its_review_approved(
     assert started.ended() in (0, 130), started.printed
     assert "Traceback" not in started.printed
     assert not list((tmp_path / "cache").rglob("*.git")), "it leaves nothing"
+
+
+@pytest.mark.many
+def test_the_demo_is_like_bitbucket_where_that_is_asked(house: House, tmp_path: Path) -> None:
+    started = demo_of(house, tmp_path, "--forge", "bitbucket")
+    assert "acme/shop, as on Bitbucket Cloud" in started.printed
+    request = house.until_told(lambda: _post(house), "the review's card")
+    card = house.page.get(f"/parts/act/{request}").text
+    (address,) = set(re.findall(r"http://127\.0\.0\.1:\d+/acme/shop/pull-requests/1", card))
+    assert "done" in no_bug(house.run("approve", request))
+    with urllib.request.urlopen(address, timeout=10) as answer:
+        page = html.unescape(answer.read().decode())
+    assert "on line" in page, "a finding stands at its line"
+    assert "<h2>Review</h2>" in page
+    assert "<code>gatehouse:" in page, "marks are code, since HTML is shown as it is written"
+    delivered = house.ok("deliveries", "list")
+    assert "pullrequest created  " in delivered
+    assert "bitbucket:acme/shop#1" in house.ok("show", request)
+    house.until_told(lambda: _post(house, "open a pull request"), "the nightly job's card")
+    assert "gitlab" in one_line(house.run("demo", "--forge", "gitlab"), "gitlab")
+    started.signal(signal.SIGINT)
+    assert started.ended() in (0, 130), started.printed
+    assert "Traceback" not in started.printed
 
 
 @pytest.mark.many

@@ -164,10 +164,7 @@ def start_reviews(
     """A supervisor that reviews the pull requests of a forge that is served."""
     env = {
         "GATEHOUSE_FORGE_PORT": str(port),
-        "GATEHOUSE_GITHUB_API": stage.api,
-        "GATEHOUSE_GITHUB_APP_ID": stage.app_id,
-        "GATEHOUSE_GITHUB_KEY_FILE": str(stage.key_file),
-        "GATEHOUSE_GITHUB_SECRET_FILE": str(stage.secret_file),
+        **stage.environment(),
         "GATEHOUSE_REVIEW_DEBOUNCE": "1s/3s",
     }
     log = folder / f"log-{len(product.started)}.txt"

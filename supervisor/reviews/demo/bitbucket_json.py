@@ -42,7 +42,7 @@ def webhooks(state: DemoState, told: Happened) -> list[tuple[str, Json]]:
     event = _EVENTS.get(told.kind, "")
     if told.kind == "closed":
         event = "fulfilled" if about.is_merged else "rejected"
-    around = {"actor": account(state, told.by), "repository": repository(state, told.repository)}
+    around = {"actor": account(state, told.by), "repository": short(state, told.repository)}
     body = around | {"pullrequest": pull(state, told.repository, about)}
     if told.comment is not None:
         body["comment"] = comment(state, told.repository, about, told.comment)
@@ -88,25 +88,30 @@ def permission(state: DemoState, one: DemoRepository, login: str) -> Json:
         "type": "repository_permission",
         "permission": one.collaborators[login],
         "user": account(state, login),
-        "repository": repository(state, one),
+        "repository": short(state, one),
     }
 
 
 def repository(state: DemoState, one: DemoRepository) -> Json:
-    workspace, _, slug = one.full_name.partition("/")
-    links = _links(state, _at(one), f"{state.url}/{one.full_name}")
-    clone = {"name": "https", "href": f"{state.url}/{one.full_name}.git"}
+    """Return a repository as its own address tells it; others tell less."""
+    found = short(state, one)
+    found["links"]["clone"] = [{"name": "https", "href": f"{state.url}/{one.full_name}.git"}]
+    return found | {
+        "slug": found["name"],
+        "scm": "git",
+        "is_private": not one.is_public,
+        "mainbranch": {"type": "branch", "name": one.default_branch},
+    }
+
+
+def short(state: DemoState, one: DemoRepository) -> Json:
+    """Return a repository as pull requests and webhooks tell it."""
     return {
         "type": "repository",
         "uuid": uuid_of(one.full_name),
         "full_name": one.full_name,
-        "name": slug,
-        "slug": slug,
-        "scm": "git",
-        "is_private": not one.is_public,
-        "mainbranch": {"type": "branch", "name": one.default_branch},
-        "workspace": {"type": "workspace", "slug": workspace, "uuid": uuid_of(workspace)},
-        "links": links | {"clone": [clone]},
+        "name": one.full_name.partition("/")[2],
+        "links": _links(state, _at(one), f"{state.url}/{one.full_name}"),
     }
 
 
@@ -146,7 +151,7 @@ def _end(state: DemoState, of: DemoRepository | None, branch: str, sha: str) -> 
     return {
         "branch": {"name": branch},
         "commit": {"type": "commit", "hash": sha[:SHORT]},
-        "repository": of and repository(state, of),
+        "repository": of and short(state, of),
     }
 
 
@@ -220,7 +225,7 @@ def status(state: DemoState, one: DemoRepository, check: Json) -> Json:
         "url": check["url"],
         "refname": check["refname"],
         "commit": {"type": "commit", "hash": check["head_sha"]},
-        "repository": repository(state, one),
+        "repository": short(state, one),
         "links": _links(state, f"{at}/statuses/build/{quote(check['external_id'], safe='')}", ""),
     }
 

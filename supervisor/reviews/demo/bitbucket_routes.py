@@ -127,7 +127,7 @@ def _on(scope: str, answer: Callable[..., Response]) -> Callable[..., Response]:
     def route(call: Call, name: str, *rest: str) -> Response:
         token, repository = _token(call, scope), call.forge.repositories.get(name)
         is_public = repository is not None and repository.is_public and ":" not in scope
-        may = is_public or name in token.repositories
+        may = is_public or token.reaches(name)
         if repository is None or repository.is_gone or not may:
             _refuse(404, f"Repository {name} not found")
         number = call.query.get("from_pullrequest_id", "0")
@@ -172,8 +172,9 @@ def _user(call: Call) -> Response:
 
 
 def _repositories(call: Call, workspace: str) -> Response:
-    names = sorted(_token(call, "repository").repositories)
-    known = [call.forge.repositories[one] for one in names if one.startswith(f"{workspace}/")]
+    token, all_ = _token(call, "repository"), call.forge.repositories.values()
+    found = [one for one in all_ if token.reaches(one.full_name)]
+    known = [one for one in found if one.full_name.startswith(f"{workspace}/")]
     return _page(call, [as_json.repository(call.forge, one) for one in known])
 
 
@@ -440,7 +441,7 @@ _COMMIT = r"/commit/([^/]+)"
 # Method, scope, path below the repository's, answer.
 _ROUTES: list[tuple[str, str, str, Callable[..., Response]]] = [
     ("GET", "repository", "", lambda on: (200, as_json.repository(on.forge, on.repository))),
-    ("GET", "repository", "/permissions-config/users/([^/]+)", _permissions),
+    ("GET", "repository", "/permissions-config/users/?([^/]*)", _permissions),
     ("GET", "repository", "/refs/branches/(.+)", _branch),
     ("GET", "repository", _COMMIT, lambda on, sha: (200, on.commit_json(_sha(on, sha)))),
     ("GET", "repository", f"{_COMMIT}/statuses", _statuses),

@@ -14,6 +14,7 @@ import urllib.error
 import urllib.request
 import uuid
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -302,8 +303,10 @@ class DemoForge(Conversation):
         """Send a webhook again, with the id that it had."""
         with self.lock:
             known = next((one for one in self.sent if one.id == delivery_id), None)
-        if known is not None:
+        if known is not None and self.tongue == "github":
             self._put(known.event, known.guid, known.payload, redelivery=True)
+        elif known is not None:
+            self._outbox.put(replace(known.job, is_redelivery=True))
         return known is not None
 
     def _put(self, event: str, guid: str, payload: bytes, *, redelivery: bool) -> None:
@@ -337,7 +340,7 @@ class DemoForge(Conversation):
             status = 0 if is_lost else _post(job.url, headers, job.payload)
             with self.lock:
                 facts = (next(self.ids), job.guid, job.event, job.payload, status)
-                self.sent.append(Sent(*facts, job.is_redelivery))
+                self.sent.append(Sent(*facts, job.is_redelivery, job))
             if status < 500:
                 return
 

@@ -136,7 +136,7 @@ class _Handler(BaseHTTPRequestHandler):
             with contextlib.suppress(ValueError):
                 user, _, value = base64.b64decode(given).decode("latin-1").partition(":")
         token = forge.tokens.get(value)
-        if token is None or token.expires_at <= time.time() or name not in token.repositories:
+        if token is None or token.expires_at <= time.time() or not token.reaches(name):
             return False
         if token.kind == "installation":
             wanted = ("write",) if writes else ("read", "write")

@@ -7,7 +7,7 @@ import contextlib
 import functools
 from collections.abc import Iterator
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import rsa
@@ -45,9 +45,9 @@ DRIFTED = {
 
 # What our token may do at Bitbucket, and what our webhook is told there.
 SCOPES = ("repository:write", "repository:admin", "pullrequest:write", "webhook:write")
-EVENTS = tuple(
-    f"pullrequest:{one}"
-    for one in ("created", "updated", "fulfilled", "rejected", "comment_created", "comment_updated")
+EVENTS = (
+    *(f"pullrequest:{one}" for one in ("created", "updated", "fulfilled", "rejected")),
+    *("pullrequest:comment_created", "repo:push"),
 )
 
 
@@ -62,12 +62,14 @@ class Stage(NamedTuple):
     secret_file: Path
     token_file: Path
 
-    def settings(self) -> dict[str, object]:
+    def settings(self) -> dict[str, Any]:
         """Return the settings by which a supervisor serves this forge."""
         if self.forge.tongue == "bitbucket":
             return {
                 "bitbucket_api": self.api,
-                "bitbucket_repos": (NAME,),
+                "bitbucket_repos": tuple(
+                    name for name, one in self.forge.repositories.items() if not one.is_public
+                ),
                 "bitbucket_token_file": self.token_file,
                 "bitbucket_secret_file": self.secret_file,
             }
@@ -76,6 +78,13 @@ class Stage(NamedTuple):
             "github_app_id": self.app_id,
             "github_key_file": self.key_file,
             "github_secret_file": self.secret_file,
+        }
+
+    def environment(self) -> dict[str, str]:
+        """Return these settings as environment variables."""
+        return {
+            f"GATEHOUSE_{name.upper()}": ",".join(value) if isinstance(value, tuple) else str(value)
+            for name, value in self.settings().items()
         }
 
     def tell(self, door: str) -> None:
@@ -126,7 +135,7 @@ def staged(folder: Path, tongue: Tongue = "github") -> Iterator[Stage]:
     forge.add_repository(NAME, FILES)
     forge.repositories[NAME].collaborators = {"ada": "write"}
     token_file = folder / "bitbucket.token"
-    token_file.write_text(forge.bitbucket_token(NAME, scopes=SCOPES))
+    token_file.write_text(forge.bitbucket_token("acme/", scopes=SCOPES))
     token_file.chmod(0o600)
     with serving(forge) as api:
         api = api if tongue == "github" else f"{forge.url}{API}"

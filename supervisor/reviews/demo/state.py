@@ -93,8 +93,9 @@ class DemoIssue:
 
 @dataclass
 class Token:
-    """A token: for some repositories and permissions. `kind`: an installation's of GitHub's, or an
-    access token or a person's API token of Bitbucket's, whose permissions are its scopes."""
+    """A token: for some repositories, or workspaces (`acme/`), and permissions. `kind`: an
+    installation's of GitHub's, or an access token or a person's API token of Bitbucket's, whose
+    permissions are its scopes."""
 
     value: str
     repositories: frozenset[str]
@@ -103,6 +104,10 @@ class Token:
     kind: Literal["installation", "access", "api"] = "installation"
     login: str = ""
     email: str = ""
+
+    def reaches(self, full_name: str) -> bool:
+        """Return whether it is for a repository."""
+        return not self.repositories.isdisjoint((full_name, f"{full_name.partition('/')[0]}/"))
 
 
 @dataclass
@@ -153,6 +158,8 @@ class Sent:
     payload: bytes
     status: int
     redelivery: bool
+    # What was sent, to where: to send it again.
+    job: Outgoing
 
 
 class DemoState:

@@ -149,9 +149,11 @@ def first_of(one: dict[str, Any], by_id: Mapping[int, dict[str, Any]]) -> int:
 
 def inline_facts(comments: Sequence[dict[str, Any]]) -> list[CommentFacts]:
     """Return the comments beside the code, of all of a pull request, oldest first. A comment of a
-    run belongs to the text that this run posted, which is its review."""
+    run belongs to the text that this run posted, which is its review; where a later round replaced
+    that text, to the summary, which is the oldest."""
     by_id = {int(one["id"]): one for one in comments}
     runs = {run_of(one): id_ for id_, one in sorted(by_id.items()) if run_of(one)}
+    summary = min(runs.values(), default=None)
     found = []
     for one in comments:
         first = first_of(one, by_id)
@@ -170,7 +172,7 @@ def inline_facts(comments: Sequence[dict[str, Any]]) -> list[CommentFacts]:
                 line=None if inline.get("outdated") else line,
                 original_line=line,
                 in_reply_to=None if first == one["id"] else first,
-                review_id=runs.get(place.run) if place else None,
+                review_id=runs.get(place.run, summary) if place else None,
                 commit="",
             )
         )

@@ -396,6 +396,10 @@ def test_webhooks_are_signed_and_say_who_did_what(stage: Stage, api: Api) -> Non
     assert told["actor"]["uuid"] == uuid_of("bob")
     assert told["comment"]["content"]["raw"] == "@gatehouse why"
     assert (told["pullrequest"]["id"], told["repository"]["full_name"]) == (1, NAME)
+    # As recorded ones have it: what a repository is more, its own address alone tells.
+    known = {"type", "uuid", "full_name", "name", "links"}
+    for repository in (told["repository"], told["pullrequest"]["source"]["repository"]):
+        assert set(repository) == known
     at = f"{HERE}/hooks/{quote(hook)}"
     assert api.get(f"{HERE}/hooks")["values"] == [api.get(at)]
     assert api("PUT", at, {"active": False}).body["active"] is False

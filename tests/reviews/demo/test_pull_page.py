@@ -117,3 +117,18 @@ DEAD = {
 @each_row(("markdown", "html"), [*LIVE.values(), *DEAD.values()], ids=[*LIVE, *DEAD])
 def test_markdown_is_what_a_forge_makes_of_it(markdown: str, html: str) -> None:
     assert html in rendered(markdown)
+
+
+def test_as_on_bitbucket_html_is_text_and_what_is_resolved_and_approved_is_said(
+    tmp_path: Path,
+) -> None:
+    with staged(tmp_path / "stage", "bitbucket") as stage:
+        pull = reviewed(stage, body="Why <b>this</b>?\n\n`gatehouse:1`")
+        pull.resolved[pull.comments[0]["id"]] = "ada"
+        pull.verdicts["ada"] = "approved"
+        html = get(f"{stage.forge.url}/{NAME}/pull-requests/1")
+        assert "Why &lt;b&gt;this&lt;/b&gt;?" in html
+        assert "<code>gatehouse:1</code>" in html
+        assert ", resolved by ada" in html
+        assert '<strong>ada</strong><span class="badge">approved</span>' in html
+        assert f'id="comment-{pull.comments[0]["id"]}"' in html

@@ -16,6 +16,7 @@ from supervisor.core.forge_acts import Act
 from supervisor.core.money import microusd
 from supervisor.ledger.spending import read_prices
 from supervisor.reviews.demo.stage import NAME, Stage
+from supervisor.reviews.demo.state import Tongue
 from supervisor.reviews.store import allowances, queries
 from supervisor.settings import ROOT
 from supervisor.store.engine import open_database
@@ -34,7 +35,14 @@ from tests.fakes.paid_reader import (
     url_of,
 )
 from tests.fakes.paid_reader import written as the_review
-from tests.fakes.reviewed import CHANGE, Reviewed, forge_with_people, reviewed, reviewing_at
+from tests.fakes.reviewed import (
+    CHANGE,
+    Reviewed,
+    forge_with_people,
+    our_reviews,
+    reviewed,
+    reviewing_at,
+)
 from tests.scenarios.process import Gatehouse, until
 
 pytestmark = [pytest.mark.xdist_group("reviews-money"), pytest.mark.timeout(300)]
@@ -43,13 +51,14 @@ USD = 10**12
 
 async def test_without_money_nothing_starts_and_a_receipt_and_a_comment_say_so(
     tmp_path: Path,
+    forge: Tongue,
 ) -> None:
-    async with reviewed(tmp_path, repo_day_cost="0usd") as on:
+    async with reviewed(tmp_path, forge, repo_day_cost="0usd") as on:
         pull = on.open_pull()
         receipt = await on.receipt("held")
         assert receipt.reason == "no-budget-repository"
         check = await on.check(pull.head_sha, "neutral")
-        assert "held: no budget is left for this repository today" in check["output"]["summary"]
+        assert "held: no budget is left for this repository today" in on.words(check)
         (comment,) = [
             one
             for one in on.acts()
@@ -66,8 +75,10 @@ async def test_without_money_nothing_starts_and_a_receipt_and_a_comment_say_so(
 
 
 @pytest.mark.many
-async def test_what_was_held_goes_on_by_itself_once_the_limit_is_raised(tmp_path: Path) -> None:
-    with forge_with_people(tmp_path / "stage") as stage:
+async def test_what_was_held_goes_on_by_itself_once_the_limit_is_raised(
+    tmp_path: Path, forge: Tongue
+) -> None:
+    with forge_with_people(tmp_path / "stage", forge) as stage:
         async with reviewing_at(stage, tmp_path, repo_day_cost="0usd") as on:
             pull = on.open_pull()
             await on.check(pull.head_sha, "neutral")
@@ -218,28 +229,27 @@ SHARE = ("called",)
 
 @pytest.mark.parametrize("step", STEPS if os.environ.get("EVERYTHING") else SHARE)
 def test_killed_at_any_step_no_cap_is_passed_and_the_books_agree(
-    gatehouse: Path, tmp_path: Path, free_tcp_port: int, step: str
+    gatehouse: Path, tmp_path: Path, forge: Tongue, free_tcp_port: int, step: str
 ) -> None:
     with (
-        forge_with_people(tmp_path / "stage") as stage,
+        forge_with_people(tmp_path / "stage", forge) as stage,
         paid_server([look(1), look(2), the_review()]) as model,
     ):
         program = with_names(gatehouse, tmp_path)
         product = Gatehouse(program, tmp_path, "version: 1\nallow: [review(* */*)]\n")
         process = start(product, stage, model, tmp_path, free_tcp_port)
-        secret = stage.secret_file.read_bytes()
-        stage.forge.hook = (f"http://127.0.0.1:{free_tcp_port}/github", secret)
+        stage.tell(f"http://127.0.0.1:{free_tcp_port}")
         stage.forge.commit(NAME, "feature", CHANGE, "A change", base="main")
         pull = stage.forge.open_pull(NAME, "feature", title="Count")
         until(lambda: STEPS[step](product, model), step)
         os.kill(process.pid, signal.SIGKILL)
         process.wait()
         process = start(product, stage, model, tmp_path, free_tcp_port)
-        until(lambda: pull.reviews or None, "the review")
+        until(lambda: our_reviews(stage.forge, pull) or None, "the review")
         product.until_told(
             lambda: "found" in product.ok("reviews", "list") or None, "a run that ended"
         )
-        assert len(pull.reviews) == 1
+        assert len(our_reviews(stage.forge, pull)) == 1
         used = until(lambda: all_settled(product.data / "reviews.db"), "money to be settled")
         product.end()
         # The last line of each: a kill between a line and the database has it settled again.
@@ -279,10 +289,7 @@ def start(
 ) -> subprocess.Popen[bytes]:
     env = {
         "GATEHOUSE_FORGE_PORT": str(port),
-        "GATEHOUSE_GITHUB_API": stage.api,
-        "GATEHOUSE_GITHUB_APP_ID": stage.app_id,
-        "GATEHOUSE_GITHUB_KEY_FILE": str(stage.key_file),
-        "GATEHOUSE_GITHUB_SECRET_FILE": str(stage.secret_file),
+        **stage.environment(),
         "GATEHOUSE_REVIEW_DEBOUNCE": "1s/3s",
         "ANTHROPIC_API_KEY": KEY,
         "ANTHROPIC_BASE_URL": url_of(model),

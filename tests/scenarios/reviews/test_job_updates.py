@@ -77,7 +77,7 @@ def project(folder: Path) -> dict[str, str]:
 async def test_each_night_s_updates_are_one_pull_request(tmp_path: Path, index: Registry) -> None:
     files = project(tmp_path / "project")
     index.add_npm("tidy-pad", "1.1.0", code=NEW_PAD, repository=REPOSITORY)
-    async with nights(tmp_path, CONFIG, name=JOB, files=files) as on:
+    async with nights(tmp_path, "github", CONFIG, name=JOB, files=files) as on:
         run = await on.night()
         assert (run.outcome, run.reason) == ("proposed", "")
         (asked,) = on.acts()
@@ -119,7 +119,7 @@ async def test_what_a_package_prints_is_no_command_in_the_commit_s_message(
         "[skip ci] [ci skip] ***NO_CI*** Fixes #7, see @octocat: fixes https://x.test/a/issues/1"
     )
     index.add_npm("loud", "1.1.0", code=f"throw new Error('{words}')")
-    async with nights(tmp_path, CONFIG, name=JOB, files=files) as on:
+    async with nights(tmp_path, "github", CONFIG, name=JOB, files=files) as on:
         run = await on.night()
         assert (run.outcome, run.reason) == ("proposed", "")
         assert (await on.done())["ok"], on.on.running.story()

@@ -15,7 +15,7 @@ from supervisor.core.review_markdown import unescaped
 from supervisor.reviews.core.job_posts import branch_of
 from supervisor.reviews.demo.forge import DemoPull
 from supervisor.reviews.demo.stage import Stage
-from supervisor.reviews.demo.state import run_git
+from supervisor.reviews.demo.state import Tongue, run_git
 from supervisor.reviews.store import jobs, queries
 from supervisor.server.operator import decisions
 from tests.fakes.messages_server import MessagesServer, Step, calls, tool_use
@@ -111,6 +111,7 @@ class Nights:
 @contextlib.asynccontextmanager
 async def nights(
     folder: Path,
+    forge: Tongue,
     config: str = CONFIG,
     stage: Stage | None = None,
     name: str = JOB,
@@ -119,7 +120,7 @@ async def nights(
 ) -> AsyncIterator[Nights]:
     clock = MovedClock()
     with contextlib.ExitStack() as opened:
-        stage = stage or opened.enter_context(forge_with_people(folder / "stage"))
+        stage = stage or opened.enter_context(forge_with_people(folder / "stage", forge))
         stage.forge.permissions["contents"] = "write"
         stage.forge.commit(NAME, "main", {".reviewerc": config} | (files or {}), "Jobs")
         more: dict[str, Any] = {"anthropic_api_key": "", "clock": clock}
@@ -128,15 +129,17 @@ async def nights(
 
             def is_scheduled() -> bool | None:
                 with on.service.engine.connect() as connection:
-                    known = queries.repository(connection, "github", NAME)
+                    known = queries.repository(connection, stage.forge.tongue, NAME)
                     return (known and name in jobs.jobs_of(connection, known.id)) or None
 
             await on.running.until_soon(is_scheduled, "the job's schedule")
             yield found
 
 
-async def test_a_due_job_ends_in_a_pull_request_once_a_person_lets_it_out(tmp_path: Path) -> None:
-    async with nights(tmp_path) as on:
+async def test_a_due_job_ends_in_a_pull_request_once_a_person_lets_it_out(
+    tmp_path: Path, forge: Tongue
+) -> None:
+    async with nights(tmp_path, forge) as on:
         run = await on.night()
         assert (run.outcome, run.reason) == ("proposed", "")
         (asked,) = on.acts()
@@ -149,7 +152,7 @@ async def test_a_due_job_ends_in_a_pull_request_once_a_person_lets_it_out(tmp_pa
         (pull,) = on.pulls
         assert (pull.head_ref, pull.head_sha, pull.author) == (
             *(BRANCH, run.head_sha),
-            "gatehouse[bot]",
+            on.forge.app_login,
         )
         assert pull.title == "Bring the docs up to date"
         for words in ("Bring docs/ up to date with the code.", "1 file, all within docs/**"):
@@ -159,8 +162,8 @@ async def test_a_due_job_ends_in_a_pull_request_once_a_person_lets_it_out(tmp_pa
         assert on.git("rev-parse", f"{BRANCH}^") == on.git("rev-parse", "main")
 
 
-async def test_a_denied_one_leaves_nothing_on_the_forge(tmp_path: Path) -> None:
-    async with nights(tmp_path) as on:
+async def test_a_denied_one_leaves_nothing_on_the_forge(tmp_path: Path, forge: Tongue) -> None:
+    async with nights(tmp_path, forge) as on:
         await on.night()
         (asked,) = on.acts()
         on.on.running.deny(asked)
@@ -168,8 +171,10 @@ async def test_a_denied_one_leaves_nothing_on_the_forge(tmp_path: Path) -> None:
         assert on.pulls == []
 
 
-async def test_the_next_nights_update_it_until_somebody_commits_there(tmp_path: Path) -> None:
-    async with nights(tmp_path) as on:
+async def test_the_next_nights_update_it_until_somebody_commits_there(
+    tmp_path: Path, forge: Tongue
+) -> None:
+    async with nights(tmp_path, forge) as on:
         await on.night()
         assert (await on.done())["ok"]
         first = on.pulls[0].head_sha
@@ -194,9 +199,11 @@ async def test_the_next_nights_update_it_until_somebody_commits_there(tmp_path: 
 
 
 @pytest.mark.many
-async def test_a_pull_request_into_another_branch_is_left_alone(tmp_path: Path) -> None:
+async def test_a_pull_request_into_another_branch_is_left_alone(
+    tmp_path: Path, forge: Tongue
+) -> None:
     """The commit is one of its base: pushed for another, it would bring all of that along."""
-    async with nights(tmp_path) as on:
+    async with nights(tmp_path, forge) as on:
         await on.night()
         assert (await on.done())["ok"]
         (pull,) = on.pulls
@@ -213,8 +220,8 @@ async def test_a_pull_request_into_another_branch_is_left_alone(tmp_path: Path) 
 
 
 @pytest.mark.many
-async def test_a_conflict_is_said_and_the_job_begins_anew(tmp_path: Path) -> None:
-    async with nights(tmp_path) as on:
+async def test_a_conflict_is_said_and_the_job_begins_anew(tmp_path: Path, forge: Tongue) -> None:
+    async with nights(tmp_path, forge) as on:
         await on.night()
         assert (await on.done())["ok"]
         on.forge.commit(NAME, "main", {NOTE: "Something else.\n"}, "The same file")
@@ -226,10 +233,10 @@ async def test_a_conflict_is_said_and_the_job_begins_anew(tmp_path: Path) -> Non
         assert on.git("rev-parse", f"{BRANCH}^") == on.git("rev-parse", "main")
 
 
-async def test_a_closed_one_rests_and_its_branch_is_deleted(tmp_path: Path) -> None:
+async def test_a_closed_one_rests_and_its_branch_is_deleted(tmp_path: Path, forge: Tongue) -> None:
     policy = tmp_path / "acts.yaml"
     policy.write_text("version: 1\nallow: [review(delete-branch */*)]\n")
-    async with nights(tmp_path, policy_file=policy) as on:
+    async with nights(tmp_path, forge, policy_file=policy) as on:
         await on.night()
         assert (await on.done())["ok"]
         on.forge.close(NAME, 1)
@@ -246,10 +253,12 @@ async def test_a_closed_one_rests_and_its_branch_is_deleted(tmp_path: Path) -> N
 
 
 @pytest.mark.many
-async def test_the_branch_of_one_that_was_opened_again_is_kept(tmp_path: Path) -> None:
+async def test_the_branch_of_one_that_was_opened_again_is_kept(
+    tmp_path: Path, forge: Tongue
+) -> None:
     policy = tmp_path / "acts.yaml"
     policy.write_text("version: 1\n")
-    async with nights(tmp_path, policy_file=policy) as on:
+    async with nights(tmp_path, forge, policy_file=policy) as on:
         await on.night()
         assert (await on.done())["ok"]
         on.forge.close(NAME, 1)
@@ -262,8 +271,8 @@ async def test_the_branch_of_one_that_was_opened_again_is_kept(tmp_path: Path) -
 
 
 @pytest.mark.many
-async def test_a_merged_one_is_followed_by_another(tmp_path: Path) -> None:
-    async with nights(tmp_path) as on:
+async def test_a_merged_one_is_followed_by_another(tmp_path: Path, forge: Tongue) -> None:
+    async with nights(tmp_path, forge) as on:
         await on.night()
         assert (await on.done())["ok"]
         on.forge.merge(NAME, 1)
@@ -273,9 +282,9 @@ async def test_a_merged_one_is_followed_by_another(tmp_path: Path) -> None:
         assert [one.number for one in on.pulls] == [1, 2]
 
 
-async def test_where_nothing_is_to_be_done_nothing_is_asked(tmp_path: Path) -> None:
+async def test_where_nothing_is_to_be_done_nothing_is_asked(tmp_path: Path, forge: Tongue) -> None:
     note = "Written by Gatehouse's recorded model, to show what comes of a job. Delete it.\n"
-    async with nights(tmp_path) as on:
+    async with nights(tmp_path, forge) as on:
         on.forge.commit(NAME, "main", {NOTE: note}, "It is there")
         assert (await on.night()).outcome == "nothing"
         assert on.acts() == []
@@ -284,11 +293,12 @@ async def test_where_nothing_is_to_be_done_nothing_is_asked(tmp_path: Path) -> N
 @pytest.mark.many
 async def test_an_allow_rule_covers_a_job_without_a_scope_only_where_it_spells_that(
     tmp_path: Path,
+    forge: Tongue,
 ) -> None:
     policy = tmp_path / "acts.yaml"
     policy.write_text("version: 1\nallow: [review(open-pr */*)]\n")
     config = CONFIG.replace('      writeScope: {include: ["docs/**"]}\n', "")
-    async with nights(tmp_path, config, policy_file=policy) as on:
+    async with nights(tmp_path, forge, config, policy_file=policy) as on:
         await on.night()
         (asked,) = on.acts()
         assert status(asked) == "pending"
@@ -296,10 +306,10 @@ async def test_an_allow_rule_covers_a_job_without_a_scope_only_where_it_spells_t
         assert await on.on.running.until_soon(lambda: on.pulls or None, "a pull request")
 
 
-async def test_a_job_with_a_scope_is_let_out_by_a_rule(tmp_path: Path) -> None:
+async def test_a_job_with_a_scope_is_let_out_by_a_rule(tmp_path: Path, forge: Tongue) -> None:
     policy = tmp_path / "acts.yaml"
     policy.write_text("version: 1\nallow: [review(open-pr acme/*)]\n")
-    async with nights(tmp_path, policy_file=policy) as on:
+    async with nights(tmp_path, forge, policy_file=policy) as on:
         run = await on.night()
         await on.on.running.until_soon(lambda: on.pulls or None, "a pull request")
         assert on.pulls[0].head_sha == run.head_sha
@@ -314,9 +324,9 @@ async def test_a_job_with_a_scope_is_let_out_by_a_rule(tmp_path: Path) -> None:
     ],
 )
 async def test_what_a_job_may_not_do_is_said_and_pauses_it_in_the_end(
-    tmp_path: Path, old: str, new: str, outcome: str, why: str
+    tmp_path: Path, forge: Tongue, old: str, new: str, outcome: str, why: str
 ) -> None:
-    async with nights(tmp_path, CONFIG.replace(old, new)) as on:
+    async with nights(tmp_path, forge, CONFIG.replace(old, new)) as on:
         for _ in range(3):
             run = await on.night()
             assert run.outcome == outcome
@@ -344,9 +354,12 @@ schedule:
 """
 
 
-async def test_a_job_whose_tools_are_none_has_not_all_of_them(tmp_path: Path) -> None:
+@pytest.mark.only_on("github", "Bitbucket has no issues")
+async def test_a_job_whose_tools_are_none_has_not_all_of_them(
+    tmp_path: Path, forge: Tongue
+) -> None:
     none = ISSUE.replace("version: 1\n", "version: 1\ntools: {allowlist: [git.read]}\n")
-    async with nights(tmp_path, none) as on:
+    async with nights(tmp_path, forge, none) as on:
         run = await on.night()
         assert (run.outcome, run.session_id or "") == ("failed", "")
         assert run.reason == "its tools are none that a job may have"
@@ -358,7 +371,8 @@ FOUND = """<review>{"verdict": "comment", "summary": "One page is wrong.", "find
 
 
 @pytest.mark.many
-async def test_a_job_may_end_in_one_issue_that_is_replaced(tmp_path: Path) -> None:
+@pytest.mark.only_on("github", "Bitbucket has no issues")
+async def test_a_job_may_end_in_one_issue_that_is_replaced(tmp_path: Path, forge: Tongue) -> None:
     script = [said(FOUND), said(FOUND.replace("A shop no more", "Another")), said(CLEAN)]
     with MessagesServer(script, api_key=MODEL_KEY) as model:
         more: dict[str, Any] = {
@@ -366,7 +380,7 @@ async def test_a_job_may_end_in_one_issue_that_is_replaced(tmp_path: Path) -> No
             "anthropic_base_url": f"http://{MODEL_HOST}:{model.port}",
             "names": {MODEL_HOST: ("127.0.0.1",)},
         }
-        async with nights(tmp_path, ISSUE, **more) as on:
+        async with nights(tmp_path, forge, ISSUE, **more) as on:
             issues = on.forge.repositories[NAME].plain_issues
             for title, number in (("A shop no more", 0), ("Another", 1)):
                 run = await on.night()
@@ -385,22 +399,30 @@ async def test_a_job_may_end_in_one_issue_that_is_replaced(tmp_path: Path) -> No
 
 
 @pytest.mark.many
-async def test_a_project_has_so_many_open_ones_at_most(tmp_path: Path) -> None:
+async def test_a_project_has_so_many_open_ones_at_most(tmp_path: Path, forge: Tongue) -> None:
     other = CONFIG.split("jobs:")[1].replace("docs-drift", "other").replace("docs/**", "other/**")
-    async with nights(tmp_path, CONFIG + other.lstrip("\n"), job_pulls=1) as on:
+    async with nights(tmp_path, forge, CONFIG + other.lstrip("\n"), job_pulls=1) as on:
         await on.night()
 
-        def skipped() -> str | None:
+        def runs() -> list[jobs.JobRun]:
             repository = on.on.service.repository_named(NAME)
             with on.on.service.engine.connect() as connection:
                 known = jobs.jobs_of(connection, repository.id).values()
-                runs = [one for job in known for one in jobs.runs_of(connection, job.id)]
-            return next((one.reason for one in runs if one.outcome == "skipped"), None)
+                return [one for job in known for one in jobs.runs_of(connection, job.id)]
+
+        def skipped() -> str | None:
+            return next((one.reason for one in runs() if one.outcome == "skipped"), None)
 
         # Both may propose while nothing is open.
+        await on.on.running.until_soon(
+            lambda: sum(one.ended_at is not None for one in runs()) == 2 or None, "both"
+        )
         for asked in on.acts():
-            on.on.running.approve(asked)
-            await on.on.running.done(asked)
+            if asked.action.branch == BRANCH:  # type: ignore[union-attr]
+                on.on.running.approve(asked)
+                await on.on.running.done(asked)
+            else:
+                on.on.running.deny(asked)
         await on.night()
         why = await on.on.running.until_soon(skipped, "a job that is skipped")
         assert "1 pull requests of jobs are open already, and 1 may be" in why
@@ -419,7 +441,7 @@ async def played(folder: Path, *script: Step, **changes: Any) -> AsyncIterator[N
             "anthropic_base_url": f"http://{MODEL_HOST}:{model.port}",
             "names": {MODEL_HOST: ("127.0.0.1",)},
         }
-        async with nights(folder, **more | changes) as on:
+        async with nights(folder, "github", **more | changes) as on:
             yield on
 
 
@@ -461,10 +483,10 @@ async def test_a_secret_is_asked_about_whatever_the_rules(tmp_path: Path) -> Non
 
 
 @pytest.mark.many
-async def test_its_tests_its_author_and_its_sign_off(tmp_path: Path) -> None:
+async def test_its_tests_its_author_and_its_sign_off(tmp_path: Path, forge: Tongue) -> None:
     config = CONFIG + "      tests: ls docs\n"
     author = "Jo Doe <jo@example.org>"
-    async with nights(tmp_path, config, job_author=author, job_sign_off=True) as on:
+    async with nights(tmp_path, forge, config, job_author=author, job_sign_off=True) as on:
         await on.night()
         assert (await on.done())["ok"], on.on.running.story()
         body = on.pulls[0].body
@@ -504,20 +526,20 @@ BY_TESTS = {
     ],
 )
 async def test_what_its_tests_do_counts_as_the_job_s(
-    tmp_path: Path, recipe: str, path: str
+    tmp_path: Path, forge: Tongue, recipe: str, path: str
 ) -> None:
-    with forge_with_people(tmp_path / "stage") as stage:
+    with forge_with_people(tmp_path / "stage", forge) as stage:
         stage.forge.commit(NAME, "main", {"Makefile": f"test:\n\t{recipe}\n"}, "Tests")
-        async with nights(tmp_path, TESTED, stage) as on:
+        async with nights(tmp_path, forge, TESTED, stage) as on:
             run = await on.night()
             assert (run.outcome, path in run.reason) == ("refused", True), run
             assert on.acts() == []
 
 
 @pytest.mark.many
-async def test_a_job_runs_where_its_conditions_hold(tmp_path: Path) -> None:
+async def test_a_job_runs_where_its_conditions_hold(tmp_path: Path, forge: Tongue) -> None:
     wanted = "      conditions: {paths: {include: ['shop/**']}, branch: {include: [main]}}\n"
-    async with nights(tmp_path, CONFIG + wanted) as on:
+    async with nights(tmp_path, forge, CONFIG + wanted) as on:
         assert (await on.night()).outcome == "proposed"
         run = await on.night()
         assert (run.outcome, run.reason) == (
@@ -533,10 +555,12 @@ async def test_a_job_runs_where_its_conditions_hold(tmp_path: Path) -> None:
 
 
 @pytest.mark.many
-async def test_what_is_stopped_in_the_middle_is_done_again_afterwards(tmp_path: Path) -> None:
-    with forge_with_people(tmp_path / "stage") as stage:
+async def test_what_is_stopped_in_the_middle_is_done_again_afterwards(
+    tmp_path: Path, forge: Tongue
+) -> None:
+    with forge_with_people(tmp_path / "stage", forge) as stage:
         stage.forge.commit(NAME, "main", {"Makefile": "test:\n\tsleep 600\n"}, "Slow tests")
-        async with nights(tmp_path, TESTED, stage) as on:
+        async with nights(tmp_path, forge, TESTED, stage) as on:
             on.clock.by += DAY_S
             parts = on.on.running.parts
 
@@ -555,11 +579,11 @@ async def test_what_is_stopped_in_the_middle_is_done_again_afterwards(tmp_path: 
             assert on.runs()[0].outcome == "proposed"
 
 
-async def test_nights_that_were_missed_are_made_up_for_once(tmp_path: Path) -> None:
-    with forge_with_people(tmp_path / "stage") as stage:
-        async with nights(tmp_path, stage=stage) as on:
+async def test_nights_that_were_missed_are_made_up_for_once(tmp_path: Path, forge: Tongue) -> None:
+    with forge_with_people(tmp_path / "stage", forge) as stage:
+        async with nights(tmp_path, forge, stage=stage) as on:
             await on.night()
-        async with nights(tmp_path, stage=stage) as on:
+        async with nights(tmp_path, forge, stage=stage) as on:
             on.clock.by += 3 * DAY_S
             await on.on.running.until_soon(
                 lambda: True if len(on.runs()) == 2 and on.runs()[0].ended_at else None, "a run"
@@ -575,8 +599,8 @@ async def test_nights_that_were_missed_are_made_up_for_once(tmp_path: Path) -> N
 
 
 @pytest.mark.many
-async def test_what_is_held_begins_and_posts_nothing(tmp_path: Path) -> None:
-    async with nights(tmp_path) as on:
+async def test_what_is_held_begins_and_posts_nothing(tmp_path: Path, forge: Tongue) -> None:
+    async with nights(tmp_path, forge) as on:
         on.on.service.hold("repository", NAME, by="ada")
         on.clock.by += DAY_S
         await on.on.running.until_soon(lambda: on.runs() or None, "a run that waits")
@@ -594,8 +618,9 @@ async def test_what_is_held_begins_and_posts_nothing(tmp_path: Path) -> None:
 
 async def test_an_approval_comes_too_late_for_what_somebody_closed_or_pushed(
     tmp_path: Path,
+    forge: Tongue,
 ) -> None:
-    async with nights(tmp_path) as on:
+    async with nights(tmp_path, forge) as on:
         await on.night()
         assert (await on.done())["ok"]
         on.forge.commit(NAME, "main", {"shop/new.py": "x = 1\n"}, "More")

@@ -13,7 +13,7 @@ import pytest
 
 from supervisor.reviews.core.job_posts import branch_of
 from supervisor.reviews.demo.stage import NAME, Stage
-from supervisor.reviews.demo.state import run_git
+from supervisor.reviews.demo.state import Tongue, run_git
 from tests.fakes.reviewed import forge_with_people
 from tests.scenarios.process import Gatehouse, start_reviews, until
 from tests.scenarios.reviews.test_jobs import CONFIG
@@ -32,16 +32,17 @@ STEPS: dict[str, Callable[[Gatehouse, Stage], object]] = {
     "begun": lambda product, stage: product.events("session_started"),
     "ended": lambda product, stage: product.events("session_ended"),
 }
-CALLS = {"pushing": ("PUSH", "git-receive-pack"), "opening": ("POST", "/pulls")}
+# Both forges' addresses of pull requests start with this.
+CALLS = {"pushing": ("PUSH", "git-receive-pack"), "opening": ("POST", "/pull")}
 SHARE = ("pushing", "opening")
 
 
 @pytest.mark.parametrize("step", (*STEPS, *CALLS) if os.environ.get("EVERYTHING") else SHARE)
 def test_killed_at_any_step_there_is_one_pull_request(
-    gatehouse: Path, tmp_path: Path, free_tcp_port: int, step: str
+    gatehouse: Path, tmp_path: Path, forge: Tongue, free_tcp_port: int, step: str
 ) -> None:
     product = Gatehouse(gatehouse, tmp_path, POLICY)
-    with forge_with_people(tmp_path / "stage") as stage:
+    with forge_with_people(tmp_path / "stage", forge) as stage:
         stage.forge.permissions["contents"] = "write"
         stage.forge.commit(NAME, "main", {".reviewerc": CONFIG}, "Jobs")
         process = start_reviews(product, stage, tmp_path, free_tcp_port)

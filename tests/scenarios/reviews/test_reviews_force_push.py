@@ -8,6 +8,7 @@ import pytest
 from sqlalchemy import text
 
 from supervisor.core.approvals import status
+from supervisor.reviews.demo.state import Tongue
 from supervisor.reviews.forges.base import RepositoryFacts
 from tests.fakes.messages_server import text as said
 from tests.fakes.reviewed import CHANGE, CLEAN, NAME, Reviewed, reviewed, reviewed_by_model
@@ -25,11 +26,13 @@ def heads(on: Reviewed) -> list[tuple[str, str]]:
 
 
 @pytest.mark.parametrize("held_at", share(["clone_token", "pull"], "pull"))
-async def test_a_forced_push_in_the_middle_of_a_run(tmp_path: Path, held_at: str) -> None:
+async def test_a_forced_push_in_the_middle_of_a_run(
+    tmp_path: Path, forge: Tongue, held_at: str
+) -> None:
     """At first while the code is fetched, then right before the findings are posted."""
     policy = tmp_path / "acts.yaml"
     policy.write_text(POST_ALLOWED)
-    async with reviewed(tmp_path, policy_file=policy) as on:
+    async with reviewed(tmp_path, forge, policy_file=policy) as on:
         begun, go = asyncio.Event(), asyncio.Event()
         forge = on.client
         if held_at == "clone_token":
@@ -61,8 +64,10 @@ async def test_a_forced_push_in_the_middle_of_a_run(tmp_path: Path, held_at: str
         assert new != old
         go.set()
         await on.check(new, "neutral")
-        await on.running.until_soon(lambda: pull.reviews or None, "the review of the new head")
-        assert [one["commit"] for one in pull.reviews] == [new], "nothing stands at the old head"
+        await on.running.until_soon(lambda: on.reviews(pull) or None, "the review of the new head")
+        assert [one["commit"] for one in on.reviews(pull)] == [new], (
+            "nothing stands at the old head"
+        )
         assert [head for head, _ in heads(on)] == [old, new], "each was reviewed once"
         first = next(
             one
@@ -77,12 +82,14 @@ async def test_a_forced_push_in_the_middle_of_a_run(tmp_path: Path, held_at: str
         )
 
 
-async def test_a_person_who_redelivers_a_handled_webhook_changes_nothing(tmp_path: Path) -> None:
-    async with reviewed(tmp_path) as on:
+async def test_a_person_who_redelivers_a_handled_webhook_changes_nothing(
+    tmp_path: Path, forge: Tongue
+) -> None:
+    async with reviewed(tmp_path, forge) as on:
         pull = on.open_pull()
         (request,) = await on.posts()
         await asyncio.to_thread(on.forge.until_sent)
-        (sent,) = [one for one in on.forge.sent if one.event == "pull_request"]
+        (sent,) = [one for one in on.forge.sent if one.event[:4] == "pull"]
         for _ in range(2):
             assert on.forge.redeliver(sent.id)
         await asyncio.to_thread(on.forge.until_sent)
@@ -97,22 +104,23 @@ async def test_a_person_who_redelivers_a_handled_webhook_changes_nothing(tmp_pat
 
 
 @pytest.mark.many
-async def test_a_review_for_another_base_stands_for_nothing(tmp_path: Path) -> None:
+async def test_a_review_for_another_base_stands_for_nothing(tmp_path: Path, forge: Tongue) -> None:
     """What is reviewed for `dev`, which has most of it, is not yet reviewed for `main`."""
     rules = tmp_path / "approves.yaml"
     rules.write_text("version: 1\nallow: [review(* */* --approve)]\n")
-    async with reviewed_by_model(tmp_path, [said(CLEAN)] * 2, policy_file=rules) as on:
+    async with reviewed_by_model(tmp_path, forge, [said(CLEAN)] * 2, policy_file=rules) as on:
         on.forge.commit(NAME, "dev", {"evil.py": "evil()\n"}, "Into dev", base="main")
         on.forge.commit(NAME, "feature", {"good.py": "good()\n"}, "A change", base="dev")
         pull = on.forge.open_pull(NAME, "feature", title="x", base="dev")
         await on.check(pull.head_sha, "success")
-        await on.running.until_soon(lambda: pull.reviews or None, "the approval")
+        await on.running.until_soon(lambda: on.reviews(pull) or None, "the approval")
         pull.base_ref = "main"
         on.forge.tell(on.forge.repositories[NAME], pull, "edited")
 
         def is_done() -> bool:
-            states = [one["state"] for one in pull.reviews]
-            return states == ["DISMISSED", "APPROVED"]
+            is_again = on.verdict(pull) == "approved" and len(on.all_said(pull)) == 2
+            states = [one.get("state") for one in on.reviews(pull)]
+            return is_again and states != ["APPROVED", "APPROVED"]
 
         await on.running.until_soon(lambda: is_done() or None, "it is reviewed again")
         await on.check(pull.head_sha, "success")

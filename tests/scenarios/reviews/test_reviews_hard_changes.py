@@ -10,9 +10,10 @@ import pytest
 
 from supervisor.core.forge_acts import Act
 from supervisor.reviews.demo.forge import DemoForge
+from supervisor.reviews.demo.state import Tongue
 from tests.fakes.messages_server import Json, Turn, calls, tool_use
 from tests.fakes.messages_server import text as said
-from tests.fakes.reviewed import CLEAN, NAME, Reviewed, reviewed_by_model
+from tests.fakes.reviewed import CLEAN, NAME, POSTING, Reviewed, reviewed_by_model
 
 pytestmark = pytest.mark.xdist_group("reviews-acts")
 TITLE = "<img src=x onerror=alert(1)> @everyone closes #1 \u202e {{ 7*7 }} `id` [x](javascript:1)"
@@ -136,8 +137,8 @@ async def posted(on: Reviewed) -> Act:
     return request.action
 
 
-async def test_all_of_it_is_reviewed_or_named_as_left_out(tmp_path: Path) -> None:
-    async with reviewed_by_model(tmp_path, [review] * 3) as on:
+async def test_all_of_it_is_reviewed_or_named_as_left_out(tmp_path: Path, forge: Tongue) -> None:
+    async with reviewed_by_model(tmp_path, forge, [review] * 3) as on:
         prepare(on.forge)
         head = change(on.forge)
         pull = on.forge.open_pull(NAME, BRANCH, title=TITLE)
@@ -160,16 +161,18 @@ async def test_all_of_it_is_reviewed_or_named_as_left_out(tmp_path: Path) -> Non
         # Each remark stands where it belongs, at once: nothing was refused and tried otherwise.
         places = {(one["path"], one["line"]) for one in pull.comments}
         assert places == {(path, line) for path, _, _, line in WANTED if line is not None}
-        (body,) = [one["body"] for one in pull.reviews]
+        (body,) = [one["body"] for one in on.reviews(pull)]
         for path, _, _, line in WANTED:
             if line is None:
                 assert path in body
         assert len(act.comments) == len(places)
-        calls = [call for call in on.forge.calls if call[0] == "POST" and "/reviews" in call[1]]
-        assert len(calls) == 1, "the forge took it at the first try"
+        verb, part = POSTING[forge]
+        calls = [call for call in on.forge.calls if call[0] == verb and part in call[1]]
+        wanted = 1 if forge == "github" else len(places) + 1
+        assert len(calls) == wanted, "the forge took it at the first try"
 
         check = await on.check(head, "neutral")
-        assert "picture.bin: binary" in check["output"]["summary"]
+        assert "picture.bin: binary" in on.words(check)
         assert "<img" not in body
         assert not (tmp_path / "x").exists()
 
@@ -177,14 +180,14 @@ async def test_all_of_it_is_reviewed_or_named_as_left_out(tmp_path: Path) -> Non
 @pytest.mark.many
 @pytest.mark.parametrize("kind", ["only what is skipped", "nothing but a mode", "nothing at all"])
 async def test_a_change_in_which_nothing_can_be_read_is_said_to_be_so(
-    tmp_path: Path, kind: str
+    tmp_path: Path, forge: Tongue, kind: str
 ) -> None:
     commands = {
         "only what is skipped": [put(b"picture.bin", bytes(range(256)))],
         "nothing but a mode": [b"M 100755 inline README.md\ndata 0\n\n"],
         "nothing at all": [],
     }
-    async with reviewed_by_model(tmp_path, [review] * 3) as on:
+    async with reviewed_by_model(tmp_path, forge, [review] * 3) as on:
         head = fast_import(on.forge, "hard", "main", *commands[kind])
         on.forge.open_pull(NAME, "hard", title="x")
         receipt = await on.receipt("skipped", "found", "clean")
@@ -196,7 +199,7 @@ async def test_a_change_in_which_nothing_can_be_read_is_said_to_be_so(
 
 @pytest.mark.parametrize("kind", ["all is read", "a file is left out"])
 async def test_no_approval_and_no_green_check_stand_on_what_nobody_read(
-    tmp_path: Path, kind: str
+    tmp_path: Path, forge: Tongue, kind: str
 ) -> None:
     # No attribute of the head leaves anything out.
     commands = [
@@ -208,20 +211,20 @@ async def test_no_approval_and_no_green_check_stand_on_what_nobody_read(
         commands.append(put(b"a.bin", b"\0evil"))
     rules = tmp_path / "approves.yaml"
     rules.write_text("version: 1\nallow: [review(* */* --approve)]\n")
-    async with reviewed_by_model(tmp_path, [said(CLEAN)] * 3, policy_file=rules) as on:
+    async with reviewed_by_model(tmp_path, forge, [said(CLEAN)] * 3, policy_file=rules) as on:
         head = fast_import(on.forge, "quiet", "main", *commands)
         pull = on.forge.open_pull(NAME, "quiet", title="x")
         receipt = msgspec.json.decode((await on.receipt("clean")).body)
         assert receipt["files"] == 3
         if kind == "all is read":
             await on.check(head, "success")
-            await on.running.until_soon(lambda: pull.reviews or None, "the approval")
-            assert pull.reviews[0]["state"] == "APPROVED"
+            await on.running.until_soon(lambda: on.reviews(pull) or None, "the approval")
+            assert on.verdict(pull) == "approved"
         else:
             assert receipt["skipped"] == ["a.bin: binary"]
             check = await on.check(head, "neutral")
-            assert "reviewed in part" in check["output"]["summary"]
-            assert pull.reviews == []
+            assert "reviewed in part" in on.words(check)
+            assert on.reviews(pull) == []
 
 
 READ_ON = [calls(tool_use("git_diff", {"paths": ["c.py", "z.py"]})), said(CLEAN)]
@@ -230,14 +233,14 @@ READ_ON = [calls(tool_use("git_diff", {"paths": ["c.py", "z.py"]})), said(CLEAN)
 @pytest.mark.many
 @pytest.mark.parametrize("is_asked_for", [False, True], ids=["nobody read on", "read to the end"])
 async def test_no_approval_and_no_green_check_stand_on_a_diff_that_was_cut(
-    tmp_path: Path, is_asked_for: bool
+    tmp_path: Path, forge: Tongue, is_asked_for: bool
 ) -> None:
     """What comes first fills the diff that a reader is given: the rest was never shown."""
     rules = tmp_path / "approves.yaml"
     rules.write_text("version: 1\nallow: [review(* */* --approve --fork)]\n")
     filler = "".join(f"lines_{n:05}_filler = 0\n" for n in range(1_800))
     script = READ_ON if is_asked_for else [said(CLEAN)]
-    async with reviewed_by_model(tmp_path, script, policy_file=rules) as on:
+    async with reviewed_by_model(tmp_path, forge, script, policy_file=rules) as on:
         head = fast_import(
             *(on.forge, "long", "main", *(put(b"%c.py" % name, filler) for name in b"abc")),
             put(b"z.py", "evil()\n"),
@@ -245,8 +248,8 @@ async def test_no_approval_and_no_green_check_stand_on_a_diff_that_was_cut(
         pull = on.forge.open_pull(NAME, "long", title="x")
         check = await on.check(head, "success" if is_asked_for else "neutral")
         if is_asked_for:
-            await on.running.until_soon(lambda: pull.reviews or None, "the approval")
+            await on.running.until_soon(lambda: on.reviews(pull) or None, "the approval")
         else:
-            assert "z.py" in check["output"]["summary"], check
-            assert "partial" in check["output"]["summary"]
-            assert pull.reviews == []
+            assert "z.py" in on.words(check), check
+            assert "partial" in on.words(check)
+            assert on.reviews(pull) == []

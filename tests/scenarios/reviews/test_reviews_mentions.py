@@ -8,12 +8,24 @@ from typing import Any
 import pytest
 from sqlalchemy import event
 
+from supervisor.base.clock import RealClock
 from supervisor.reviews.demo.forge import DemoPull
+from supervisor.reviews.demo.state import Tongue
 from supervisor.reviews.store import findings, queries
 from tests.fakes.reviewed import CHANGE, NAME, Reviewed, reviewed
 
 pytestmark = pytest.mark.xdist_group("reviews-more")
 POLICY = "version: 1\nallow: [review(* */* --fork)]\n"
+
+
+class LaterClock(RealClock):
+    """The machine's clock, some seconds later."""
+
+    def __init__(self) -> None:
+        self.by = 0.0
+
+    def monotonic(self) -> float:  # type: ignore[override]
+        return RealClock.monotonic() + self.by
 
 
 def policy(folder: Path) -> Path:
@@ -35,23 +47,37 @@ async def heard(on: Reviewed, comment: dict[str, Any]) -> dict[str, Any]:
     def handled() -> bool | None:
         with on.service.engine.connect() as connection:
             newest = queries.newest_deliveries(connection)
-        done = [one for one in newest if "comment" in one.event and one.handled_at is not None]
-        return len(done) >= told or None
+        done = [one for one in newest if one.handled_at is not None]
+        return sum("comment" in f"{one.event}:{one.action}" for one in done) >= told or None
 
     await on.running.until_soon(handled, "the comment is handled")
     return comment
 
 
+def answered(on: Reviewed, comment: dict[str, Any], words: str) -> bool:
+    """Whether we said this after a comment."""
+    pulls = on.forge.repositories[NAME].pulls.values()
+    said = [one for pull in pulls for one in (*pull.comments, *pull.issue_comments)]
+    ours = [one for one in said if one["by"] == on.forge.app_login and one["id"] > comment["id"]]
+    return any(words in one["body"] for one in ours)
+
+
 async def reacted(on: Reviewed, comment: dict[str, Any], content: str) -> None:
+    """On Bitbucket, which has no reactions, an answer says so; nothing says that it was seen."""
+    if on.forge.tongue == "bitbucket" and content == "eyes":
+        return
+
     def found() -> bool | None:
+        if on.forge.tongue == "bitbucket":
+            return answered(on, comment, "Done" if content == "+1" else "") or None
         known = on.forge.reactions.get(comment["id"], [])
         return any(one["content"] == content for one in known) or None
 
     await on.running.until_soon(found, f"the reaction {content}")
 
 
-async def test_a_writer_pauses_resumes_ignores_and_asks_why(tmp_path: Path) -> None:
-    async with reviewed(tmp_path, policy_file=policy(tmp_path)) as on:
+async def test_a_writer_pauses_resumes_ignores_and_asks_why(tmp_path: Path, forge: Tongue) -> None:
+    async with reviewed(tmp_path, forge, policy_file=policy(tmp_path)) as on:
         pull = on.open_pull()
         await on.receipt("found")
         await on.running.until_soon(lambda: pull.comments or None, "the review is posted")
@@ -71,7 +97,7 @@ async def test_a_writer_pauses_resumes_ignores_and_asks_why(tmp_path: Path) -> N
         with on.service.engine.connect() as connection:
             (known,) = findings.history(connection, 1)
         assert (known["state"], known["said_by"], known["said_why"]) == (
-            *("wont-fix", "ada"),
+            *("wont-fix", on.person("ada")),
             "it is meant",
         )
 
@@ -84,8 +110,34 @@ async def test_a_writer_pauses_resumes_ignores_and_asks_why(tmp_path: Path) -> N
         await on.receipt("clean", "found")
 
 
-async def test_the_forge_is_asked_once_a_minute_what_a_person_may_do(tmp_path: Path) -> None:
-    async with reviewed(tmp_path, policy_file=policy(tmp_path)) as on:
+@pytest.mark.only_on("bitbucket", "GitHub is asked about each person")
+async def test_the_forge_is_asked_once_a_minute_what_everybody_may_do(
+    tmp_path: Path, forge: Tongue
+) -> None:
+    clock = LaterClock()
+    async with reviewed(tmp_path, forge, policy_file=policy(tmp_path), clock=clock) as on:
+        pull = on.open_pull()
+        await on.receipt("found")
+
+        def asked() -> int:
+            return sum("/permissions/repositories/" in path for _, path in tuple(on.forge.calls))
+
+        known = asked()
+        for author in ("mallory", "mallory", "bob"):
+            await said(on, pull, "@gatehouse pause", author=author)
+        assert asked() == known, "who may write is known from the review"
+        clock.by = 61.0
+        on.forge.repositories[NAME].collaborators["mallory"] = "write"
+        heard_ = await said(on, pull, "@gatehouse pause", author="mallory")
+        await reacted(on, heard_, "+1")
+        assert asked() == known + 1
+
+
+@pytest.mark.only_on("github", "on Bitbucket one call tells what everybody may do")
+async def test_the_forge_is_asked_once_a_minute_what_a_person_may_do(
+    tmp_path: Path, forge: Tongue
+) -> None:
+    async with reviewed(tmp_path, forge, policy_file=policy(tmp_path)) as on:
         pull = on.open_pull()
         await on.receipt("found")
         real, later_s = on.running.parts.clock.monotonic, [0.0]
@@ -109,8 +161,10 @@ async def test_the_forge_is_asked_once_a_minute_what_a_person_may_do(tmp_path: P
         assert asked("mallory") == 2
 
 
-async def test_a_writer_unlocks_a_fork_and_a_stranger_does_not(tmp_path: Path) -> None:
-    async with reviewed(tmp_path, policy_file=policy(tmp_path)) as on:
+async def test_a_writer_unlocks_a_fork_and_a_stranger_does_not(
+    tmp_path: Path, forge: Tongue
+) -> None:
+    async with reviewed(tmp_path, forge, policy_file=policy(tmp_path)) as on:
         on.forge.add_repository("mallory/shop", {}, parent=NAME)
         on.forge.commit("mallory/shop", "evil", CHANGE, "Hi", base="main")
         pull = on.forge.open_pull(
@@ -134,16 +188,19 @@ async def test_a_writer_unlocks_a_fork_and_a_stranger_does_not(tmp_path: Path) -
         assert on.receipts()[-1].outcome in ("found", "clean")
         with on.service.engine.connect() as connection:
             rows = connection.exec_driver_sql("select author, command, outcome from mentions").all()
-        assert ("mallory", "review", "not-permitted") in rows
-        assert ("bob", "review", "not-permitted") in rows
-        assert ("ada", "no-such-prompt", "ignored") in rows, "a run knows of no such prompt"
+        assert (on.person("mallory"), "review", "not-permitted") in rows
+        assert (on.person("bob"), "review", "not-permitted") in rows
+        assert (on.person("ada"), "no-such-prompt", "ignored") in rows, (
+            "a run knows of no such prompt"
+        )
         assert any("no finding here" in one["body"] for one in pull.issue_comments)
 
 
 async def test_a_mention_stops_a_run_and_words_that_are_too_many_are_not_read(
     tmp_path: Path,
+    forge: Tongue,
 ) -> None:
-    async with reviewed(tmp_path, policy_file=policy(tmp_path)) as on:
+    async with reviewed(tmp_path, forge, policy_file=policy(tmp_path)) as on:
         pull = on.open_pull()
         await on.running.until_soon(lambda: on.service.runs._running or None, "a reader")
         await said(on, pull, "@gatehouse stop")
@@ -161,11 +218,13 @@ async def test_a_mention_stops_a_run_and_words_that_are_too_many_are_not_read(
         assert len(on.running.parts.sessions.recent()) == runs
 
 
+@pytest.mark.only_on("github", "Bitbucket counts all comments together")
 async def test_a_comment_beside_the_code_may_have_the_number_of_another_one(
     tmp_path: Path,
+    forge: Tongue,
 ) -> None:
     """A forge counts both kinds apart."""
-    async with reviewed(tmp_path, policy_file=policy(tmp_path)) as on:
+    async with reviewed(tmp_path, forge, policy_file=policy(tmp_path)) as on:
         pull = on.open_pull()
         await on.receipt("found")
         await on.running.until_soon(lambda: pull.comments or None, "the review is posted")
@@ -184,14 +243,14 @@ async def test_a_comment_beside_the_code_may_have_the_number_of_another_one(
         assert (known["state"], known["said_why"]) == ("wont-fix", "it is meant")
 
 
-async def test_a_strangers_mention_never_waits_for_a_run(tmp_path: Path) -> None:
+async def test_a_strangers_mention_never_waits_for_a_run(tmp_path: Path, forge: Tongue) -> None:
     """Where the database fails right then, as where the supervisor is killed, nothing is kept."""
 
     def fail(_connection: Any, _cursor: Any, statement: str, *_facts: Any) -> None:
         if statement.startswith("UPDATE mentions"):
             raise RuntimeError("the disk is full")
 
-    async with reviewed(tmp_path, policy_file=policy(tmp_path)) as on:
+    async with reviewed(tmp_path, forge, policy_file=policy(tmp_path)) as on:
         pull = on.open_pull()
         await on.receipt("found")
         event.listen(on.service.engine, "before_cursor_execute", fail)

@@ -33,7 +33,7 @@ async def scrape(on: Reviewed) -> dict[tuple[str, str], float]:
 
 
 async def test_figures_of_a_review_that_a_model_made(tmp_path: Path) -> None:
-    async with reviewed_by_model(tmp_path, [said(CLEAN)]) as on:
+    async with reviewed_by_model(tmp_path, "github", [said(CLEAN)]) as on:
         before = await scrape(on)
         assert before["gatehouse_oldest_unhandled_seconds", ""] == 0
         assert before["gatehouse_holds", "all"] == 0

@@ -11,7 +11,8 @@ import pytest
 
 from supervisor.reviews.demo import rest
 from supervisor.reviews.demo.stage import NAME
-from tests.fakes.reviewed import CHANGE, forge_with_people
+from supervisor.reviews.demo.state import Tongue
+from tests.fakes.reviewed import CHANGE, forge_with_people, our_reviews
 from tests.scenarios.process import Gatehouse, start_reviews, until
 
 pytestmark = [pytest.mark.xdist_group("reviews-held"), pytest.mark.timeout(300)]
@@ -19,13 +20,12 @@ POLICY = "version: 1\nallow: [review(* */*)]\n"
 
 
 def test_hold_and_release_at_the_command_line(
-    gatehouse: Path, tmp_path: Path, free_tcp_port: int
+    gatehouse: Path, tmp_path: Path, forge: Tongue, free_tcp_port: int
 ) -> None:
     product = Gatehouse(gatehouse, tmp_path, POLICY)
-    with forge_with_people(tmp_path / "stage") as stage:
+    with forge_with_people(tmp_path / "stage", forge) as stage:
         start_reviews(product, stage, tmp_path, free_tcp_port)
-        hook = f"http://127.0.0.1:{free_tcp_port}/github"
-        stage.forge.hook = (hook, stage.secret_file.read_bytes())
+        stage.tell(f"http://127.0.0.1:{free_tcp_port}")
         assert product.ok("holds") == "nothing is held\n"
         assert product.ok("hold", "--all", "--why", "let me look") == (
             "everything  held by operator (cli): let me look\n"
@@ -35,14 +35,14 @@ def test_hold_and_release_at_the_command_line(
         pull = opened(stage)
         checks = stage.forge.repositories[NAME].checks
         (check,) = until(lambda: list(checks) or None, "the check")
-        assert check["conclusion"] == "neutral"
+        assert check["conclusion"] in ("neutral", "STOPPED")
         assert "held by operator (cli): let me look" in check["output"]["summary"]
         assert product.ok("release", "--all") == f"{NAME}  held by operator (cli)\n"
         assert product.run("release", "--all").returncode == 1
         assert product.run("hold").returncode == 1
         assert product.run("hold", "--pr", "nonsense").returncode == 1
         assert product.ok("release", "--repo", NAME.upper()) == "nothing is held\n"
-        until(lambda: pull.reviews or None, "the review")
+        until(lambda: our_reviews(stage.forge, pull) or None, "the review")
         product.end()
 
 
@@ -53,6 +53,7 @@ def test_hold_and_release_at_the_command_line(
 def test_sigterm_waits_for_a_review_under_way_and_ctrl_c_does_not(
     gatehouse: Path,
     tmp_path: Path,
+    forge: Tongue,
     free_tcp_port: int,
     monkeypatch: pytest.MonkeyPatch,
     number: signal.Signals,
@@ -67,10 +68,9 @@ def test_sigterm_waits_for_a_review_under_way_and_ctrl_c_does_not(
 
     monkeypatch.setattr(rest, "answer", slow)
     product = Gatehouse(gatehouse, tmp_path, POLICY)
-    with forge_with_people(tmp_path / "stage") as stage:
+    with forge_with_people(tmp_path / "stage", forge) as stage:
         process = start_reviews(product, stage, tmp_path, free_tcp_port)
-        hook = f"http://127.0.0.1:{free_tcp_port}/github"
-        stage.forge.hook = (hook, stage.secret_file.read_bytes())
+        stage.tell(f"http://127.0.0.1:{free_tcp_port}")
         pull = opened(stage)
         product.until_told(lambda: "running" in product.ok("reviews", "list") or None, "its run")
         process.send_signal(number)
@@ -86,11 +86,11 @@ def test_sigterm_waits_for_a_review_under_way_and_ctrl_c_does_not(
             go.set()
             assert product.events("review_recorded") == []
         start_reviews(product, stage, tmp_path, free_tcp_port)
-        until(lambda: pull.reviews or None, "the review")
+        until(lambda: our_reviews(stage.forge, pull) or None, "the review")
         product.until_told(
             lambda: "found" in product.ok("reviews", "list") or None, "a run that ended"
         )
-        assert len(pull.reviews) == 1
+        assert len(our_reviews(stage.forge, pull)) == 1
         assert ("stopped" in product.ok("reviews", "list")) is not is_waited_for
         product.end()
 

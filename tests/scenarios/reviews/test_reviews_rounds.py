@@ -9,7 +9,7 @@ import pytest
 from supervisor.core.approvals import Request, status
 from supervisor.core.forge_acts import Act
 from supervisor.reviews.demo.forge import DemoPull
-from supervisor.reviews.demo.state import run_git
+from supervisor.reviews.demo.state import Tongue, run_git
 from supervisor.reviews.store import findings
 from tests.fakes.readers import SaidReader, read_by, remark, said
 from tests.fakes.reviewed import CHANGE, NAME, Reviewed, reviewed
@@ -61,38 +61,37 @@ def tracked(on: Reviewed) -> dict[str, dict[str, Any]]:
         return {one["title"]: one for one in findings.history(connection, 1)}
 
 
-async def test_an_approval_of_an_older_head_is_dismissed(tmp_path: Path) -> None:
-    async with reviewed(tmp_path, policy_file=policy(tmp_path)) as on:
+async def test_an_approval_of_an_older_head_is_dismissed(tmp_path: Path, forge: Tongue) -> None:
+    async with reviewed(tmp_path, forge, policy_file=policy(tmp_path)) as on:
         with_reader(on, said([], "approve"), said([COUNT]))
         pull = on.open_pull()
-        await on.running.until_soon(lambda: pull.reviews or None, "the approval")
-        assert pull.reviews[0]["state"] == "APPROVED"
+        await on.running.until_soon(lambda: on.reviews(pull) or None, "the approval")
+        assert on.verdict(pull) == "approved"
         on.forge.push(NAME, pull.number, {"shop/more.py": "x = 1\n"}, "More")
-        await on.running.until_soon(
-            lambda: pull.reviews[0]["state"] == "DISMISSED" or None, "its end"
-        )
+        await on.running.until_soon(lambda: not on.verdict(pull) or None, "its end")
         await on.running.until_soon(lambda: pull.comments or None, "the finding")
 
 
 @pytest.mark.parametrize("may", share(["write", "read"], "write"))
 async def test_what_is_fixed_is_said_and_its_thread_resolved_where_the_app_may(
-    tmp_path: Path, may: str
+    tmp_path: Path, forge: Tongue, may: str
 ) -> None:
-    async with reviewed(tmp_path, policy_file=policy(tmp_path)) as on:
+    async with reviewed(tmp_path, forge, policy_file=policy(tmp_path)) as on:
         on.forge.permissions["contents"] = may
         with_reader(on, said([COUNT]), said([]))
         pull = on.open_pull()
-        await on.running.until_soon(lambda: pull.comments or None, "the finding")
-        notified = len(pull.reviews)
+        await on.running.until_soon(lambda: on.reviews(pull) or None, "the finding")
+        notified = len(on.all_said(pull))
         fixed = CHANGE["shop/cart.py"].replace("def count(items)", "def number(items)")
         on.forge.push(NAME, pull.number, {"shop/cart.py": fixed}, "Fix")
         await on.running.until_soon(
-            lambda: "Fixed since" in pull.reviews[0]["body"] or None, "the summary says so"
+            lambda: "Fixed since" in on.reviews(pull)[0]["body"] or None, "the summary says so"
         )
-        assert len(pull.reviews) == notified, "an edited text notifies nobody"
+        assert len(on.all_said(pull)) == notified, "an edited text notifies nobody"
         assert tracked(on)["No count"]["state"] == "fixed"
-        said_ = "threads stay open" in pull.reviews[0]["body"]
-        if may == "read":
+        said_ = "threads stay open" in on.reviews(pull)[0]["body"]
+        # Whoever may comment on Bitbucket may resolve, too.
+        if may == "read" and forge == "github":
             assert said_
             assert "resolve" not in operations(on)
         else:
@@ -100,9 +99,11 @@ async def test_what_is_fixed_is_said_and_its_thread_resolved_where_the_app_may(
             await on.running.until_soon(lambda: pull.resolved or None, "its thread is resolved")
 
 
-async def test_what_a_person_denied_or_left_out_is_not_raised_again(tmp_path: Path) -> None:
+async def test_what_a_person_denied_or_left_out_is_not_raised_again(
+    tmp_path: Path, forge: Tongue
+) -> None:
     other = remark(path="shop/cart.py", line=6, title="Slow", quote="    return len(items)")
-    async with reviewed(tmp_path, policy_file=policy(tmp_path, ASKED)) as on:
+    async with reviewed(tmp_path, forge, policy_file=policy(tmp_path, ASKED)) as on:
         with_reader(on, said([COUNT, other]))
         pull = on.open_pull()
         (request,) = await on.posts()
@@ -139,8 +140,9 @@ async def test_what_a_person_denied_or_left_out_is_not_raised_again(tmp_path: Pa
 
 async def test_guidance_is_the_heads_for_a_writer_and_the_bases_for_anybody_else(
     tmp_path: Path,
+    forge: Tongue,
 ) -> None:
-    async with reviewed(tmp_path, policy_file=policy(tmp_path)) as on:
+    async with reviewed(tmp_path, forge, policy_file=policy(tmp_path)) as on:
         skill = ".claude/skills/money/SKILL.md"
         base = {"CLAUDE.md": "Use tabs.", skill: "---\nglobs: '**/*.py'\n---\nMoney is integer."}
         on.forge.commit(NAME, "main", base, "Guidance")
@@ -154,19 +156,22 @@ async def test_guidance_is_the_heads_for_a_writer_and_the_bases_for_anybody_else
         assert order["may_run"]
         assert order["title"] == "Add the average"
 
-        stranger = on.open_pull(files, branch="other", author="bob")
-        on.forge.label(NAME, stranger.number, "gatehouse:review", by="ada")
+        other = files | {"other.py": "x = 1\n"}
+        stranger = on.open_pull(other, branch="other", author="bob")
+        on.let_in(stranger)
         await on.running.until_soon(lambda: len(reader.orders) == 2 or None, "the second order")
         order = reader.orders[1]
         assert [one["text"] for one in order["guidance"]] == ["Use tabs."]
         assert not order["may_run"]
         check = await on.check(stranger.head_sha, "success")
-        assert "(CLAUDE.md); it was not followed" in check["output"]["summary"]
+        assert "(CLAUDE.md); it was not followed" in on.words(check)
 
 
 @pytest.mark.many
-async def test_what_could_not_be_posted_goes_on_to_the_next_round(tmp_path: Path) -> None:
-    async with reviewed(tmp_path, policy_file=policy(tmp_path, ASKED)) as on:
+async def test_what_could_not_be_posted_goes_on_to_the_next_round(
+    tmp_path: Path, forge: Tongue
+) -> None:
+    async with reviewed(tmp_path, forge, policy_file=policy(tmp_path, ASKED)) as on:
         with_reader(on, said([COUNT]), said([]))
         pull = on.open_pull()
         (request,) = await on.posts()
@@ -187,8 +192,10 @@ async def test_what_could_not_be_posted_goes_on_to_the_next_round(tmp_path: Path
         assert "denied" not in [one.reason for one in on.receipts()]
 
 
-async def test_code_that_an_earlier_round_did_not_show_is_shown_whole(tmp_path: Path) -> None:
-    async with reviewed(tmp_path, policy_file=policy(tmp_path)) as on:
+async def test_code_that_an_earlier_round_did_not_show_is_shown_whole(
+    tmp_path: Path, forge: Tongue
+) -> None:
+    async with reviewed(tmp_path, forge, policy_file=policy(tmp_path)) as on:
         on.forge.commit(NAME, "main", {"guard.py": "check = True\n"}, "Before")
         reader = with_reader(on, said([]), said([]) | {"partial": "a limit"}, said([]))
         evil = "steal()\n"

@@ -8,6 +8,7 @@ import pytest
 from sqlalchemy import text
 
 from supervisor.errors import UserError
+from supervisor.reviews.demo.state import Tongue
 from supervisor.reviews.forges.base import ForgeError, RepositoryFacts
 from tests.fakes.messages_server import Failure, Step
 from tests.fakes.messages_server import text as said
@@ -33,10 +34,12 @@ def attempts(on: Reviewed) -> list[tuple[int, str]]:
         return [(attempt, outcome) for attempt, outcome in connection.execute(query)]
 
 
-async def test_three_tries_then_dead_with_a_receipt_and_back_by_itself(tmp_path: Path) -> None:
+async def test_three_tries_then_dead_with_a_receipt_and_back_by_itself(
+    tmp_path: Path, forge: Tongue
+) -> None:
     policy = tmp_path / "acts.yaml"
     policy.write_text(POST_ALLOWED)
-    async with reviewed(tmp_path, policy_file=policy) as on:
+    async with reviewed(tmp_path, forge, policy_file=policy) as on:
         real, later_s = on.running.parts.clock.now, [0.0]
         on.running.parts.clock.now = lambda: real() + later_s[0]  # type: ignore[method-assign]
         token, waits = on.client.clone_token, list[float]()
@@ -86,11 +89,11 @@ async def first_try(on: Reviewed) -> str:
 
 
 @pytest.mark.many
-async def test_a_gateway_without_a_provider_is_tried_again(tmp_path: Path) -> None:
+async def test_a_gateway_without_a_provider_is_tried_again(tmp_path: Path, forge: Tongue) -> None:
     """It is a server of this machine's, of which the shipped policies of readers say nothing."""
     broken = Failure(502, headers=(("retry-after", "0.01"),), body={"error": "bad gateway"})
     script: list[Step] = [broken] * 6
-    async with reviewed_by_model(tmp_path, [*script, said(CLEAN)]) as on:
+    async with reviewed_by_model(tmp_path, forge, [*script, said(CLEAN)]) as on:
         real, later_s = on.running.parts.clock.now, [0.0]
         on.running.parts.clock.now = lambda: real() + later_s[0]  # type: ignore[method-assign]
         pull = on.open_pull()
@@ -125,8 +128,10 @@ async def test_a_model_on_this_machines_loopback_is_told_at_start(tmp_path: Path
             pass
 
 
-async def test_nothing_comes_back_while_the_forge_does_not_answer(tmp_path: Path) -> None:
-    async with reviewed(tmp_path) as on:
+async def test_nothing_comes_back_while_the_forge_does_not_answer(
+    tmp_path: Path, forge: Tongue
+) -> None:
+    async with reviewed(tmp_path, forge) as on:
         await on.service.reconcile.repositories()
         on.forge.is_down = True
         with pytest.raises(ForgeError):

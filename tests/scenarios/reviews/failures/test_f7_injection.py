@@ -152,7 +152,8 @@ async def test_a_reader_that_obeys_all_of_them_does_nothing(
                 author="mallory",
                 head_repository="mallory/shop",
             )
-            pull.issue_comments.append({"id": 1, "body": words("comment"), "user": "mallory"})
+            said = {"id": 1, "body": words("comment"), "by": "mallory", "at": pull.opened_at}
+            pull.issue_comments.append(said)
             await on.receipt("held")
             forge.label(NAME, pull.number, "gatehouse:review", by="ada")
             (request,) = await on.posts()

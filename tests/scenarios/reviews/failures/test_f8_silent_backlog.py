@@ -7,6 +7,7 @@ import httpx
 import pytest
 
 from supervisor.reviews.app import review_checks
+from supervisor.reviews.demo.state import Tongue
 from supervisor.sandbox.check_result import CheckResult
 from tests.fakes.clock import FakeClock
 from tests.fakes.reviewed import Reviewed, forge_with_people, reviewing_at
@@ -30,8 +31,10 @@ async def get(on: Reviewed, path: str) -> str:
         return answer.text
 
 
-async def test_a_webhook_that_nobody_handles_is_seen_after_five_minutes(tmp_path: Path) -> None:
-    with forge_with_people(tmp_path / "stage") as stage:
+async def test_a_webhook_that_nobody_handles_is_seen_after_five_minutes(
+    tmp_path: Path, forge: Tongue
+) -> None:
+    with forge_with_people(tmp_path / "stage", forge) as stage:
         async with reviewing_at(stage, tmp_path) as on:
 
             async def stuck() -> None:

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 from sqlalchemy import text
 
+from supervisor.reviews.demo.state import Tongue
 from tests.fakes.messages_server import Failure, Step
 from tests.fakes.messages_server import text as said
 from tests.fakes.reviewed import CLEAN, reviewed_by_model
@@ -29,15 +30,15 @@ pytestmark = pytest.mark.xdist_group("reviews-held")
     ],
 )
 async def test_a_limit_holds_the_review_until_it_is_reset(
-    tmp_path: Path, limit: Failure, words: str, wait_s: float
+    tmp_path: Path, forge: Tongue, limit: Failure, words: str, wait_s: float
 ) -> None:
-    async with reviewed_by_model(tmp_path, [limit, said(CLEAN)]) as on:
+    async with reviewed_by_model(tmp_path, forge, [limit, said(CLEAN)]) as on:
         real, later_s = on.running.parts.clock.now, [0.0]
         pull = on.open_pull()
         receipt = await on.receipt("held")
         assert receipt.reason.startswith(words)
         check = await on.check(pull.head_sha, "neutral")
-        assert "The review waits" in check["output"]["summary"]
+        assert "The review waits" in on.words(check)
         with on.service.engine.connect() as connection:
             due_at = connection.execute(text("select due_at from slots")).scalar_one()
         assert due_at == pytest.approx(real() + wait_s, abs=30)
@@ -52,10 +53,10 @@ async def test_a_limit_holds_the_review_until_it_is_reset(
 
 
 @pytest.mark.many
-async def test_a_provider_that_is_down_is_tried_again(tmp_path: Path) -> None:
+async def test_a_provider_that_is_down_is_tried_again(tmp_path: Path, forge: Tongue) -> None:
     """Six calls of one reader, and then the next attempt."""
     script: list[Step] = [Failure(529, "overloaded_error", headers=(("retry-after", "0.01"),))] * 6
-    async with reviewed_by_model(tmp_path, [*script, said(CLEAN)]) as on:
+    async with reviewed_by_model(tmp_path, forge, [*script, said(CLEAN)]) as on:
         real, later_s = on.running.parts.clock.now, [0.0]
         on.running.parts.clock.now = lambda: real() + later_s[0]  # type: ignore[method-assign]
         pull = on.open_pull()
