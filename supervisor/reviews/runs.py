@@ -32,7 +32,7 @@ from supervisor.reviews.core.diffs import skipped_words
 from supervisor.reviews.core.findings import Finding, PlacedFinding
 from supervisor.reviews.core.posts import round_sections
 from supervisor.reviews.core.prompts import ignored
-from supervisor.reviews.core.receipts import Outcome, partial_words
+from supervisor.reviews.core.receipts import HEAD_MOVED, Outcome, partial_words
 from supervisor.reviews.core.retries import ProviderTrouble
 from supervisor.reviews.core.tracking import RoundOutcome, TrackedFinding
 from supervisor.reviews.forges.base import REVIEW_ID, ForgeError, Forges
@@ -102,6 +102,10 @@ class _ProviderError(GatehouseError):
         self.until = trouble.until
 
 
+class _HeadMovedError(GatehouseError):
+    """Raised if the head is another one by now; that one is wanted."""
+
+
 # Names the session of a prompt of a pull request; of "", that of its review.
 type NamePrompt = Callable[[str], str]
 # Requests an act in a repository's session, and tells whether rules allow one.
@@ -111,7 +115,7 @@ type AllowsAct = Callable[[Act, str], bool]
 
 class Runs:
     """The runs of one supervisor. `under_way` has the ids of the runs in progress; `idle` is set
-    while there are none."""
+    while there are none. `look` reads a pull request anew."""
 
     def __init__(
         self,
@@ -130,6 +134,7 @@ class Runs:
         budgets: Budgets,
         ask: AskAct,
         allows: AllowsAct,
+        look: Callable[[queries.Repository, int], Awaitable[str]],
     ) -> None:
         self._engine = engine
         self._clock = clock
@@ -146,6 +151,7 @@ class Runs:
         self._budgets = budgets
         self._ask = ask
         self._allows = allows
+        self._look = look
         self._running: dict[str, str] = {}
         self._cut: set[str] = set()
         self.under_way: set[str] = set()
@@ -199,6 +205,7 @@ class Runs:
     ) -> None:
         failed, may_retry, outcome = "", False, "failed"
         until: float | None = None
+        was_review = not pull.draft
         # Inside the block, because a task group wraps exceptions that leave it.
         async with self._beating(run):
             try:
@@ -207,6 +214,8 @@ class Runs:
                 failed, may_retry = str(error)[:500], error.may_retry
                 # The forge had too many calls: that is no failed attempt.
                 until = error.retry_at if isinstance(error, ForgeError) else None
+            except _HeadMovedError:
+                outcome, was_review = self._receipt(run, "skipped", HEAD_MOVED), False
             except _ProviderError as error:
                 failed, may_retry, until = str(error), True, error.until
             except GatehouseError as error:
@@ -230,7 +239,7 @@ class Runs:
             duration_ms=(self._clock.monotonic() - begun) * 1000,
         )
         ended = slots.Ended(
-            *(run.id, run.attempt), failed=failed, may_retry=may_retry, was_review=not pull.draft
+            *(run.id, run.attempt), failed=failed, may_retry=may_retry, was_review=was_review
         )
         self._slots.happened(run.pull_id, ended)
         self._budgets.settle_over()
@@ -245,11 +254,16 @@ class Runs:
         begun: float,
     ) -> str:
         """Review a head; return the outcome."""
+        forge, place = self._forges.of(repository), facts_of(repository)
+        source = await forge.head_source(place, pull.number)
+        if source.sha not in ("", run.head_sha):
+            # Nobody told of that.
+            await self._look(repository, pull.number)
+            raise _HeadMovedError("the head moved on")
         with self._engine.connect() as connection:
             of_pull = queries.runs_of(connection, pull.id)
         is_moved = queries.is_for_other_base(of_pull, run.head_sha, pull.base_ref)
         await self._tidying.approvals(repository, pull, run.head_sha, is_moved=is_moved)
-        forge, place = self._forges.of(repository), facts_of(repository)
         wanted = WantedCode(
             name=clone_name(repository.forge, repository.full_name),
             url=repository.clone_url,
@@ -258,7 +272,7 @@ class Runs:
             base_ref=pull.base_ref,
             base_sha=pull.base_sha,
             head_sha=run.head_sha,
-            head=await forge.head_source(place, pull.number),
+            head=source,
         )
         read_diff = partial(forge.pull_diff, place, pull.number)
         async with self._clones.checkout(wanted, read_diff) as checkout:

@@ -173,6 +173,7 @@ class ReviewService:
             budgets=self.budgets,
             ask=self._ask,
             allows=self._allows,
+            look=self.reconcile.pull,
         )
         self.job_pulls = JobPulls(self.engine, forges, clones, self._ask)
         self.poster = Poster(

@@ -79,11 +79,13 @@ class Installed(msgspec.Struct, frozen=True, kw_only=True):
 
 class HeadSource(NamedTuple):
     """Where git finds a pull request's head: `ref` at `url`, "" if that is gone. `token` as
-    `Forge.clone_token` gives it, "" for none; at the repository's own URL that one counts."""
+    `Forge.clone_token` gives it, "" for none; at the repository's own URL that one counts. `sha` is
+    the head now, "" if the forge wasn't asked for that."""
 
     url: str
     ref: str
     token: str
+    sha: str = ""
 
 
 class PullFacts(msgspec.Struct, frozen=True, kw_only=True):

@@ -287,17 +287,18 @@ class Bitbucket:
     async def head_source(self, repository: RepositoryFacts, number: int) -> HeadSource:
         one = await self._calls.call("GET", _pull(repository, number))
         ref = f"refs/heads/{read(lambda it: it['source']['branch']['name'], one)}"
+        sha = await self._head_sha(repository, one)
         if read(is_own_branch, one):
-            return HeadSource(repository.clone_url, ref, "")
+            return HeadSource(repository.clone_url, ref, "", sha)
         source = one["source"].get("repository")
         name = read(lambda it: str(it["full_name"]), source) if source else ""
         if not is_full_name(name):
-            return HeadSource("", ref, "")
+            return HeadSource("", ref, "", sha)
         parts, token = urlsplit(repository.clone_url), self._calls.token()
         # A repository's token opens no other; what is public needs none.
         is_near = name.partition("/")[0] == repository.full_name.partition("/")[0]
         given = token.for_git if is_near or not token.is_access else ""
-        return HeadSource(f"{parts.scheme}://{parts.netloc}/{name}.git", ref, given)
+        return HeadSource(f"{parts.scheme}://{parts.netloc}/{name}.git", ref, given, sha)
 
     async def pull_diff(self, repository: RepositoryFacts, number: int) -> bytes:
         return await self._calls.data(f"{_pull(repository, number)}/diff")

@@ -153,6 +153,20 @@ async def test_a_lost_webhook_and_a_push_are_found(tmp_path: Path) -> None:
         await on.receipt("found", number=other.number)
 
 
+async def test_a_push_that_nobody_told_of_is_seen_before_the_code_is_read(tmp_path: Path) -> None:
+    with staged(tmp_path / "stage", "bitbucket") as stage:
+        stage.forge.repositories[NAME].collaborators = {"ada": "write"}
+        async with on_bitbucket(tmp_path, stage, repo_day_cost="0usd") as on:
+            pull = on.open_pull()
+            await on.receipt("held")
+            on.forge.loses_webhooks = True
+            on.forge.push(NAME, pull.number, {"shop/new.py": "x = 1\n"}, "More")
+        async with on_bitbucket(tmp_path, stage) as on:
+            receipt = await on.receipt("found")
+            assert receipt.head_sha == pull.head_sha
+            assert len(on.running.parts.sessions.recent()) == 1, "the older head is read by nobody"
+
+
 @contextlib.asynccontextmanager
 async def quiet(folder: Path) -> AsyncIterator[tuple[Reviewed, DemoPull]]:
     """A pull request that nobody reviews, and acts that need nobody."""
