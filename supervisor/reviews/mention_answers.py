@@ -16,7 +16,7 @@ from supervisor.errors import NotFoundError, UserError
 from supervisor.reviews.core import deliveries, mentions, slots
 from supervisor.reviews.core.config.effective import EffectiveConfig
 from supervisor.reviews.core.config.shapes import MENTIONS
-from supervisor.reviews.core.forge_people import is_same_person
+from supervisor.reviews.core.forge_people import is_same_person, person_name
 from supervisor.reviews.core.mentions import Mention
 from supervisor.reviews.core.receipts import CALLED_OFF
 from supervisor.reviews.core.trust import WRITERS
@@ -139,7 +139,7 @@ class Mentions:
         for one in found if self._forges.of(repository).has_reactions else ():
             spelled = f"review:{one.comment_id}" if one.is_inline else str(one.comment_id)
             act = act_on(repository, pull, "react", body=HEARD, targets=(spelled,))
-            self._ask(act, repository.session_id, f"an answer to {one.author}")
+            self._ask(act, repository.session_id, f"an answer to {person_name(one.author)}")
         return found
 
     def answered(
@@ -231,7 +231,7 @@ class Mentions:
 
     def _say(self, on: "_Answer", reaction: str, words: str) -> None:
         number = on.comment.id
-        why = f"an answer to {on.comment.author}"
+        why = f"an answer to {person_name(on.comment.author)}"
         spelled = f"review:{number}" if on.is_inline else str(number)
         if self._forges.of(on.repository).has_reactions:
             self._ask(

@@ -30,7 +30,7 @@ from supervisor.server.operator.operator_api import AnyRequest, parts_of
 
 _OF_FINDING = (
     *("state", "severity", "title", "path", "line"),
-    *("said", "said_by", "said_why", "said_scope", "said_until"),
+    *("said", "said_why", "said_scope", "said_until"),
 )
 
 
@@ -315,6 +315,7 @@ def rounds(service: ReviewService, run: queries.ReviewRun) -> RoundsView:
                 first=numbers.get(one["first_run"], 0),
                 last=numbers.get(one["last_run"], 0),
                 gone=numbers.get(one["gone_run"], 0),
+                said_by=person_name(one["said_by"]),
                 **{name: one[name] for name in _OF_FINDING},
             )
             for one in known

@@ -22,12 +22,14 @@ import pytest
 from supervisor.core.approvals import Request
 from supervisor.core.forge_acts import Act, InlineComment
 from supervisor.reviews.app.reviewing import reviewing
+from supervisor.reviews.core.deliveries import Webhook
 from supervisor.reviews.core.posts import mark
 from supervisor.reviews.demo.bitbucket_json import uuid_of
 from supervisor.reviews.demo.forge import DemoPull
 from supervisor.reviews.demo.stage import JOB, NAME, Stage, staged
 from supervisor.reviews.forges import bitbucket_calls
 from supervisor.reviews.pages import review_views
+from supervisor.reviews.webhooks import WebhookAnswer
 from tests.fakes.reviewed import CHANGE, LOOK_EVERY_S, Reviewed
 from tests.fakes.supervised import settings_in, supervised
 
@@ -97,6 +99,16 @@ async def settled(on: Reviewed, operation: str) -> Request:
     return await on.running.until_soon(found, f"a settled {operation}")
 
 
+async def page(on: Reviewed, path: str) -> str:
+    """A page of the operator's."""
+    supervisor = on.running.supervisor
+    async with httpx.AsyncClient(
+        base_url=f"http://127.0.0.1:{supervisor.port}",
+        headers={"Authorization": f"Bearer {supervisor.auth.cli_token}"},
+    ) as operator:
+        return (await operator.get(path)).text
+
+
 def texts(pull: DemoPull) -> list[str]:
     """What we say on the pull request, oldest first, without the marks."""
     found = [one["body"] for one in pull.issue_comments if one["by"] == "gatehouse"]
@@ -115,6 +127,11 @@ async def test_a_review_is_comments_then_a_summary_and_a_build_status(tmp_path: 
         (status,) = on.forge.repositories[NAME].checks
         assert (status["conclusion"], status["head_sha"]) == ("STOPPED", pull.head_sha)
         assert status["url"] == f"{on.forge.url}/{NAME}/pull-requests/1"
+        (run,) = review_views.reviews(on.service)
+        assert (run.repository, run.url, run.author) == (f"bitbucket:{NAME}", status["url"], "ada")
+        shown = await page(on, f"/reviews/{run.id}")
+        assert f'href="{status["url"]}"' in shown
+        assert "Open on Bitbucket" in shown
         # A token that could be had nowhere else isn't in what was stored or shown.
         token = (tmp_path / "stage" / "bitbucket.token").read_text()
         kept = [one.read_bytes() for one in (tmp_path / "data").rglob("*") if one.is_file()]
@@ -138,6 +155,21 @@ async def test_webhooks_are_signed_and_handled_once(tmp_path: Path) -> None:
         # An answer that came late: Bitbucket sends it again, with the same id.
         assert await answer(body) == (202, "duplicate")
         assert len(await on.posts()) == 1
+        # What we couldn't take is sent again by itself, and taken once.
+        on.forge.loses_webhooks = False
+        intake, failed = on.service.intakes["bitbucket"], list[bytes]()
+        take = intake.take
+
+        def fails_once(head: Webhook, body: bytes) -> WebhookAnswer:
+            if not failed:
+                failed.append(body)
+                raise RuntimeError("the disk is full")
+            return take(head, body)
+
+        intake.take = fails_once  # type: ignore[method-assign]
+        other = on.open_pull(branch="other")
+        await on.receipt("found", number=other.number)
+        assert len(failed) == 1
 
 
 async def test_a_lost_webhook_and_a_push_are_found(tmp_path: Path) -> None:
@@ -322,13 +354,7 @@ async def test_a_token_that_ends_soon_is_told(tmp_path: Path) -> None:
         stage.token_file.write_text(f"{token}\nexpires: {soon:%Y-%m-%d}\n")
         async with on_bitbucket(tmp_path, stage) as on:
             said = f"Bitbucket's token expires on {soon:%Y-%m-%d}"
-            supervisor = on.running.supervisor
-            async with httpx.AsyncClient(
-                base_url=f"http://127.0.0.1:{supervisor.port}",
-                headers={"Authorization": f"Bearer {supervisor.auth.cli_token}"},
-            ) as operator:
-                shown = (await operator.get("/reviews")).text
-            assert said in html.unescape(shown)
+            assert said in html.unescape(await page(on, "/reviews"))
             (told,) = on.running.audit("forge_credentials")
             assert told["why"].startswith(said)
 
