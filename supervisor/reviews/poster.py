@@ -188,6 +188,8 @@ class Poster:
 
     async def _comment(self, repository: RepositoryFacts, act: Act, request_id: str) -> Posted:
         forge = self._forges.of(act)
+        if bool(act.comments) == bool(act.body.strip()):
+            raise GatehouseError("it is one comment, and has one text", "edit that, or deny it")
         if act.comments:
             if not isinstance(forge, Bitbucket):
                 raise GatehouseError("agents comment beside the code on Bitbucket alone")

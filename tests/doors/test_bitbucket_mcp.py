@@ -162,6 +162,16 @@ async def test_comments_are_asks_in_the_inbox_and_a_finding_has_one(
             said, is_error = await asked("bb_upsert_inline_comment", body=body, line=at, **finding)
             assert not is_error, said
         assert comments(pull) == [("It should count *once*.", line)]
+        # Its card shows the words and the place; without them there is nothing to post.
+        calling = asyncio.create_task(
+            call(found, "bb_upsert_inline_comment", number=1, line=line, body="Mm.", **finding)
+        )
+        waiting = await asyncio.to_thread(door.until_waiting, title)
+        shown = await asyncio.to_thread(door.ok, "show", waiting)
+        assert "Mm." in shown
+        assert "shop/cart.py" in shown
+        await asyncio.to_thread(door.ok, "deny", waiting)
+        assert (await calling)[1]
         other = finding | {"quote": "def count(items):", "title": "Badly named"}
         await asked("bb_upsert_inline_comment", body="Name it size.", line=line - 1, **other)
         assert len(comments(pull)) == 2

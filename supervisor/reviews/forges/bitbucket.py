@@ -403,16 +403,18 @@ class Bitbucket:
 
     async def put_inline(self, repository: RepositoryFacts, act: Act) -> Posted:
         """Say something about a finding beside the code, or replace what we said about it there,
-        whoever found it."""
+        whoever found it: its mark stays."""
         (one,) = act.comments
         path = f"{_pull(repository, act.number)}/comments"
-        data = _content(f"{one.body}\n\n{place_mark(act, one.finding)}")
         for known in await self._own_comments(repository, act.number):
-            place = place_of(known)
+            place, text = place_of(known), raw(known).rstrip()
             if place is not None and place.finding == one.finding:
-                if raw(known) == data["content"]["raw"]:
+                new = f"{one.body}\n\n{text[text.rindex('`gatehouse:at:') :]}"
+                if text == new:
                     return read(posted, known)
-                return read(posted, await self._calls.call("PUT", f"{path}/{known['id']}", data))
+                change = _content(new)
+                return read(posted, await self._calls.call("PUT", f"{path}/{known['id']}", change))
+        data = _content(f"{one.body}\n\n{place_mark(act, one.finding)}")
         data["inline"] = {"path": one.path, "to": one.line}
         return read(posted, await self._make(path, data))
 
