@@ -507,8 +507,10 @@ def title(action: Action) -> str:
 def _title_of_mcp(action: McpCall | McpTools) -> str:
     if isinstance(action, McpCall):
         return f"mcp__{action.server}__{action.tool} {action.arguments}"
-    names = ", ".join(one.name for one in action.changes)
-    return f"use the changed tools of the MCP server {action.server}: {names}"
+    names = [one.name for one in action.changes]
+    more = [f"{len(names) - 8} more"] if len(names) > 8 else []
+    listed = ", ".join([*names[:8], *more])
+    return f"use the changed tools of the MCP server {action.server}: {listed}"
 
 
 def _swapped(action: FileChange) -> str:

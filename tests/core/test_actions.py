@@ -151,6 +151,16 @@ def test_requests_for_one_file_share_a_subject_and_others_do_not() -> None:
             McpTools(
                 server="notes",
                 digest="d",
+                changes=tuple(
+                    ToolChange(name=f"t{number}", before="", after="x") for number in range(10)
+                ),
+            ),
+            "use the changed tools of the MCP server notes: t0, t1, t2, t3, t4, t5, t6, t7, 2 more",
+        ),
+        (
+            McpTools(
+                server="notes",
+                digest="d",
                 changes=(ToolChange(name="add", before="", after="x"),),
             ),
             "use the changed tools of the MCP server notes: add",

@@ -116,6 +116,7 @@ def test_a_call_is_asked_approved_and_answered(house: House) -> None:
     waiting = house.until_waiting('mcp__notes__add {"a":39,"b":3}')
     shown = house.ok("show", waiting)
     assert "notes" in shown
+    assert "Let the MCP server notes do this?" in house.page.get(f"/requests/{waiting}").text
     house.ok("approve", waiting)
     done = agent.said(number)
     assert not done["isError"]
@@ -293,6 +294,7 @@ def test_changed_tools_wait_for_a_person_also_after_a_restart(house: House) -> N
     card = house.ok("show", waiting)
     assert "Add two numbers." in card
     assert "evil.example" in card
+    assert "evil.example" in house.page.get(f"/requests/{waiting}").text
     house.ok("approve", waiting)
     house.until_event("mcp_tools_taken", 2)
     assert agent.calls("mcp__notes__add", a=1, b=2)["outcome"]["said"] == "3"
@@ -337,3 +339,17 @@ def test_a_repository_names_no_server_and_doctor_checks_what_a_person_names(hous
     refused = house.run("up", GATEHOUSE_MCP_SERVERS=str(file), GATEHOUSE_DATA=other)
     assert refused.returncode == 1
     assert "mine.yaml:2" in refused.stderr
+
+
+def test_a_server_that_never_speaks_ends_with_its_session(house: House) -> None:
+    servers(house, '  mute:\n    command: [/bin/sleep, "600"]\n')
+    house.up()
+    agent = Agent(house)
+    agent.order("tools/list")
+    house.until_event("mcp_server_started")
+    agent.run.process.send_signal(signal.SIGINT)
+    assert agent.run.ended() in (0, 130)
+    (ended,) = house.until_event("mcp_server_ended")
+    assert ended["why"] == "the session ended"
+    house.until_event("session_ended")
+    assert not any(map(_is_sleep, Path("/proc").glob("[0-9]*/cmdline")))
