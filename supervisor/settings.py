@@ -19,6 +19,7 @@ from supervisor.errors import UserError
 type CopyMode = Literal["auto", "copy", "overlay"]
 type NetworkMode = Literal["proxy", "transparent"]
 type ExecRules = Literal["asked", "enforce"]
+type ReviewRuntime = Literal["loop", "sdk", "cli"]
 type Backend = Literal["bubblewrap", "compose"]
 
 # Names that the sandbox takes over from the shell that a session is started in.
@@ -138,6 +139,7 @@ def _debounce(text: str, name: str) -> tuple[float, float]:
 copy_mode_of: Reader[CopyMode] = _one_of("way to make a copy", "auto", "copy", "overlay")
 network_mode_of: Reader[NetworkMode] = _one_of("way out of a sandbox", "proxy", "transparent")
 exec_rules_of: Reader[ExecRules] = _one_of("way to hold exec rules", "asked", "enforce")
+review_runtime_of: Reader[ReviewRuntime] = _one_of("runtime", "loop", "sdk", "cli")
 
 
 class Settings(NamedTuple):
@@ -190,6 +192,7 @@ class Settings(NamedTuple):
     network_mode: NetworkMode = _setting("GATEHOUSE_NETWORK", "proxy", network_mode_of)
     upstream_ca: Path | None = _setting("GATEHOUSE_UPSTREAM_CA", "", _plain_path, is_shared=True)
     review_model: str = _setting("GATEHOUSE_REVIEW_MODEL", "", _text)
+    review_runtime: ReviewRuntime = _setting("GATEHOUSE_REVIEW_RUNTIME", "loop", review_runtime_of)
     # Keys are compared by their hashes: see `for_all_sessions`.
     anthropic_api_key: str = _setting("ANTHROPIC_API_KEY", "", _text)
     anthropic_base_url: str = _setting("ANTHROPIC_BASE_URL", "", _text, is_shared=True)
@@ -363,12 +366,18 @@ _FIELDS: dict[str, Setting] = {
 }
 SETTINGS = tuple(_FIELDS.values())
 _DEFAULTS = {one.name: one.default for one in SETTINGS}
+# Other names that count where the setting's own isn't set.
+_ALSO = {"GATEHOUSE_REVIEW_RUNTIME": "RUNTIME_MODE"}
 
 
 def from_environment() -> Settings:
     """The settings as the environment gives them; `UserError` names the variable that can't be
     used."""
-    given = {name: text for name in _DEFAULTS if (text := os.environ.get(name))}
+    given = {
+        name: text
+        for name in _DEFAULTS
+        if (text := os.environ.get(name) or os.environ.get(_ALSO.get(name, "")))
+    }
     for name, text in given.items():
         if not is_text(text):
             raise UserError(f"{name}: `{text}` is not UTF-8 text", "give it another name or text")

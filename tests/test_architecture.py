@@ -35,7 +35,7 @@ ONLY_IN: dict[str, set[str]] = {
     "sqlalchemy": {"store", "reviews.store"},
     "alembic": {"store", "reviews.store"},
     "anthropic": {"agent_image"},
-    "claude_agent_sdk": set(),
+    "claude_agent_sdk": {"agent_image"},
     "mcp": {"server", "agent_image", "reviews.cli"},
     "cronsim": {"sessions", "reviews.core", "reviews.core.config"},
     "pyseccomp": {"sandbox"},

@@ -17,7 +17,12 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[1]
-LOCKS = ["requirements.lock", "requirements-dev.lock", "requirements-uv.lock"]
+LOCKS = [
+    "requirements.lock",
+    "requirements-dev.lock",
+    "requirements-sdk.lock",
+    "requirements-uv.lock",
+]
 PLAIN_TOOLS = [
     "cat",
     "chmod",
@@ -186,7 +191,7 @@ def test_it_is_a_script_for_any_shell(shell: str) -> None:
 def test_an_unknown_argument_is_one_clear_line(machine: Machine) -> None:
     done = machine.set_up("everything")
     assert (done.returncode, done.stdout) == (1, "")
-    assert done.stderr == "setup: unknown argument `everything`; say run, dev or uv\n"
+    assert done.stderr == "setup: unknown argument `everything`; say run, dev, sdk or uv\n"
 
 
 # --- without root's rights -----------------------------------------------------------------------

@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Literal
 
-from agent_image.reviewer.egress import FetchError, fetch, proxy_is_set
+from agent_image.reviewer.egress import refusal_at
 from agent_image.reviewer.gatehouse import refusal_text
 from agent_image.reviewer.model import Block, ModelError, PassingError, Reply, Request, tried
 from agent_image.reviewer.text import plain
@@ -188,13 +188,10 @@ class AnthropicModel:
         """Return the proxy's reason if it refused the connection. It is asked again without the
         SDK, which drops the reason."""
         cause = error.__cause__
-        if cause is None or "403" not in str(cause) or not proxy_is_set():
+        if cause is None or "403" not in str(cause):
             return None
-        try:
-            answer = fetch(self._base_url, 10_000, method="HEAD")
-        except FetchError:
-            return None
-        return refusal_text(answer.refusal) if answer.refusal else None
+        refusal = refusal_at(self._base_url)
+        return refusal_text(refusal) if refusal else None
 
 
 def _asked(reasoning: str) -> dict[str, Any]:

@@ -12,13 +12,14 @@ import threading
 from collections.abc import Callable
 from pathlib import Path
 from types import FrameType
+from typing import Any
 
 import msgspec
 
 from agent_image.reviewer import orders, prompt_run, prompts, providers
 from agent_image.reviewer.findings import Report, extract
 from agent_image.reviewer.gatehouse import ApiError, Gatehouse, Refused
-from agent_image.reviewer.loop import Conversation, NoReviewError, Outcome
+from agent_image.reviewer.loop import Conversation
 from agent_image.reviewer.model import Model, ModelError
 from agent_image.reviewer.recorded_model import (
     FIRST_LOOK,
@@ -38,6 +39,7 @@ from agent_image.reviewer.repository import (
     Repository,
     not_shown,
 )
+from agent_image.reviewer.runtime import NoReviewError, Outcome, Runtime
 from agent_image.reviewer.settings import Settings, UsageError, hide_from_siblings, parse
 from agent_image.reviewer.text import Quarantine, plain
 from agent_image.reviewer.tool_inputs import (
@@ -86,6 +88,8 @@ def review(settings: Settings, say: Callable[[str], None]) -> Report:
         )
     else:
         say(f"model: {', or '.join(one.name for one in settings.models)}")
+        if not _is_own(settings):
+            say(f"runtime: {settings.runtime}, so Claude Code conducts the review")
     gatehouse = Gatehouse(
         settings.gatehouse_url, settings.gatehouse_token, outage_s=settings.limits.outage_s
     )
@@ -109,13 +113,13 @@ def review(settings: Settings, say: Callable[[str], None]) -> Report:
         since=settings.order.since,
         files=settings.order.files if settings.order.prompt else (),
     )
-    model = _model(settings, change, repository, workspace)
+    model = _model(settings, change, repository, workspace) if _is_own(settings) else None
 
     def converse(opening: str) -> Outcome:
-        return Conversation(
+        return _runtime(
+            settings,
             model,
             tools,
-            limits=settings.limits,
             system=_system(settings, change, quarantine),
             say=say,
             read=prompt_run.extract if settings.order.prompt else extract,
@@ -126,7 +130,8 @@ def review(settings: Settings, say: Callable[[str], None]) -> Report:
         outcome = Updates(settings, gatehouse, workspace, converse, quarantine, say).run()
     else:
         outcome = converse(settings.task or _opening(settings, repository, change, tools))
-    report = _report(model.name, change, outcome, sorted(tools.unseen))
+    asked = settings.models[0].name if model is None else model.name
+    report = _report(asked, change, outcome, sorted(tools.unseen))
     gatehouse.report(report)
     if settings.output:
         settings.output.write_bytes(msgspec.json.format(msgspec.json.encode(report)))
@@ -135,6 +140,25 @@ def review(settings: Settings, say: Callable[[str], None]) -> Report:
         f" {report.usage.turns} turns"
     )
     return report
+
+
+def _is_own(settings: Settings) -> bool:
+    """Return whether our own loop conducts it: always where nothing but a script is played."""
+    return not settings.models or settings.runtime == "loop"
+
+
+def _runtime(settings: Settings, model: Model | None, tools: Tools, **how: Any) -> Runtime:
+    """Return what conducts the conversation."""
+    if model is not None:
+        return Conversation(model, tools, limits=settings.limits, **how)
+    # They take long to import.
+    if settings.runtime == "cli":
+        from agent_image.reviewer.cli_runtime import CliRuntime
+
+        return CliRuntime(settings, tools, **how)
+    from agent_image.reviewer.sdk_runtime import SdkRuntime
+
+    return SdkRuntime(settings, tools, **how)
 
 
 def _system(settings: Settings, change: Change, quarantine: Quarantine) -> str:

@@ -123,3 +123,14 @@ def _target(url: str) -> str:
 def proxy_is_set() -> bool:
     """Return whether the environment names a proxy for HTTPS."""
     return bool(os.environ.get("HTTPS_PROXY") or os.environ.get("https_proxy"))
+
+
+def refusal_at(url: str) -> dict[str, Any] | None:
+    """Return the proxy's reason if it refuses connections there: libraries drop that. None where it
+    doesn't, or there is no proxy."""
+    if not proxy_is_set():
+        return None
+    try:
+        return fetch(url, 10_000, method="HEAD").refusal
+    except FetchError:
+        return None

@@ -7,50 +7,36 @@ partial then.
 """
 
 import contextlib
-import json
 import time
 from collections.abc import Callable
 from typing import Any
-
-import msgspec
 
 from agent_image.reviewer import prompts
 from agent_image.reviewer.findings import (
     OPENING,
     InvalidReviewError,
     Review,
-    TracedCall,
     TracedTurn,
-    Usage,
     extract,
 )
-from agent_image.reviewer.gatehouse import ApiError
 from agent_image.reviewer.model import Block, Model, ModelError, Reply, Request
+from agent_image.reviewer.runtime import (
+    KEPT_TURNS,
+    TRACED_CHARS,
+    Course,
+    NoReviewError,
+    Outcome,
+    check_stop,
+    say_words,
+    traced_call,
+)
 from agent_image.reviewer.settings import Limits
 from agent_image.reviewer.text import plain
 from agent_image.reviewer.tool_inputs import definitions
 from agent_image.reviewer.tools import Tools
 
-_KEPT_TURNS = 2
-# A model that makes the same calls this often makes no progress.
-_MOST_SAME = 3
 # For the last attempt after a call was refused for lack of money.
 _LAST_TOKENS = 4096
-# Kept length of each text of a turn.
-TRACED_CHARS = 1_500
-
-
-class NoReviewError(Exception):
-    """The conversation ended without a usable review. Its text is one line with a remedy."""
-
-
-class Outcome(msgspec.Struct, frozen=True):
-    """A review and its usage. `partial`: why it was concluded early."""
-
-    review: Review
-    usage: Usage
-    turns: tuple[TracedTurn, ...] = ()
-    partial: str = ""
 
 
 class Conversation:
@@ -77,15 +63,9 @@ class Conversation:
         self._read = read
         self._definitions = definitions(tools.offered)
         self._messages: list[dict[str, Any]] = []
-        self._turns = self._input_tokens = self._output_tokens = 0
         self._repaired = self._offers_tools = self._is_shortened = False
         self._trace: list[TracedTurn] = []
-        self._must_conclude = must_conclude
-        # A key of `prompts.CONCLUDING`; "" while the conversation continues.
-        self._concluding = ""
-        self._last_calls, self._same_calls = "", 0
-        # The last review in a reply that also had calls.
-        self._draft: Review | None = None
+        self._course = Course(limits, say, must_conclude)
 
     def run(self, opening: str) -> Outcome:
         """Talk until there is a review. Raise `NoReviewError`, or the model's `ModelError`."""
@@ -94,55 +74,39 @@ class Conversation:
             return self._talk()
         except (NoReviewError, ModelError) as error:
             is_over = isinstance(error, NoReviewError) or error.is_over_budget
-            if self._draft is None or not is_over:
+            if self._course.draft is None or not is_over:
                 raise
-            self._concluding = self._concluding or "broken"
-            return self._outcome(self._draft)
+            self._course.concluding = self._course.concluding or "broken"
+            return self._course.outcome(self._course.draft, self._trace)
 
     def _talk(self) -> Outcome:
-        while self._turns < self._limits.turns:
+        while self._course.turns < self._limits.turns:
             try:
                 reply = self._next_reply()
             except ModelError as error:
                 if error.is_over_budget and self._shorten():
                     continue
                 raise
-            _check_stop(reply.stop_reason)
+            check_stop(reply.stop_reason)
             begun = time.monotonic()
             content = self._continuation(reply)
             self._note(reply, content, time.monotonic() - begun)
             if isinstance(content, Review):
-                return self._outcome(content)
-            if content and not self._concluding and reply.stop_reason in ("tool_use", "max_tokens"):
-                self._concluding = self._why_conclude(reply)
-                if self._concluding:
-                    content.append(_words(prompts.conclude(self._concluding)))
+                return self._course.outcome(content, self._trace)
+            if (
+                content
+                and not self._course.concluding
+                and reply.stop_reason in ("tool_use", "max_tokens")
+            ):
+                self._course.concluding = self._course.why_conclude(_named(reply))
+                if self._course.concluding:
+                    content.append(_words(prompts.conclude(self._course.concluding)))
             self._messages.append({"role": "assistant", "content": _history(reply.content)})
             if content:
                 self._messages.append({"role": "user", "content": content})
-        raise NoReviewError(f"no usable review after {self._turns} turns; start the review again")
-
-    def _outcome(self, review: Review) -> Outcome:
-        partial = prompts.CONCLUDING[self._concluding][1] if self._concluding else ""
-        return Outcome(review, self._usage(), tuple(self._trace), partial)
-
-    def _why_conclude(self, reply: Reply) -> str:
-        """Return why the next turn is the last one, as a key of `prompts.CONCLUDING`; "" where the
-        model may continue."""
-        calls = json.dumps([(call["name"], call["input"]) for call in reply.calls])
-        self._same_calls = self._same_calls + 1 if calls == self._last_calls else 1
-        self._last_calls = calls
-        if self._turns >= self._limits.turns - _KEPT_TURNS:
-            return "turns"
-        if self._input_tokens + self._output_tokens >= self._limits.total_tokens:
-            return "tokens"
-        if reply.calls and self._same_calls >= _MOST_SAME:
-            return "loop"
-        try:
-            return "money" if self._must_conclude() else ""
-        except ApiError as error:
-            self._say(f"what is left of the budget isn't known: {plain(str(error))}")
-            return ""
+        raise NoReviewError(
+            f"no usable review after {self._course.turns} turns; start the review again"
+        )
 
     def _shorten(self) -> bool:
         """After a call was refused for lack of money, leave out the results of the last tool calls,
@@ -155,9 +119,9 @@ class Conversation:
         for block in last:
             if block["type"] == "tool_result":
                 block["content"] = prompts.NO_MONEY
-        if not self._concluding:
+        if not self._course.concluding:
             last.append(_words(prompts.conclude("money")))
-        self._concluding = "money"
+        self._course.concluding = "money"
         return True
 
     def _next_reply(self) -> Reply:
@@ -173,22 +137,20 @@ class Conversation:
             ),
             may_call=self._offers_tools,
         )
-        self._turns += 1
-        self._say(f"turn {self._turns} of at most {self._limits.turns}")
+        self._course.next_turn()
         begun = time.monotonic()
         reply = self._model.reply(request, self._say)
         self._took_s = time.monotonic() - begun
-        self._input_tokens += reply.input_tokens
-        self._output_tokens += reply.output_tokens
+        self._course.input_tokens += reply.input_tokens
+        self._course.output_tokens += reply.output_tokens
         if not reply.content:
             raise NoReviewError("the model gave an empty reply; start the review again")
-        if words := reply.text.partition("<review>")[0].strip():
-            self._say(f"model: {plain(words)}")
+        say_words(reply.text, self._say)
         return reply
 
     def _may_call(self) -> bool:
-        is_early = self._turns < self._limits.turns - _KEPT_TURNS
-        return is_early and not self._concluding and not self._repaired
+        is_early = self._course.turns < self._limits.turns - KEPT_TURNS
+        return is_early and not self._course.concluding and not self._repaired
 
     def _continuation(self, reply: Reply) -> Review | list[Block]:
         """Return the next step after a reply: the review in it, or the user's blocks (none:
@@ -196,7 +158,7 @@ class Conversation:
         if reply.calls:
             if OPENING in reply.text:
                 with contextlib.suppress(InvalidReviewError):
-                    self._draft = self._read(reply.text)
+                    self._course.draft = self._read(reply.text)
             return self._tool_results(reply)
         if reply.stop_reason == "pause_turn":
             return []
@@ -233,10 +195,10 @@ class Conversation:
             if block["type"] == "tool_result"
         }
         calls = [
-            TracedCall(
-                tool=str(call["name"])[:100],
-                input=json.dumps(call["input"])[:TRACED_CHARS],
-                result=str(results.get(call["id"], {}).get("content", ""))[:TRACED_CHARS],
+            traced_call(
+                str(call["name"]),
+                call["input"],
+                str(results.get(call["id"], {}).get("content", "")),
                 is_error=bool(results.get(call["id"], {}).get("is_error")),
             )
             for call in reply.calls
@@ -252,23 +214,9 @@ class Conversation:
             )
         )
 
-    def _usage(self) -> Usage:
-        return Usage(
-            turns=self._turns, input_tokens=self._input_tokens, output_tokens=self._output_tokens
-        )
 
-
-def _check_stop(stop_reason: str) -> None:
-    """Raise `NoReviewError` if the model can't continue."""
-    if stop_reason == "refusal":
-        raise NoReviewError(
-            "the model declined to review this change; read its last words above, or use another"
-            " model"
-        )
-    if stop_reason == "model_context_window_exceeded":
-        raise NoReviewError(
-            "the review no longer fits the model's context; review a smaller change with --base"
-        )
+def _named(reply: Reply) -> list[tuple[str, Any]]:
+    return [(call["name"], call["input"]) for call in reply.calls]
 
 
 def _words(text: str) -> Block:

@@ -20,6 +20,7 @@ WORKSPACE = "/workspace/merged"
 # Changing files takes more turns than reading.
 REVIEW_TURNS, MAINTENANCE_TURNS = 20, 60
 REAL_WAIT_S, RECORDED_WAIT_S = 1800.0, 300.0
+RUNTIMES = ("loop", "sdk", "cli")
 _PR_SET_DUMPABLE = 4  # linux/prctl.h
 
 
@@ -43,6 +44,8 @@ class Limits(msgspec.Struct, frozen=True):
     # How long to retry an unreachable supervisor.
     outage_s: float = 300.0
     retries: int = 5
+    # How long Claude Code may take for one turn of its own, where it conducts the review.
+    turn_s: float = 900.0
 
 
 class Updating(msgspec.Struct, frozen=True):
@@ -62,7 +65,8 @@ class Settings(msgspec.Struct, frozen=True):
     `reads_only`: it isn't run either; `order`: what else is known of it. `change`: the file with
     what is reviewed, of a reader in quarantine, which sees no workspace. `also`: further
     folders that are read, by their whole paths. `updates`: what it maintains is
-    dependencies, and `tests` the command that says whether they fit."""
+    dependencies, and `tests` the command that says whether they fit. `runtime`: what conducts it,
+    `loop`, `sdk` or `cli`; `claude` is the program of the last."""
 
     base: str
     workspace: Path
@@ -81,6 +85,8 @@ class Settings(msgspec.Struct, frozen=True):
     also: tuple[Path, ...] = ()
     updates: Updating | None = None
     tests: str = ""
+    runtime: str = "loop"
+    claude: str = ""
 
 
 def parse(argv: list[str], environ: MutableMapping[str, str]) -> Settings:
@@ -132,6 +138,8 @@ def parse(argv: list[str], environ: MutableMapping[str, str]) -> Settings:
             else None
         ),
         tests=options.tests,
+        runtime=options.runtime,
+        claude=options.claude,
     )
 
 
@@ -187,6 +195,8 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--package", action="append", default=[], help="this package alone")
     parser.add_argument("--min-age", type=float, default=0.0, help="seconds that a release waits")
     parser.add_argument("--tests", default="", help="the command that says whether updates fit")
+    parser.add_argument("--runtime", default="loop", choices=RUNTIMES, help="what conducts it")
+    parser.add_argument("--claude", default="claude", help="with the runtime cli: Claude Code")
     parser.add_argument(
         "--answer-wait",
         type=_seconds,

@@ -20,8 +20,8 @@ import msgspec
 
 from agent_image.reviewer.findings import Finding, Review, TracedTurn, Usage
 from agent_image.reviewer.gatehouse import ApiError, Ask, Gatehouse, refusal_text
-from agent_image.reviewer.loop import NoReviewError, Outcome
 from agent_image.reviewer.model import ModelError
+from agent_image.reviewer.runtime import NoReviewError, Outcome
 from agent_image.reviewer.settings import Settings
 from agent_image.reviewer.text import Quarantine, plain
 from agent_image.reviewer.workspace import PathError, Workspace

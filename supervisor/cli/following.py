@@ -36,6 +36,7 @@ _OF_SESSION = {
     "GATEHOUSE_NETWORK": ("network", "network_mode"),
     "GATEHOUSE_KEEP_BODIES": ("keep_bodies", "keep_bodies"),
     "GATEHOUSE_REVIEW_MODEL": ("review_model", "review_model"),
+    "GATEHOUSE_REVIEW_RUNTIME": ("review_runtime", "review_runtime"),
     "GATEHOUSE_POLICY": ("policy", "policy_file"),
     "GATEHOUSE_BIND": ("binds", "binds"),
     "GATEHOUSE_HOST_PORTS": ("host_ports", "host_ports"),

@@ -5,8 +5,10 @@ locks into our own cache: hashes are checked, and no package script runs.
 """
 
 import contextlib
+import importlib.metadata
 import shutil
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -17,10 +19,12 @@ from supervisor.base.process import run
 from supervisor.core.agents.agents import AGENTS, NAMES, AgentName
 from supervisor.errors import UserError
 from supervisor.sandbox.programs import find_program
-from supervisor.settings import ROOT, Settings
+from supervisor.settings import ROOT, ReviewRuntime, Settings, review_runtime_of
 
 INSTALL_S = 600.0
 PLACE = "/opt/gatehouse/agents"
+# Leads the word of a review's or job's command that names what conducts it.
+RUNTIME = "--runtime="
 
 
 class FoundProgram(NamedTuple):
@@ -46,6 +50,36 @@ def find(name: AgentName, search_path: str, settings: Settings) -> FoundProgram 
         path = f"{place}/{program.relative_to(installed)}"
         return FoundProgram(path, ((installed, place),), "Gatehouse's own cache")
     return None
+
+
+def runtime_of(command: Sequence[str]) -> ReviewRuntime:
+    """Return what conducts a session of the built-in agent, by the words of its command."""
+    named = [one.removeprefix(RUNTIME) for one in command if one.startswith(RUNTIME)]
+    return review_runtime_of(named[-1] if named else "loop", "the runtime")
+
+
+def of_runtime(runtime: ReviewRuntime, search_path: str, settings: Settings) -> FoundProgram | None:
+    """Return the program of what conducts a review; None where it needs none. `UserError` where
+    that can't be had."""
+    if runtime == "loop":
+        return None
+    if settings.backend == "compose":
+        raise UserError(f"compose has no runtime `{runtime}`", "choose `loop`")
+    if runtime == "cli":
+        if found := find("claude", search_path, settings):
+            return found
+        raise UserError(
+            "the runtime `cli` needs Claude Code, which isn't installed",
+            "run `gatehouse claude` once, which installs it, or choose `loop`",
+        )
+    try:
+        version = importlib.metadata.version("claude-agent-sdk")
+    except importlib.metadata.PackageNotFoundError as error:
+        raise UserError(
+            "the runtime `sdk` needs claude-agent-sdk, which isn't installed",
+            "run `scripts/setup sdk`, or choose `loop`",
+        ) from error
+    return FoundProgram("", (), f"claude-agent-sdk {version}")
 
 
 def available(settings: Settings) -> dict[AgentName, str]:

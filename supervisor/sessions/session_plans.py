@@ -142,7 +142,7 @@ class SessionPlans:
             ),
         }
         if wanted.kind == "review":
-            return common | await self._of_review(wanted)
+            return common | await self._of_review(wanted, caller)
         if wanted.kind == "maintenance":
             return common | await self._of_job(wanted, caller)
         if not wanted.command:
@@ -161,7 +161,7 @@ class SessionPlans:
             find_program(wanted.command[0], caller.search_path, Path.home())
         return common
 
-    async def _of_review(self, wanted: StartSession) -> dict[str, Any]:
+    async def _of_review(self, wanted: StartSession, caller: StartingShell) -> dict[str, Any]:
         if not OF_PULLS.issuperset(wanted.command):
             raise UserError("a review has no command of its own", "leave `command` out")
         notices = []
@@ -179,9 +179,11 @@ class SessionPlans:
             notices.append(DEMO_NOTICE if is_demo else RECORDED_NOTICE)
             found = self._own_policy(STRICT_POLICY, wanted)
             notices += [STRICT_NOTICE] if found else []
+        conducted, said = self._runtime(wanted, caller, models)
+        notices += said
         return {
             **found,
-            "command": ("gatehouse-review", "--base", base or "none", *wanted.command),
+            "command": ("gatehouse-review", "--base", base or "none", *wanted.command, *conducted),
             "base": base,
             "model": RECORDED if recorded else _written(models),
             "order": wanted.order,
@@ -219,11 +221,12 @@ class SessionPlans:
         if job.branch_name:
             # An operator named the server, even at a private address: as for reviews.
             more = await self._rules_for_addresses(models)
+        conducted, said = self._runtime(wanted, caller, models)
         return found | {
-            "command": ("gatehouse-maintain",),
+            "command": ("gatehouse-maintain", *conducted),
             "model": RECORDED if recorded else _written(models),
             "policy_text": self._rules_for_readers(models, more),
-            "notices": tuple(notices) if recorded else (),
+            "notices": tuple(notices if recorded else said),
         }
 
     def _own_policy(self, file: Path, wanted: StartSession) -> dict[str, Any]:
@@ -335,6 +338,24 @@ class SessionPlans:
                 f"there is no key for the model `{missing[0]}`", f"set {' or '.join(wanting)}"
             )
         return models
+
+    def _runtime(
+        self, wanted: StartSession, caller: StartingShell, models: Sequence[NamedModel]
+    ) -> tuple[list[str], list[str]]:
+        """Return the word of the command that says what conducts it, and a notice; neither where
+        that is our own loop, as always where nothing but a script is played. `UserError` where it
+        can't be had."""
+        runtime = wanted.review_runtime or self._settings.review_runtime
+        program = agent_programs.of_runtime(runtime, caller.search_path, self._settings)
+        if program is None or not models:
+            return [], []
+        if others := [one for one in models if one.provider != "anthropic"]:
+            raise UserError(
+                f"the runtime `{runtime}` asks Anthropic's API, and not `{others[0]}`",
+                "name other models, or choose `loop`",
+            )
+        said = f"runtime {runtime}: Claude Code from {program.where} conducts it, with our tools"
+        return [f"{agent_programs.RUNTIME}{runtime}"], [said]
 
     async def _rules_for_addresses(self, models: Sequence[NamedModel]) -> list[str]:
         found: list[str] = []

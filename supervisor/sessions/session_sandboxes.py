@@ -357,18 +357,32 @@ class SessionSandboxes:
                 given += ("--change", f"{HOME}/{CHANGE}")
             else:
                 given += tuple(f"--also={one}" for one in self._settings.checkouts)
-            return _our_agent(*words, *given)
+            return self._our_agent(session, caller, *words, *given)
         if session.kind == "maintenance" and not session.agent:
             job = session.job or Job(prompt="")
             more = [*_each("--scope", job.scope), *_each("--tool", job.tools), *_update_words(job)]
             base = session.base or "none"
-            return _our_agent("--task", f"{HOME}/{TASK}", "--base", base, *more)
+            more += session.command[1:]
+            return self._our_agent(
+                session, caller, "--task", f"{HOME}/{TASK}", "--base", base, *more
+            )
         if session.agent:
             return self._named_agent(cast("AgentName", session.agent), session.command[1:], caller)
         if self._settings.backend == "compose":
             return session.command, ()
         path, binds = find_program(session.command[0], caller.search_path, Path.home())
         return (path, *session.command[1:]), binds
+
+    def _our_agent(
+        self, session: Session, caller: StartingShell, *words: str
+    ) -> tuple[tuple[str, ...], tuple[tuple[Path, str], ...]]:
+        """Return the command of the built-in agent, and what it needs, shown read-only. `UserError`
+        where what conducts it is gone."""
+        runtime = agent_programs.runtime_of(session.command)
+        program = agent_programs.of_runtime(runtime, caller.search_path, self._settings)
+        words += ("--claude", program.path) if program is not None and program.path else ()
+        command, binds = _our_program("reviewer/__main__.py", *words)
+        return command, (*binds, *(program.binds if program is not None else ()))
 
     def _named_agent(
         self, name: AgentName, words: tuple[str, ...], caller: StartingShell
@@ -513,10 +527,6 @@ def _update_words(job: Job) -> list[str]:
         return []
     words = ["--updates", f"--min-age={job.updates.min_age_s}", f"--tests={job.tests}"]
     return words + _each("--manager", job.updates.managers) + _each("--package", job.updates.names)
-
-
-def _our_agent(*words: str) -> tuple[tuple[str, ...], tuple[tuple[Path, str], ...]]:
-    return _our_program("reviewer/__main__.py", *words)
 
 
 def _our_program(program: str, *words: str) -> tuple[tuple[str, ...], tuple[tuple[Path, str], ...]]:

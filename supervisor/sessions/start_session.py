@@ -13,7 +13,7 @@ from supervisor.core.secrets.loose_words import HIDDEN
 from supervisor.core.sessions import Kind, NetworkMode, OwnLimits, Session, is_quarantined
 from supervisor.core.text.utf8 import is_text
 from supervisor.errors import UserError
-from supervisor.settings import CopyMode, ExecRules
+from supervisor.settings import CopyMode, ExecRules, ReviewRuntime
 
 _Name = Annotated[str, msgspec.Meta(max_length=64)]
 _Port = Annotated[int, msgspec.Meta(ge=1, le=65535)]
@@ -62,6 +62,7 @@ class StartSession(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     policy: Path | None = None
     limits: OwnLimits = OwnLimits()
     review_model: _Value | None = None
+    review_runtime: ReviewRuntime | None = None
     exec_rules: ExecRules | None = None
     host_ports: Annotated[tuple[_Port, ...], msgspec.Meta(max_length=16)] | None = None
     binds: Annotated[tuple[_Value, ...], msgspec.Meta(max_length=20)] | None = None

@@ -10,9 +10,9 @@ import pytest
 
 from agent_image.reviewer import anthropic_model, cli
 from agent_image.reviewer.gatehouse import ApiError
-from agent_image.reviewer.loop import NoReviewError
 from agent_image.reviewer.model import ModelError
 from agent_image.reviewer.providers import Asked
+from agent_image.reviewer.runtime import NoReviewError
 from agent_image.reviewer.settings import Limits, Settings
 from tests.agent_image.conftest import git
 from tests.fakes.agent_api import AgentApi

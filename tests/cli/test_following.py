@@ -47,6 +47,7 @@ GIVEN = {
     "GATEHOUSE_NETWORK": "proxy",
     "GATEHOUSE_UPSTREAM_CA": "/x/ca.pem",
     "GATEHOUSE_REVIEW_MODEL": "a-model",
+    "GATEHOUSE_REVIEW_RUNTIME": "sdk",
     "ANTHROPIC_API_KEY": "sk-ant-not-a-real-one",
     "ANTHROPIC_BASE_URL": "https://model.example.org",
     "CLAUDE_CODE_OAUTH_TOKEN": "sk-ant-oat01-not-a-real-one",
@@ -73,7 +74,7 @@ OF_REVIEWS = {
         )
     )
     or one.name.endswith(("_CHECK", "PR_COST", "REPO_DAY_COST", "OWNER_MONTH_COST", "ALL_DAY_COST"))
-} - {"GATEHOUSE_REVIEW_MODEL"}
+} - {"GATEHOUSE_REVIEW_MODEL", "GATEHOUSE_REVIEW_RUNTIME"}
 
 
 @pytest.fixture(autouse=True)
