@@ -283,6 +283,7 @@ def test_the_same_calls_three_times_are_the_last_ones(run: Run) -> None:
 @pytest.mark.many
 def test_the_next_model_is_asked_where_the_first_is_away(run: Run) -> None:
     run.models.append("claude-haiku-5")
+    run.limits = msgspec.structs.replace(run.limits, retries=4)
     answers: list[Step] = [Failure(529, "overloaded_error", "busy")] * 4
 
     def answer(body: Json) -> Any:
