@@ -457,6 +457,7 @@ async def test_an_install_is_asked_once_in_a_longer_line_too(
         assert sorted(asked) == ["npm install denied-one", "npm install tiny-one"]
 
 
+@pytest.mark.many
 async def test_without_hooks_pushes_and_installs_are_the_same_cards(
     start_supervisor: StartSupervisor,
     workspace: Path,
