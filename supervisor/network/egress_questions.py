@@ -163,12 +163,20 @@ class EgressQuestions:
         return self._leased(question, lease, why, by_person=host in reach.covered)
 
     def _of_server(self, question: Question, own: Policy, session_id: str) -> Answer:
-        """Answer for an operator's MCP server: its own rules allow, and cover what is asked."""
+        """Answer for an operator's MCP server: its own rules allow, and cover what is asked because
+        no rule matches. Nobody is asked for it where a rule says so (law 9)."""
         lease = self._gate.lease(
-            question.action, session_id, covers=lambda _: True, is_use=False, own=own
+            question.action,
+            session_id,
+            covers=lambda verdict: verdict.rule is None,
+            is_use=False,
+            own=own,
         )
+        if lease is None:
+            why = "a rule asks about this host, and nobody is asked for an MCP server"
+            record_refusal(self._gate.audit, question.action, session_id, why)
+            return deny(question, why, "the operator can take that rule out, or the server")
         if not isinstance(lease, Lease):
-            assert lease is not None  # everything that is asked is covered
             return _refusal(question, lease)
         return self._leased(question, lease, lease.verdict.why, by_person=True)
 

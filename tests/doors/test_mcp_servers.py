@@ -183,7 +183,8 @@ def test_a_server_by_http_is_reached_by_egress_alone(
 
 def test_a_server_reaches_what_its_configuration_names_and_nothing_else(house: House) -> None:
     with served("streamable-http", house.folder) as port:
-        servers(house, stdio("notes", f'network: ["127.0.0.1:{port}"]', "credentials: [tracker]"))
+        reached = f'network: ["127.0.0.1:{port}", asked.example.org]'
+        servers(house, stdio("notes", reached, "credentials: [tracker]"))
         (house.data / "credentials.yaml").write_text(
             "version: 1\ncredentials:\n  tracker:\n    env: TRACKER\n"
             "    hosts: [tracker.example.org]\n    header: x-key\n    variable: TRACKER_KEY\n"
@@ -204,6 +205,9 @@ def test_a_server_reaches_what_its_configuration_names_and_nothing_else(house: H
         assert "GATEHOUSE_TOKEN" not in env
         assert "a-secret-of-the-operator" not in json.dumps(env)
         assert "mcp-servers.yaml" in said("fetch", url="http://www.example.org/")
+        # What a rule of the person's asks about is no server's to have unasked.
+        house.ok("rules", "add", "ask", "network(asked.example.org)")
+        assert "nobody is asked for an MCP server" in said("fetch", url="http://asked.example.org")
         assert "refused" in said("dial", port=own)
         places = ["/workspace/lower", "/workspace/merged", "/home/agent"]
         seen = json.loads(said("look", paths=[*places, str(house.data), str(house.workspace)]))

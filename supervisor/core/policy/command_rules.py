@@ -8,6 +8,7 @@ first command, so that other users don't pay for them.
 from collections.abc import Sequence
 from typing import Literal, NamedTuple
 
+import msgspec
 from msgspec.structs import replace
 
 from supervisor.core.actions import Action, Effect, Exec, McpCall
@@ -30,7 +31,9 @@ from supervisor.core.verdicts import (
     by_rules,
 )
 
-type RuleList = Effect | Literal["call"]
+# `call` are the allow rules for calls of MCP servers; the last two are deny and ask rules as such
+# calls see them.
+type RuleList = Effect | Literal["call", "deny_call", "ask_call"]
 
 _NONE: frozenset[int] = frozenset()
 GUARD_RAIL = "an exec deny rule is a guard-rail: what a command can reach is decided by the sandbox"
@@ -38,9 +41,24 @@ GUARD_RAIL = "an exec deny rule is a guard-rail: what a command can reach is dec
 
 def check_pattern(pattern: str, effect: Effect) -> str:
     """Raise `PolicyError` if the pattern isn't valid; return a warning if it never matches."""
-    if compile_pattern(pattern).is_bare and effect == "allow":
+    compiled = compile_pattern(pattern)
+    if compiled.is_bare and effect == "allow":
         return f"`exec({pattern})` is bare, so it allows nothing: name the commands"
+    arguments = compiled.words[1].literal if len(compiled.words) > 1 else None
+    if list_of("allow", compiled) == "call" and arguments and not _is_json(arguments):
+        return (
+            f"`exec({pattern})` never matches: arguments of a call are one word of JSON; write"
+            " them between single quotes, or `*` for any"
+        )
     return ""
+
+
+def _is_json(text: str) -> bool:
+    try:
+        msgspec.json.decode(text, type=dict[str, msgspec.Raw])
+    except msgspec.DecodeError:
+        return False
+    return True
 
 
 class _Seen(NamedTuple):
@@ -60,12 +78,16 @@ def _as_command(call: McpCall) -> _Seen:
 
 
 def pattern_of(effect: Effect, text: str) -> ExecPattern:
-    """Return the pattern of a rule. A call always has arguments: a deny or ask rule that names none
-    is about all of them."""
+    """Return the pattern of a rule."""
     pattern = compile_pattern(text)
-    if effect == "allow" or len(pattern.words) > 1 or list_of("allow", pattern) != "call":
-        return pattern
-    return replace(pattern, has_tail=True)
+    is_call = effect != "allow" and list_of("allow", pattern) == "call"
+    return _of_calls(pattern) if is_call else pattern
+
+
+def _of_calls(pattern: ExecPattern) -> ExecPattern:
+    """Return the pattern of a deny or ask rule for calls. A call always has arguments: a rule that
+    names none is about all of them."""
+    return pattern if len(pattern.words) > 1 else replace(pattern, has_tail=True)
 
 
 def list_of(effect: Effect, pattern: ExecPattern) -> RuleList:
@@ -122,8 +144,8 @@ class CommandJudge(Judge[_Seen]):
             seen.text,
             seen.cwd,
             allow=lists["allow"] if seen.call is None else lists["call"],
-            ask=lists["ask"],
-            deny=lists["deny"],
+            ask=lists["ask" if seen.call is None else "ask_call"],
+            deny=lists["deny" if seen.call is None else "deny_call"],
             workspace_roots=(context.workspace,),
             line=seen.line,
         )
@@ -147,15 +169,20 @@ class CommandJudge(Judge[_Seen]):
             "call": [],
             "ask": [],
             "deny": [],
+            "ask_call": [],
+            "deny_call": [],
         }
         for index in active:
             rule = self._rules[index]
             pattern = pattern_of(rule.effect, rule.pattern)
             # INVARIANT: a bare allow rule never matches, in any spelling.
-            if not (rule.effect == "allow" and pattern.is_bare):
-                lists[list_of(rule.effect, pattern)].append(
-                    (index, pattern, tuple(map(compile_pattern, rule.exceptions)))
-                )
+            if rule.effect == "allow" and pattern.is_bare:
+                continue
+            exceptions = tuple(map(compile_pattern, rule.exceptions))
+            lists[list_of(rule.effect, pattern)].append((index, pattern, exceptions))
+            if rule.effect != "allow":
+                of_calls: RuleList = "ask_call" if rule.effect == "ask" else "deny_call"
+                lists[of_calls].append((index, _of_calls(pattern), exceptions))
         return {effect: Rules(entries) for effect, entries in lists.items()}  # type: ignore[arg-type]
 
     def _verdict(self, judgement: Judgement[int], mode: Mode) -> Verdict:

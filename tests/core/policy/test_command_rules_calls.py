@@ -73,12 +73,26 @@ def test_the_agents_own_server_is_contained_as_its_commands_are() -> None:
         ({"deny": ["exec(mcp__notes__add *)"], "allow": ["exec(mcp__notes__* *)"]}, "deny"),
         ({"ask": ["exec(mcp__notes__add *)"], "allow": ["exec(mcp__notes__* *)"]}, "ask"),
         ({"deny": ["exec(*)"]}, "deny"),
+        # However a rule's one word comes to be a call's name, it is about all arguments.
+        ({"deny": ["exec(mcp_*)"], "allow": ["exec(mcp__notes__* *)"]}, "deny"),
+        ({"deny": ["exec(*__add)"], "allow": ["exec(mcp__notes__* *)"]}, "deny"),
+        ({"ask": ["exec(*notes__a*)"], "allow": ["exec(mcp__notes__* *)"]}, "ask"),
         ({"deny": ["exec(rm *)"]}, "ask"),
     ],
 )
 def test_stricter_rules_count_for_calls_too(lists: dict[str, list[str]], decision: str) -> None:
     found = verdict(call(arguments='{"a":"rm -rf x"}'), **lists)
     assert found.decision == decision
+
+
+def test_arguments_that_no_call_has_are_warned_about() -> None:
+    never = ['exec(mcp__notes__add {"a":1})', "exec(mcp__notes__add x)"]
+    fine = ["exec(mcp__notes__add '{\"a\":1}')", "exec(mcp__notes__add *)", "exec(rm {x})"]
+    policy = policy_from_data({"deny": [*never, *fine]})
+    assert ["one word of JSON" in one for one in policy.warnings] == [True, True]
+    # The same words of a program are its own.
+    program = Exec(command="rm__add x")
+    assert verdict(program, mode="ask", deny=["exec(*__add)"]).decision == "ask"
 
 
 def test_always_offers_this_call_and_this_tool() -> None:
