@@ -285,9 +285,8 @@ def taken(act: Act, kept: Collection[str], texts: Mapping[str, str]) -> Act:
 def without_places(act: Act) -> Act:
     """Return the same review with its remarks moved into its text."""
     parts = [f"{code_span(f'{one.path}:{one.line}')}\n\n{one.body}" for one in act.comments]
-    found = _last_mark(act.body)
-    line = found[0] if found else ""
-    text = [act.body.replace(line, "").rstrip(), *(line for one in parts for line in ("", one))]
+    line = own_mark(act.body)
+    text = [without_mark(act.body), *(line for one in parts for line in ("", one))]
     return msgspec.structs.replace(act, comments=(), body=marked_text(text, line, act.forge))
 
 
