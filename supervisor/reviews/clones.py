@@ -437,7 +437,7 @@ class Clones:
             except CloneError as error:
                 if one.place.url == wanted.url:
                     raise
-                raise _UnreachableError(str(error)) from error
+                raise _UnreachableError(error.message) from error
         return is_warm
 
     async def _bring(self, clone: Path, side: "_Side") -> None:
