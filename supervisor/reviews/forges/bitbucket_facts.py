@@ -153,7 +153,6 @@ def inline_facts(comments: Sequence[dict[str, Any]]) -> list[CommentFacts]:
     that text, to the summary, which is the oldest."""
     by_id = {int(one["id"]): one for one in comments}
     runs = {run_of(one): id_ for id_, one in sorted(by_id.items()) if run_of(one)}
-    summary = min(runs.values(), default=None)
     found = []
     for one in comments:
         first = first_of(one, by_id)
@@ -172,11 +171,17 @@ def inline_facts(comments: Sequence[dict[str, Any]]) -> list[CommentFacts]:
                 line=None if inline.get("outdated") else line,
                 original_line=line,
                 in_reply_to=None if first == one["id"] else first,
-                review_id=runs.get(place.run, summary) if place else None,
+                review_id=_review_of(place, runs) if place else None,
                 commit="",
             )
         )
     return found
+
+
+def _review_of(place: FindingPlace, runs: Mapping[str, int]) -> int | None:
+    """Return the text that a comment belongs to. A prompt's comments aren't undone with a run."""
+    summary = min(runs.values(), default=None)
+    return None if place.prompt else runs.get(place.run, summary)
 
 
 def thread_facts(number: int, comments: Sequence[dict[str, Any]]) -> list[ThreadFacts]:

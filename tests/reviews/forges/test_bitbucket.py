@@ -195,6 +195,9 @@ async def test_a_finding_stands_once_whichever_run_posts_it(tmp_path: Path) -> N
         prompt = "Said.\n\n`gatehouse:prompt:p:c3`"
         await client.post_review(FACTS, act(body=prompt, title="p", comments=(comment,)))
         assert len(pull.comments) == 2
+        ours, prompts = await client.comments(FACTS, 1)
+        assert ours.review_id == pull.issue_comments[0]["id"]
+        assert prompts.review_id is None, "who takes a run back leaves it"
 
 
 async def test_a_pull_request_of_a_branch_is_opened_once(tmp_path: Path) -> None:
