@@ -30,6 +30,7 @@ def posts_policy(folder: Path, text: str = POST_ALLOWED) -> Path:
     return file
 
 
+@pytest.mark.on_both
 async def test_a_pull_request_is_reviewed_and_a_person_lets_it_be_posted(
     tmp_path: Path, forge: Tongue
 ) -> None:

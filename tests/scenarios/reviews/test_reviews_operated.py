@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from supervisor.reviews.demo import rest
+from supervisor.reviews.demo import server
 from supervisor.reviews.demo.stage import NAME
 from supervisor.reviews.demo.state import Tongue
 from tests.fakes.reviewed import CHANGE, forge_with_people, our_reviews
@@ -31,13 +31,14 @@ def test_hold_and_release_at_the_command_line(
             "everything  held by operator (cli): let me look\n"
         )
         product.until_told(lambda: NAME in product.ok("repos", "list") or None, "the repository")
-        assert f"{NAME}  held by operator (cli)\n" in product.ok("hold", "--repo", NAME)
+        name = NAME if forge == "github" else f"bitbucket:{NAME}"
+        assert f"{name}  held by operator (cli)\n" in product.ok("hold", "--repo", NAME)
         pull = opened(stage)
         checks = stage.forge.repositories[NAME].checks
         (check,) = until(lambda: list(checks) or None, "the check")
         assert check["conclusion"] in ("neutral", "STOPPED")
         assert "held by operator (cli): let me look" in check["output"]["summary"]
-        assert product.ok("release", "--all") == f"{NAME}  held by operator (cli)\n"
+        assert product.ok("release", "--all") == f"{name}  held by operator (cli)\n"
         assert product.run("release", "--all").returncode == 1
         assert product.run("hold").returncode == 1
         assert product.run("hold", "--pr", "nonsense").returncode == 1
@@ -60,13 +61,13 @@ def test_sigterm_waits_for_a_review_under_way_and_ctrl_c_does_not(
     is_waited_for: bool,
 ) -> None:
     go = threading.Event()
-    answer = rest.answer
+    answer = server.answer
 
     def slow(*facts: Any) -> Any:
         go.wait(60)
         return answer(*facts)
 
-    monkeypatch.setattr(rest, "answer", slow)
+    monkeypatch.setattr(server, "answer", slow)
     product = Gatehouse(gatehouse, tmp_path, POLICY)
     with forge_with_people(tmp_path / "stage", forge) as stage:
         process = start_reviews(product, stage, tmp_path, free_tcp_port)

@@ -128,6 +128,7 @@ async def test_a_model_on_this_machines_loopback_is_told_at_start(tmp_path: Path
             pass
 
 
+@pytest.mark.only_on("github", "it is asked about each repository apart: the poll goes on")
 async def test_nothing_comes_back_while_the_forge_does_not_answer(
     tmp_path: Path, forge: Tongue
 ) -> None:
