@@ -232,12 +232,12 @@ def status(state: DemoState, one: DemoRepository, check: Json) -> Json:
 
 def commit(one: DemoRepository, sha: str) -> Json:
     """Return a commit."""
-    said = run_git(one.folder, "show", "-s", "--format=%an <%ae>%n%P%n%B", sha)
+    said = run_git(one.folder, "show", "-s", "--format=%an <%ae>%n%P%n%B", sha, raw=True)
     raw, parents, message = said.split("\n", 2)
     return {
         "type": "commit",
         "hash": sha,
-        "message": message,
+        "message": message.strip(),
         "author": {"type": "author", "raw": raw},
         "parents": [{"type": "commit", "hash": each} for each in parents.split()],
     }
