@@ -189,6 +189,31 @@ async def test_a_redelivery_and_a_lost_webhook(tmp_path: Path, forge: Tongue) ->
         assert len(await on.posts()) == 1
 
 
+@pytest.mark.many
+@pytest.mark.only_on("bitbucket", "it sends nothing again by itself")
+async def test_a_webhook_that_fails_here_is_sent_again_and_done_once(
+    tmp_path: Path, forge: Tongue
+) -> None:
+    async with reviewed(tmp_path, forge) as on:
+        intake = on.service.intakes[forge]
+        take, tries = intake.take, list[str]()
+
+        def fails(*facts: Any) -> Any:
+            tries.append("")
+            if len(tries) < 3:
+                raise OSError("the disk is full")
+            return take(*facts)
+
+        intake.take = fails  # type: ignore[method-assign]
+        pull = on.open_pull()
+        await on.posts()
+        assert [one.status for one in on.forge.sent] == [500, 500, 202]
+        assert len({one.guid for one in on.forge.sent}) == 1
+        with on.service.engine.connect() as connection:
+            runs = connection.exec_driver_sql("select head_sha from runs").all()
+        assert [head for (head,) in runs] == [pull.head_sha]
+
+
 async def test_post_forbidden_is_a_failed_receipt_and_never_a_success(
     tmp_path: Path, forge: Tongue
 ) -> None:
