@@ -161,7 +161,10 @@ def served(transport: str, folder: Path) -> Iterator[int]:
             process.kill()
 
 
-@pytest.mark.parametrize(("transport", "path"), [("streamable-http", "mcp"), ("sse", "sse")])
+@pytest.mark.parametrize(
+    ("transport", "path"),
+    [("streamable-http", "mcp"), pytest.param("sse", "sse", marks=pytest.mark.many)],
+)
 def test_a_server_by_http_is_reached_by_egress_alone(
     house: House, transport: str, path: str
 ) -> None:
