@@ -27,6 +27,7 @@ from supervisor.reviews.core.config.shapes import RefineryFile
 from supervisor.reviews.forges.base import Forges
 from supervisor.reviews.reconcile import facts_of
 from supervisor.reviews.store import queries
+from supervisor.settings import review_runtime_of
 
 REVIEWERC, REFINERY = ".reviewerc", ".code-refinery.yml"
 # The repositories of an owner that may hold a `.reviewerc` for all of them, the first that has one.
@@ -35,6 +36,8 @@ CENTRAL = (".github", ".gatehouse")
 SETTINGS = tuple(RefineryFile.__struct_fields__)
 # The field that holds a whole `.reviewerc`, as text.
 WHOLE = "reviewerc"
+# The field that names what conducts its reviews; no file of a repository says it.
+RUNTIME = "runtime"
 MOST_FAULTS = 3
 
 
@@ -96,6 +99,8 @@ class Configurations:
     ) -> dict[str, object]:
         merged = {key: value for key, value in (dict(known) | dict(changes)).items() if value}
         read_settings(_fields(merged))
+        if RUNTIME in merged:
+            review_runtime_of(str(merged[RUNTIME]), "the runtime")
         if text := str(merged.get(WHOLE, "")):
             faults = read_reviewerc(text.encode(), self._zones).faults
             if faults:
@@ -106,6 +111,17 @@ class Configurations:
         """Return the operator's settings for all repositories of this one's owner."""
         with self._engine.connect() as connection:
             return queries.owner_settings(connection, repository.forge, owner_of(repository))
+
+    def runtime(self, repository: queries.Repository) -> tuple[str, str]:
+        """Return what conducts a repository's reviews, and who said so; both "" for the service's
+        own."""
+        made = {
+            "dashboard": repository.settings,
+            f"dashboard for {owner_of(repository)}": self.owner_settings(repository),
+        }
+        return next(
+            ((str(one[RUNTIME]), said) for said, one in made.items() if one.get(RUNTIME)), ("", "")
+        )
 
     async def _effective(self, repository: queries.Repository, own: BranchFiles) -> EffectiveConfig:
         layers = [] if self._inputs is None else [self._inputs]
@@ -179,7 +195,7 @@ def owner_of(repository: queries.Repository) -> str:
 
 def chosen(settings: Mapping[str, object]) -> dict[str, object]:
     """Return the settings that are configuration."""
-    return {key: settings[key] for key in (*SETTINGS, WHOLE) if key in settings}
+    return {key: settings[key] for key in (*SETTINGS, WHOLE, RUNTIME) if key in settings}
 
 
 def _fields(settings: Mapping[str, object]) -> dict[str, object]:

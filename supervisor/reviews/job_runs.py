@@ -92,7 +92,7 @@ class Maintainers(Protocol):
     """Starts and watches sessions that maintain."""
 
     async def maintain(
-        self, folder: Path, job: Job, *, name: str, budget: str, model: str = ""
+        self, folder: Path, job: Job, *, name: str, budget: str, model: str = "", runtime: str = ""
     ) -> str:
         """Start a session on a checkout; return its id."""
 
@@ -340,6 +340,7 @@ class JobRuns:
             *(checkout.folder, task),
             name=f"{work.repository.full_name} · {work.job.name}",
             model=model_of(plan.asked.provider, plan.asked.model),
+            runtime=self._configurations.runtime(work.repository)[0],
         )
         session_id = await self._budgets.start(work.run.id, lambda budget: start(budget=budget))
         self._running[work.run.id] = session_id

@@ -68,11 +68,12 @@ class Readers(Protocol):
         order: str,
         budget: str,
         model: str = "",
+        runtime: str = "",
     ) -> str:
         """Start a reader; return the session's id. `name`: what people call it; `may_run`: it may
         run the commands that a policy allows. `quarantined`: it reads only by reference, since the
-        code is untrusted. `order`: its further instructions; `budget`: its spending limit; `model`:
-        "" for the service's default.
+        code is untrusted. `order`: its further instructions; `budget`: its spending limit; `model`
+        and `runtime`: "" for the service's own.
         """
 
     async def wait(self, session_id: str) -> Session:
@@ -409,6 +410,11 @@ class Runs:
     ) -> Session:
         """Run a reader within the run's money, until it ends or nobody waits for it."""
 
+        with self._engine.connect() as connection:
+            pull = queries.pull(connection, run.pull_id)
+            repository = queries.repository_of(connection, pull.repository_id)
+        runtime, _ = self._configurations.runtime(repository)
+
         def start(budget: str) -> Awaitable[str]:
             return self._sessions.start(
                 checkout.folder,
@@ -419,6 +425,7 @@ class Runs:
                 order=order_text(order),
                 budget=budget,
                 model=model,
+                runtime=runtime,
             )
 
         session_id = await self._budgets.start(run.id, start, parts=parts)

@@ -2,6 +2,7 @@
 over a local server that speaks the Messages API."""
 
 import json
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -393,4 +394,13 @@ def test_a_cli_that_is_not_there_says_how_to_get_it(repo: Path, api: AgentApi) -
         MessagesServer([]) as server,
         pytest.raises(UsageError, match="run `gatehouse claude` once"),
     ):
+        run(server)
+
+
+def test_an_sdk_that_is_not_there_says_how_to_get_it(
+    repo: Path, api: AgentApi, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "claude_agent_sdk", None)
+    run = Run("sdk", repo, api)
+    with MessagesServer([]) as server, pytest.raises(UsageError, match="run `scripts/setup sdk`"):
         run(server)

@@ -1,5 +1,5 @@
 """The same review by each runtime, in its sandbox: what it finds, costs and takes is measured by
-egress. docs/reviews.md has the table."""
+egress."""
 
 import json
 import os
@@ -75,6 +75,7 @@ async def reviewed(
         return session, running, {"cost": spend.cost, "turns": turns}
 
 
+@pytest.mark.many
 @pytest.mark.skipif(BINARY is None, reason="claude-agent-sdk has no CLI for this platform")
 async def test_the_same_review_by_loop_cli_and_sdk(
     start_supervisor: StartSupervisor, changed: Path, tmp_path: Path

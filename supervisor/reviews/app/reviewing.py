@@ -45,7 +45,7 @@ from supervisor.server.common.serve import Serving
 from supervisor.sessions.session_plans import UPDATES_POLICY
 from supervisor.sessions.standing import open_standing, standing
 from supervisor.sessions.start_session import StartSession
-from supervisor.settings import DEFAULT_POLICY, ROOT, Settings
+from supervisor.settings import DEFAULT_POLICY, ROOT, Settings, review_runtime_of
 from supervisor.workspace.quarantines import NoRoomError
 
 SERVICE_POLICY = ROOT / "policy/examples/review-service.yaml"
@@ -190,6 +190,7 @@ class ReaderSessions:
         quarantined: bool,
         order: str,
         model: str = "",
+        runtime: str = "",
         budget: str,
     ) -> str:
         session = await self._started(
@@ -207,6 +208,7 @@ class ReaderSessions:
                 policy=READER_POLICY if may_run else STRANGER_POLICY,
                 budget=budget,
                 review_model=model or None,
+                review_runtime=review_runtime_of(runtime, "the runtime") if runtime else None,
                 order=order,
             )
         )
@@ -228,7 +230,7 @@ class ReaderSessions:
         return session
 
     async def maintain(
-        self, folder: Path, job: Job, *, name: str, budget: str, model: str = ""
+        self, folder: Path, job: Job, *, name: str, budget: str, model: str = "", runtime: str = ""
     ) -> str:
         session = await self._parts.sessions.start(
             StartSession(
@@ -240,6 +242,7 @@ class ReaderSessions:
                 policy=READER_POLICY if job.updates is None else UPDATES_POLICY,
                 budget=budget,
                 review_model=model or None,
+                review_runtime=review_runtime_of(runtime, "the runtime") if runtime else None,
             )
         )
         self._parts.spending.fix(session.id)

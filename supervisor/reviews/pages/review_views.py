@@ -243,7 +243,12 @@ async def configuration(
         found = await service.configurations.of_default_branch(repository)
     except GatehouseError as error:
         return msgspec.structs.replace(view, problem=str(error))
-    return msgspec.structs.replace(view, rows=config_rows(found), notes=list(found.notes))
+    runtime, source = service.configurations.runtime(repository)
+    conducts = ConfigRow(
+        key="runtime", value=runtime or "not set", source=source or "the service's setting"
+    )
+    rows = [*config_rows(found), conducts]
+    return msgspec.structs.replace(view, rows=rows, notes=list(found.notes))
 
 
 def backlog_words(service: ReviewService, now: float) -> str:

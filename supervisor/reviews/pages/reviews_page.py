@@ -17,7 +17,7 @@ from supervisor.core.text.duration import parse_duration
 from supervisor.errors import GatehouseError, NotFoundError, UserError
 from supervisor.parts import Parts
 from supervisor.reviews.bitbucket_acts import ask_by_tool
-from supervisor.reviews.configurations import WHOLE, owner_of
+from supervisor.reviews.configurations import RUNTIME, WHOLE, owner_of
 from supervisor.reviews.core import posts
 from supervisor.reviews.holds import HoldScope
 from supervisor.reviews.pages import job_views, post_views, review_views
@@ -64,6 +64,7 @@ class OwnerSettings(CallBody, frozen=True, kw_only=True):
     ignore: Annotated[tuple[_Line, ...], msgspec.Meta(max_length=100)] | None = None
     checklist: Annotated[tuple[_Line, ...], msgspec.Meta(max_length=100)] | None = None
     reviewerc: Annotated[str, msgspec.Meta(max_length=65_536)] | None = None
+    runtime: Literal["", "loop", "sdk", "cli"] | None = None
 
 
 class RepositorySettings(OwnerSettings, frozen=True, kw_only=True):
@@ -371,7 +372,7 @@ async def set_settings(request: AnyRequest, repository_id: Id, data: Form) -> Re
     force."""
     service = service_of(request)
     known = review_views.repository(service, repository_id)
-    changes: dict[str, object] = {"strictness": data.get("strictness", "")}
+    changes: dict[str, object] = {one: data.get(one, "") for one in ("strictness", RUNTIME)}
     for name in ("ignore", "checklist"):
         lines = data.get(name, "").replace("\r\n", "\n").split("\n")
         changes[name] = [line.strip() for line in lines if line.strip()]
