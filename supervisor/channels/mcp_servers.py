@@ -105,7 +105,6 @@ class McpServers:
         self._servers: dict[str, McpServer] = {}
         # In this process: only our own.
         self.own: dict[str, OwnServer] = {}
-        self._taken: dict[str, ToolList] = {}
         self._running: dict[tuple[str, str], McpConnection] = {}
         self._tasks: dict[tuple[str, str], asyncio.Task[None]] = {}
         self._crashes: defaultdict[tuple[str, str], _Crashes] = defaultdict(_Crashes)
@@ -319,16 +318,14 @@ class McpServers:
         """Return the list that was taken last. `RefusedError` where it can't be read (law 3)."""
         if name in self.own:
             return self.own[name].tools
-        if name not in self._taken:
-            file = self._file_of(name)
-            try:
-                self._taken[name] = msgspec.json.decode(file.read_bytes(), type=ToolList)
-            except FileNotFoundError:
-                return None
-            except (OSError, msgspec.MsgspecError) as error:
-                why = f"the kept tools of `{name}` can't be read: {error}"
-                raise RefusedError(why, f"the operator can remove {file}") from error
-        return self._taken[name]
+        file = self._file_of(name)
+        try:
+            return msgspec.json.decode(file.read_bytes(), type=ToolList)
+        except FileNotFoundError:
+            return None
+        except (OSError, msgspec.MsgspecError) as error:
+            why = f"the kept tools of `{name}` can't be read: {error}"
+            raise RefusedError(why, f"the operator can remove {file}") from error
 
     def _file_of(self, name: str) -> Path:
         return self._folder / f"{name}.json"
@@ -336,7 +333,6 @@ class McpServers:
     def _take(self, session_id: str, name: str, tools: ToolList) -> None:
         self._folder.mkdir(0o700, parents=True, exist_ok=True)
         plain_files.replace(self._file_of(name), msgspec.json.encode(tools))
-        self._taken[name] = tools
         facts = {"tools": len(tools.tools), "left_out": list(tools.left_out[:20])}
         self._record("mcp_tools_taken", session_id, server=name, digest=tools.digest, **facts)
 

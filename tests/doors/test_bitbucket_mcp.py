@@ -71,6 +71,9 @@ def opened(stage: Stage) -> Any:
 async def test_reads_need_no_supervisor_and_writes_say_that_they_do(
     door: Door, stage: Stage, free_tcp_port: int
 ) -> None:
+    unknown = door.run("bitbucket-mcp")
+    assert unknown.returncode == 1
+    assert "run `gatehouse bitbucket setup`" in unknown.stderr
     env, pull, folder = environment(door, stage, free_tcp_port), opened(stage), clone(door, stage)
     async with client(door, env, folder) as found:
         listed = {one.name: one for one in (await found.list_tools()).tools}

@@ -22,7 +22,11 @@ from supervisor.cli.common.client import Client
 from supervisor.core.git.remote_addresses import remotes_in, shown_url
 from supervisor.errors import GatehouseError, UserError
 from supervisor.git.host_repository import config_of, repository_of
-from supervisor.reviews.forges.bitbucket_login import bitbucket_of, read_bitbucket
+from supervisor.reviews.forges.bitbucket_login import (
+    bitbucket_of,
+    is_bitbucket_set_up,
+    read_bitbucket,
+)
 from supervisor.reviews.forges.bitbucket_tools import (
     TOOLS,
     WRITES,
@@ -44,6 +48,8 @@ INSTRUCTIONS = (
 
 def run(settings: Settings, client: Callable[[], Client]) -> int:
     """Serve until the streams close. `client` finds the running supervisor."""
+    if not is_bitbucket_set_up(settings):
+        raise UserError("Bitbucket isn't set up", "run `gatehouse bitbucket setup`")
     asyncio.run(_serve(settings, client))
     return 0
 
