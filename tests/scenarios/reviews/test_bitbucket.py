@@ -32,6 +32,7 @@ from supervisor.reviews.pages import review_views
 from supervisor.reviews.webhooks import WebhookAnswer
 from tests.fakes.reviewed import CHANGE, LOOK_EVERY_S, Reviewed
 from tests.fakes.supervised import settings_in, supervised
+from tests.tables import share
 
 pytestmark = pytest.mark.xdist_group("bitbucket")
 ALL = "version: 1\nallow: [review(* bitbucket:*/* --fork --approve)]\n"
@@ -172,6 +173,7 @@ async def test_webhooks_are_signed_and_handled_once(tmp_path: Path) -> None:
         assert len(failed) == 1
 
 
+@pytest.mark.many
 async def test_a_lost_webhook_and_a_push_are_found(tmp_path: Path) -> None:
     async with on_bitbucket(tmp_path) as on:
         on.forge.loses_webhooks = True
@@ -185,6 +187,7 @@ async def test_a_lost_webhook_and_a_push_are_found(tmp_path: Path) -> None:
         await on.receipt("found", number=other.number)
 
 
+@pytest.mark.many
 async def test_a_push_that_nobody_told_of_is_seen_before_the_code_is_read(tmp_path: Path) -> None:
     with staged(tmp_path / "stage", "bitbucket") as stage:
         stage.forge.repositories[NAME].collaborators = {"ada": "write"}
@@ -239,7 +242,11 @@ def review(run_id: str, *findings: str, verdict: str = "comment") -> dict[str, A
 
 
 @pytest.mark.parametrize(
-    "lost", [(), ("POST", "/comments"), ("POST", "/approve"), ("PUT", "/comments/")]
+    "lost",
+    share(
+        [(), ("POST", "/comments"), ("POST", "/approve"), ("PUT", "/comments/")],
+        ("POST", "/comments"),
+    ),
 )
 async def test_whatever_answer_is_lost_nothing_stands_twice(
     tmp_path: Path, lost: tuple[str, str]
@@ -261,6 +268,7 @@ async def test_whatever_answer_is_lost_nothing_stands_twice(
         assert (await done(on, pull, "dismiss", targets=(str(ours["id"]),)))["ok"]
 
 
+@pytest.mark.many
 async def test_a_place_that_the_forge_does_not_take_stands_in_the_summary(tmp_path: Path) -> None:
     async with quiet(tmp_path) as (on, pull):
         wanted = review("a1", "f1", "f2")
@@ -287,6 +295,7 @@ async def test_a_fork_that_is_gone_is_read_by_its_diff_alone(tmp_path: Path) -> 
         assert [one["path"] for one in pull.comments] == ["shop/x.py"]
 
 
+@pytest.mark.many
 async def test_a_fork_waits_for_a_writer_and_is_fetched_from_its_own_repository(
     tmp_path: Path,
 ) -> None:
@@ -309,6 +318,7 @@ async def test_a_fork_waits_for_a_writer_and_is_fetched_from_its_own_repository(
         assert (run.head_sha, run.trust) == (pull.head_sha, "base")
 
 
+@pytest.mark.many
 async def test_a_mention_is_answered_in_words(tmp_path: Path) -> None:
     async with on_bitbucket(tmp_path) as on:
         pull = on.open_pull()
@@ -402,6 +412,7 @@ def act_of(request: Request, forge: str) -> Act:
     return msgspec.structs.replace(request.action, forge=forge)
 
 
+@pytest.mark.many
 async def test_a_job_opens_a_pull_request_and_brings_it_up_to_date(tmp_path: Path) -> None:
     with staged(tmp_path / "stage", "bitbucket") as stage:
         stage.plan_night()
