@@ -106,3 +106,16 @@ def test_a_comments_words_are_texts_or_nothing() -> None:
     assert GITHUB.comment(event, said) == (7, "ada", "@gatehouse why", True)
     wrong = {"comment": {"id": 7, "user": None, "body": None}}
     assert GITHUB.comment(event, wrong) == (7, "", "", True)
+
+
+def test_what_kind_of_event_it_is() -> None:
+    for event, action, kind in (
+        *(("pull_request", "opened", "pull"), ("pull_request", "assigned", "")),
+        *(("issue_comment", "created", "comment"), ("issue_comment", "edited", "")),
+        ("pull_request_review_comment", "created", "comment"),
+        *(("installation", "deleted", "repositories"), ("ping", "", ""), ("watch", "opened", "")),
+    ):
+        assert GITHUB.kind(event, action) == kind
+    payload = {"action": "opened", "pull_request": {"number": 3}}
+    assert GITHUB.action(deliveries.Webhook("a", "pull_request"), payload) == "opened"
+    assert GITHUB.number(payload) == 3
