@@ -106,6 +106,7 @@ def test_a_comments_words_are_texts_or_nothing() -> None:
     assert GITHUB.comment(event, said) == (7, "ada", "@gatehouse why", True)
     wrong = {"comment": {"id": 7, "user": None, "body": None}}
     assert GITHUB.comment(event, wrong) == (7, "", "", True)
+    assert GITHUB.comment(event, {"comment": {"id": True}}) is None
 
 
 def test_what_kind_of_event_it_is() -> None:

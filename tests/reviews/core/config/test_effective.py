@@ -19,6 +19,7 @@ from supervisor.reviews.core.config.effective import (
     combine,
     config_digest,
     config_rows,
+    model_of,
     review_model,
 )
 from supervisor.reviews.core.config.reader import read_reviewerc
@@ -271,6 +272,12 @@ def test_a_provider_that_there_is_none_of_is_not_asked_for_its_model(
     assert len(config.notes) == notes
     assert all(f"provider {provider} (file, line 2)" in one for one in config.notes)
     assert review_model(combine([])) == ""
+
+
+def test_a_model_of_another_provider_is_named_as_the_setting_does() -> None:
+    assert model_of("openai", "gpt-5.5") == "openai:gpt-5.5"
+    assert model_of("anthropic", "claude") == model_of(None, "claude") == "claude"
+    assert model_of("other", "x") == model_of("openai", None) == ""
 
 
 def test_notes_are_kept_and_each_told_once() -> None:
