@@ -34,7 +34,7 @@ from supervisor.core.agents.inside import AGENT_PORT
 from supervisor.core.approvals import Request
 from supervisor.core.budget import parse_budget
 from supervisor.core.jobs import Updates
-from supervisor.core.mcp_servers_file import McpServer
+from supervisor.core.mcp_servers_file import McpServer, only_for_servers
 from supervisor.core.network.credentials import check_secret
 from supervisor.core.secrets.redact import Redactor
 from supervisor.core.sessions import keeps_changes
@@ -44,7 +44,7 @@ from supervisor.gate import audit_lines
 from supervisor.gate.gate import Gate
 from supervisor.ledger.spending import Spending, read_prices
 from supervisor.network.ca import ensure_ca, system_bundle, write_bundle, write_java_store
-from supervisor.network.model_hosts import model_hosts_of, rules_for_addresses
+from supervisor.network.model_hosts import model_hosts_of
 from supervisor.network.network import NetworkBroker
 from supervisor.network.network_log import NetworkLog
 from supervisor.records import data_folder
@@ -187,7 +187,6 @@ class Parts:
                 lambda server: self.named_secrets.of_server(server.credentials),
                 self.network.open_server,
                 self.network.close_session,
-                lambda url: rules_for_addresses(url, names),
                 PROXY_PORT,
                 AGENT_PORT,
             ),
@@ -287,7 +286,10 @@ class Parts:
 
     async def load_mcp_servers(self) -> None:
         """Read which MCP servers agents may use; `UserError` where the file can't be used."""
-        self.mcp_servers.use(read_servers(self.settings.mcp_servers_file))
+        servers = read_servers(self.settings.mcp_servers_file)
+        self.named_secrets.keep_from_agents(only_for_servers(servers.values()))
+        self.surroundings.credentials_changed()
+        self.mcp_servers.use(servers)
 
     def _needs_copy(self, session_id: str) -> bool:
         waits = session_id in self.left or self.sessions.has_branch(session_id)
@@ -329,6 +331,7 @@ class Parts:
         async def use_credentials() -> None:
             await self.load_secrets()
             self.surroundings.credentials_changed()
+            self.mcp_servers.end_changed()
 
         kinds = (
             WatchedFiles(

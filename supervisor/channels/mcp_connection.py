@@ -6,7 +6,6 @@ INVARIANT (law 14): nothing else of a server reaches this process.
 """
 
 import asyncio
-import contextlib
 import itertools
 import socket
 from collections.abc import Awaitable, Callable
@@ -19,12 +18,18 @@ from supervisor.core.text.display import visible
 from supervisor.errors import GatehouseError, RefusedError
 from supervisor.sandbox.base import Running, Sandbox, Spec
 
+# From its start to its list.
 START_S = 30.0
 LINE_BYTES = 1024 * 1024
 LONG_LINE_BYTES = 16 * 1024
 MOST_WAITING = 16
 MOST_WHY_CHARS = 600
+# Of what nobody asked for, lists mostly: so many at once, and one more each second. The bridge
+# lists at most once a second.
+MOST_UNASKED = 20
+LINES_AT_ONCE = 16
 
+type Clean = Callable[[Any], Any]
 type LendProxy = Callable[[socket.socket], Awaitable[Callable[[], Awaitable[None]]]]
 
 
@@ -36,6 +41,7 @@ class _FromBridge(msgspec.Struct, frozen=True):
     chars: int = 0
     is_error: bool = False
     error: str | None = None
+    is_refused: bool = False
     ended: str | None = None
     printed: str = ""
 
@@ -48,14 +54,29 @@ class McpAnswer(msgspec.Struct, frozen=True):
     is_error: bool
 
 
+class UnknownError(RefusedError):
+    """A call was sent, and nobody knows what came of it."""
+
+    def __init__(self, why: str) -> None:
+        super().__init__(
+            f"{why}; the call may or may not have happened", "look before you call again"
+        )
+
+
 class McpConnection:
     """A running server. `proxy_port` and `bridge_port` are where its sandbox listens; `lend_proxy`
-    has egress serve the first."""
+    has egress serve the first; `clean` takes secrets out of what it says."""
 
     def __init__(
-        self, sandbox: Sandbox, proxy_port: int, bridge_port: int, lend_proxy: LendProxy
+        self,
+        sandbox: Sandbox,
+        proxy_port: int,
+        bridge_port: int,
+        lend_proxy: LendProxy,
+        clean: Clean,
     ) -> None:
         self._sandbox = sandbox
+        self._clean = clean
         self._proxy_port = proxy_port
         self._bridge_port = bridge_port
         self._lend_proxy = lend_proxy
@@ -66,6 +87,7 @@ class McpConnection:
         self._ids = itertools.count(1)
         self._waiting: dict[int, asyncio.Future[_FromBridge]] = {}
         self._is_listed = asyncio.Event()
+        self._starting: asyncio.Timeout | None = None
         # Its tools as it listed them last; None until it does.
         self.listed: ToolList | None = None
         self.why_ended = ""
@@ -73,35 +95,34 @@ class McpConnection:
     async def serve(self, spec: Spec, order: dict[str, Any]) -> None:
         """Start the server and read what it says, until it ends; `why_ended` says why then. `order`
         is what the bridge connects to."""
+        loop = asyncio.get_running_loop()
+        late = loop.call_later(START_S, self.kill, f"it listed no tools within {START_S:g} s")
         try:
-            async with asyncio.timeout(START_S):
-                self._running = await self._sandbox.start(
-                    spec, on_output=lambda _: None, on_listeners=self._lend
-                )
-                reader, self._writer = await self._met(order)
-            await self._read(reader)
-        except (OSError, TimeoutError, ValueError, msgspec.MsgspecError) as error:
-            # A line that is too long, or isn't one.
+            reader, self._writer = await self._started(spec, order)
+            await self._read(reader, late.cancel)
+        except (OSError, ValueError, RecursionError, msgspec.MsgspecError) as error:
+            # A line that is too long, or isn't one; or `kill` ended the start.
             said = f"it said what isn't understood ({type(error).__name__})"
             self.why_ended = self.why_ended or said
         except GatehouseError as error:
-            self.why_ended = str(error)
+            self.why_ended = self.why_ended or self._plain(str(error))
         finally:
+            late.cancel()
             await self._end()
 
     async def until_listed(self) -> ToolList:
-        """Return its tools, once it listed them; `RefusedError` where it didn't."""
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(START_S):
-                await self._is_listed.wait()
+        """Return its tools, once it listed them; `RefusedError` where it didn't: it is ended then,
+        after `START_S` at the latest."""
+        await self._is_listed.wait()
         if self.listed is None or self.why_ended:
-            why = self.why_ended or f"it listed no tools within {START_S:g} s"
+            why = self.why_ended or "it listed no tools"
             raise RefusedError(why, "the operator can look with `gatehouse doctor`")
         return self.listed
 
     async def call(self, tool: str, arguments: dict[str, Any], timeout_s: float) -> McpAnswer:
-        """Call a tool. `RefusedError` where no answer came. A server that doesn't answer in time is
-        ended: nobody can tell whether it is slow or hangs."""
+        """Call a tool. `RefusedError` where it wasn't sent or was refused, `UnknownError` where no
+        answer came. A server that doesn't answer in time is ended, with its other calls: nobody can
+        tell whether it is slow or hangs."""
         if self.why_ended or self._writer is None or len(self._waiting) >= MOST_WAITING:
             why = self.why_ended or "too many calls of it run already"
             raise RefusedError(why, "call again later")
@@ -115,18 +136,22 @@ class McpConnection:
                 said = await answer
         except TimeoutError:
             self.kill(f"a call took more than {timeout_s:g} s")
-            raise RefusedError(self.why_ended, "call again, for less at once") from None
+            raise UnknownError(self.why_ended) from None
         except OSError as error:
-            raise RefusedError(self.why_ended or str(error), "call again later") from None
+            raise UnknownError(self.why_ended or str(error)) from None
         finally:
             self._waiting.pop(number, None)
-        if said.error is not None:
-            raise RefusedError(_plain(said.error), "call again, if it may help")
-        return McpAnswer(said.text, max(said.chars, len(said.text)), said.is_error)
+        if said.error is None:
+            return McpAnswer(said.text, max(said.chars, len(said.text)), said.is_error)
+        if said.is_refused:
+            raise RefusedError(self._plain(said.error), "call again, if it may help")
+        raise UnknownError(self._plain(said.error))
 
     def kill(self, why: str) -> None:
-        """End it. `serve` returns then."""
+        """End it, also while it starts. `serve` returns then."""
         self.why_ended = self.why_ended or why
+        if self._starting is not None and not self._starting.expired():
+            self._starting.reschedule(0)
         if self._running is not None:
             self._running.kill(why)
         if self._writer is not None:
@@ -136,6 +161,22 @@ class McpConnection:
         """Say that it could not even be started."""
         self.why_ended = self.why_ended or why
         self._is_listed.set()
+
+    async def _started(
+        self, spec: Spec, order: dict[str, Any]
+    ) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+        """Start the sandbox and meet the bridge. INVARIANT: `kill` ends this at once, also before
+        it begins: a session's end waits for it."""
+        if self.why_ended:
+            raise RefusedError(self.why_ended)
+        try:
+            async with asyncio.timeout(None) as self._starting:
+                self._running = await self._sandbox.start(
+                    spec, on_output=lambda _: None, on_listeners=self._lend
+                )
+                return await self._met(order)
+        finally:
+            self._starting = None
 
     async def _lend(self, listeners: Any) -> None:
         self._door = listeners[self._bridge_port]
@@ -154,45 +195,58 @@ class McpConnection:
         writer.write(msgspec.json.encode(order) + b"\n")
         return reader, writer
 
-    async def _read(self, reader: asyncio.StreamReader) -> None:
+    async def _read(self, reader: asyncio.StreamReader, is_there: Callable[[], None]) -> None:
+        """Read lines; `is_there` is called when it listed its tools. INVARIANT (law 14): lines that
+        came already don't suspend `readline`, so others get their turn here."""
+        began, unasked, lines = asyncio.get_running_loop().time(), 0, 0
         while line := await reader.readline():
+            lines += 1
+            if lines % LINES_AT_ONCE == 0:
+                await asyncio.sleep(0)
             if len(line) < LONG_LINE_BYTES:
-                said, tools = _understood(line)
+                said, tools = self._understood(line)
             else:
-                said, tools = await asyncio.to_thread(_understood, line)
+                said, tools = await asyncio.to_thread(self._understood, line)
+            answer = self._waiting.get(said.id)
+            if said.ended is not None:
+                printed = f"; it printed: {said.printed}" if said.printed else ""
+                self.why_ended = self.why_ended or self._plain(f"{said.ended}{printed}")
+                return
+            if tools is None and answer is not None and not answer.done():
+                answer.set_result(said)
+                continue
+            unasked += 1
+            if unasked > MOST_UNASKED + asyncio.get_running_loop().time() - began:
+                raise RefusedError("it says too much that nobody asked for")
             if tools is not None:
                 self.listed = tools
                 self._is_listed.set()
-            elif said.ended is not None:
-                printed = f"; it printed: {said.printed}" if said.printed else ""
-                self.why_ended = self.why_ended or _plain(f"{said.ended}{printed}")
-                return
-            elif (answer := self._waiting.get(said.id)) is not None and not answer.done():
-                answer.set_result(said)
+                is_there()
 
     async def _end(self) -> None:
         running = self._running
-        if running is not None:
-            running.kill("its connection ended")
-            await running.wait()
-            self.why_ended = self.why_ended or running.killed_why
-        self.why_ended = self.why_ended or "it ended by itself"
-        if self._writer is not None:
-            self._writer.close()
-        if self._give_back is not None:
-            await self._give_back()
-        if self._door is not None:
-            self._door.close()
-        self._is_listed.set()
-        for answer in self._waiting.values():
-            if not answer.done():
-                answer.set_result(_FromBridge(error=self.why_ended))
+        try:
+            if running is not None:
+                running.kill("its connection ended")
+                await running.wait()
+                self.why_ended = self.why_ended or running.killed_why
+        finally:
+            self.why_ended = self.why_ended or "it ended by itself"
+            if self._writer is not None:
+                self._writer.close()
+            if self._door is not None:
+                self._door.close()
+            self._is_listed.set()
+            for answer in self._waiting.values():
+                if not answer.done():
+                    answer.set_result(_FromBridge(error=self.why_ended))
+            if self._give_back is not None:
+                await self._give_back()
 
+    def _understood(self, line: bytes) -> tuple[_FromBridge, ToolList | None]:
+        said = msgspec.json.decode(line, type=_FromBridge)
+        return said, None if said.tools is None else tool_list(said.tools, self._clean, said.more)
 
-def _understood(line: bytes) -> tuple[_FromBridge, ToolList | None]:
-    said = msgspec.json.decode(line, type=_FromBridge)
-    return said, None if said.tools is None else tool_list(said.tools, said.more)
-
-
-def _plain(text: str) -> str:
-    return visible(text[:MOST_WHY_CHARS], one_line=True)
+    def _plain(self, text: str) -> str:
+        """Return a stranger's words as they may be told and kept."""
+        return visible(self._clean(text[:LONG_LINE_BYTES])[:MOST_WHY_CHARS], one_line=True)

@@ -181,6 +181,7 @@ def _telling(settings: Settings) -> list[CheckResult]:
 
 def _mcp_servers(settings: Settings) -> Iterator[CheckResult]:
     """Yield what keeps an MCP server from starting; nothing is started."""
+    from supervisor.core.mcp_servers_file import only_for_servers
     from supervisor.sessions.mcp_programs import read_servers, shown_of_server
     from supervisor.sessions.named_secrets import bindings
 
@@ -198,7 +199,9 @@ def _mcp_servers(settings: Settings) -> Iterator[CheckResult]:
                 yield bad(f"MCP server {name}", f"no credential `{unknown}`", "add it to the file")
             else:
                 where = server.url or " ".join(server.command)
-                yield CheckResult(f"MCP server {name}", ok=True, detail=where)
+                kept = sorted(only_for_servers(servers.values()).intersection(server.credentials))
+                own = f"; no agent has its credentials {', '.join(kept)}" if kept else ""
+                yield CheckResult(f"MCP server {name}", ok=True, detail=where + own)
         except GatehouseError as error:
             yield bad(f"MCP server {name}", error.message, error.remedy)
 

@@ -6,13 +6,13 @@ are left out.
 """
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import msgspec
 
 from supervisor.core.actions import McpCall, ToolChange, content_hash
-from supervisor.core.text.display import is_hidden
+from supervisor.core.text.display import is_hidden, visible
 
 PREFIX = "mcp__"
 # No `_` in a server's name: so no tool of one server has the name of another's.
@@ -23,7 +23,7 @@ _CALL = re.compile(rf"{PREFIX}({SERVER_NAME.pattern})__({_TOOL_NAME.pattern}) (\
 MOST_ARGUMENT_CHARS = 32 * 1024
 MOST_TOOLS = 1000
 MOST_TOOL_CHARS = 16 * 1024
-MOST_LIST_CHARS = 512 * 1024
+MOST_LIST_CHARS = 128 * 1024
 
 
 class ServerTool(msgspec.Struct, frozen=True, kw_only=True):
@@ -83,26 +83,28 @@ class ListedTool(msgspec.Struct, frozen=True, kw_only=True):
     schema: msgspec.Raw = msgspec.Raw(b"{}")
 
 
-def tool_list(listed: Sequence[ListedTool], more: int = 0) -> ToolList:
-    """Return the usable tools of what a server listed. `more`: how many weren't even passed on."""
+def tool_list(listed: Sequence[ListedTool], clean: Callable[[Any], Any], more: int = 0) -> ToolList:
+    """Return the usable tools of what a server listed, which `clean` takes secrets out of. `more`:
+    how many weren't even passed on."""
     found: dict[str, ServerTool] = {}
     left_out: list[str] = []
     chars = 0
     for one in listed[:MOST_TOOLS]:
         size = len(one.description) + len(one.schema)
         chars += size
-        if not _TOOL_NAME.fullmatch(one.name) or one.name in found:
-            left_out.append(f"`{one.name[:64]}` is no name of a tool, or stands there twice")
+        name = visible(clean(one.name)[:64], one_line=True)
+        if not _TOOL_NAME.fullmatch(one.name) or one.name in found or one.name != name:
+            left_out.append(f"`{name}` is no name of a tool, or stands there twice")
         elif size > MOST_TOOL_CHARS or chars > MOST_LIST_CHARS:
-            left_out.append(f"`{one.name}`: its description and schema are too long")
+            left_out.append(f"`{name}`: its description and schema are too long")
         else:
             try:
-                schema = spelled(msgspec.json.decode(one.schema, type=dict[str, Any]))
+                schema = spelled(clean(msgspec.json.decode(one.schema, type=dict[str, Any])))
             except (ValueError, msgspec.MsgspecError, RecursionError):
-                left_out.append(f"`{one.name}`: the schema of its arguments can't be read")
+                left_out.append(f"`{name}`: the schema of its arguments can't be read")
             else:
-                found[one.name] = ServerTool(
-                    name=one.name, description=one.description, schema=schema
+                found[name] = ServerTool(
+                    name=name, description=clean(one.description), schema=schema
                 )
     if more := more + max(0, len(listed) - MOST_TOOLS):
         left_out.append(f"{more} more tools than can be read")

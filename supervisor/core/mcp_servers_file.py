@@ -5,16 +5,18 @@
       github:
         command: [/opt/github-mcp-server, stdio]   # runs in a sandbox of its own
         network: [api.github.com]                  # as in `network(...)` rules; nothing else
-        credentials: [github]                      # names of credentials.yaml
+        credentials: [github]                      # names of credentials.yaml, no agent's then
       tracker:
         url: https://tracker.example.org/mcp       # reached by egress
         transport: http                            # or sse
         credentials: [tracker]
+        shared: [tracker]                          # agents have this one, too
 
 It decides what the file may say. `channels.mcp_servers` starts the servers.
 """
 
 import re
+from collections.abc import Iterable
 from typing import Any, Literal
 from urllib.parse import urlsplit
 
@@ -36,7 +38,8 @@ MOST_TIMEOUT_S = 3600.0
 
 class McpServer(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """One server: a `command` (stdio), or a `url`. `env` are its variables, `folders` what of this
-    machine it sees, read-only, besides the folder of its program."""
+    machine it sees, read-only, besides the folder of its program. `shared` are those of its
+    `credentials` that agents have, too."""
 
     command: tuple[str, ...] = ()
     url: str = ""
@@ -45,6 +48,7 @@ class McpServer(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     folders: tuple[str, ...] = ()
     network: tuple[str, ...] = ()
     credentials: tuple[str, ...] = ()
+    shared: tuple[str, ...] = ()
     timeout: str = "60s"
 
     @property
@@ -68,6 +72,11 @@ class McpServer(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
             host = f"[{place[0]}]" if ":" in place[0] else place[0]
             found.append(f"network({host}:{place[1]})")
         return tuple(found)
+
+
+def only_for_servers(servers: Iterable[McpServer]) -> frozenset[str]:
+    """Return the credentials that agents don't have, since a server has them for itself."""
+    return frozenset(name for one in servers for name in one.credentials if name not in one.shared)
 
 
 def parse_mcp_servers(text: str, source: str) -> dict[str, McpServer]:
@@ -123,6 +132,8 @@ def _check(server: McpServer) -> None:
     for folder in server.folders:
         if not folder.startswith("/") or folder == "/":
             raise UserError(f"`{folder}` in `folders` is no absolute path", "write the whole path")
+    if unknown := next((one for one in server.shared if one not in server.credentials), None):
+        raise UserError(f"`{unknown}` in `shared` is none of `credentials`", "name it there, too")
     for variable in server.env:
         if not _VARIABLE.fullmatch(variable):
             raise UserError(f"`{variable}` in `env` is no variable", "write letters, digits and _")

@@ -61,6 +61,7 @@ class NamedSecrets:
 
     def __init__(self) -> None:
         self._named: list[Named] = []
+        self._kept: frozenset[str] = frozenset()
         self._value_files: list[Path] = []
         self._placeholders: dict[str, str] = {}
 
@@ -107,10 +108,19 @@ class NamedSecrets:
         """Return the value files named at the last reading, even if not all of it could be used."""
         return self._value_files
 
+    def keep_from_agents(self, names: frozenset[str]) -> None:
+        """Give agents none of these credentials: they are an MCP server's alone. With one of them
+        an agent could ask the same host itself, and rules on calls would be worth nothing."""
+        self._kept = names
+
+    @property
+    def _of_agents(self) -> list[Named]:
+        return [one for one in self._named if one.binding.name not in self._kept]
+
     @property
     def credentials(self) -> tuple[Credential, ...]:
-        """Return the credentials for egress."""
-        return tuple(credential for one in self._named for credential in one.credentials)
+        """Return the credentials that egress adds for agents."""
+        return tuple(credential for one in self._of_agents for credential in one.credentials)
 
     def of_server(self, names: Iterable[str]) -> ServerSecrets:
         """Return what an MCP server gets of these; `UserError` where there is no such name."""
@@ -149,11 +159,11 @@ class NamedSecrets:
 
     @property
     def variables(self) -> dict[str, str]:
-        """Return the variables for the sandbox: placeholders only."""
+        """Return the variables for an agent's sandbox: placeholders only."""
         found: dict[str, str] = {}
-        for one in self._named:
+        for one in self._of_agents:
             found |= environment_of(one.binding, one.placeholder)
-        return found | git_settings({one.placeholder: one.binding for one in self._named})
+        return found | git_settings({one.placeholder: one.binding for one in self._of_agents})
 
 
 def bindings(file: Path) -> tuple[Binding, ...]:

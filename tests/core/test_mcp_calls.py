@@ -21,6 +21,7 @@ from supervisor.core.mcp_calls import (
     spelled,
     tool_list,
 )
+from supervisor.core.secrets.redact import Redactor
 from supervisor.core.text.display import first_hidden
 
 _JSON = st.recursive(
@@ -70,36 +71,47 @@ def _tool(name: str, description: str = "", schema: bytes = b"{}") -> ListedTool
     return ListedTool(name=name, description=description, schema=msgspec.Raw(schema))
 
 
+def _as_is(value: Any) -> Any:
+    return value
+
+
 def test_odd_tools_are_left_out_and_the_rest_is_sorted() -> None:
     found = tool_list(
         [
             _tool("b", "second", b'{"z": 1, "a": 2}'),
             _tool("a"),
             _tool("a", "again"),
+            _tool("a-long-secret"),
+            _tool("said", "the long-secret", b'{"b": "long-secret"}'),
             _tool("x.y"),
             _tool("\x1b[2J"),
             _tool("long", "d" * (MOST_TOOL_CHARS + 1)),
             _tool("no-schema", "", b"[1]"),
         ],
+        Redactor(["long-secret"]).data,
         more=2,
     )
-    assert [one.name for one in found.tools] == ["a", "b"]
+    assert [one.name for one in found.tools] == ["a", "b", "said"]
     assert found.tools[1].schema == '{"a":2,"z":1}'
-    assert len(found.left_out) == 6
+    assert "long-secret" not in repr(found)
+    assert found.tools[2].schema == '{"b":"[redacted]"}'
+    assert len(found.left_out) == 7
+    assert first_hidden("".join(found.left_out)) is None
+    assert "\x1b" not in "".join(found.left_out)
     assert "2 more" in found.left_out[-1]
 
 
 def test_a_list_has_a_bound_of_tools_and_of_text() -> None:
-    many = tool_list([_tool(f"t{number}") for number in range(MOST_TOOLS + 5)])
+    many = tool_list([_tool(f"t{number}") for number in range(MOST_TOOLS + 5)], _as_is)
     assert (len(many.tools), many.left_out) == (MOST_TOOLS, ("5 more tools than can be read",))
-    long = tool_list([_tool(f"t{number}", "d" * MOST_TOOL_CHARS) for number in range(100)])
+    long = tool_list([_tool(f"t{number}", "d" * MOST_TOOL_CHARS) for number in range(100)], _as_is)
     assert sum(len(one.description) for one in long.tools) <= MOST_LIST_CHARS
     assert long.left_out
 
 
 def test_changes_name_what_is_new_gone_and_described_otherwise() -> None:
-    before = tool_list([_tool("same"), _tool("gone"), _tool("other", "kind")])
-    after = tool_list([_tool("same"), _tool("new"), _tool("other", "hostile")])
+    before = tool_list([_tool("same"), _tool("gone"), _tool("other", "kind")], _as_is)
+    after = tool_list([_tool("same"), _tool("new"), _tool("other", "hostile")], _as_is)
     assert before.digest != after.digest
     found = {one.name: (one.before, one.after) for one in changes(before, after)}
     assert found.keys() == {"gone", "new", "other"}

@@ -2,7 +2,7 @@
 
 import pytest
 
-from supervisor.core.mcp_servers_file import parse_mcp_servers
+from supervisor.core.mcp_servers_file import McpServer, only_for_servers, parse_mcp_servers
 from supervisor.errors import PolicyError
 from tests.tables import each_row
 
@@ -56,6 +56,7 @@ def test_a_file_names_servers() -> None:
         ("version: 1\nservers: {a: {command: [/x], folders: [y]}}", "no absolute path"),
         ("version: 1\nservers: {a: {command: [/x], env: {a-b: c}}}", "no variable"),
         ("version: 1\nservers: {a: {command: [/x], timeout: soon}}", "timeout"),
+        ("version: 1\nservers: {a: {command: [/x], shared: [b]}}", "none of `credentials`"),
     ],
 )
 def test_a_fault_is_named_with_what_to_do(text: str, says: str) -> None:
@@ -64,3 +65,11 @@ def test_a_fault_is_named_with_what_to_do(text: str, says: str) -> None:
     assert says in f"{told.value.message} {told.value.remedy}"
     assert told.value.message.startswith("f")
     assert told.value.remedy
+
+
+def test_a_credential_is_no_agents_where_one_server_has_it_for_itself() -> None:
+    servers = [
+        McpServer(credentials=("a", "b", "c"), shared=("b", "c")),
+        McpServer(credentials=("c", "d")),
+    ]
+    assert only_for_servers(servers) == {"a", "c", "d"}

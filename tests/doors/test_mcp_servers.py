@@ -75,6 +75,13 @@ class Agent:
         listed = self.said(self.order("tools/list"))["tools"]
         return {one["name"]: one for one in listed}
 
+    def tools_with(self, name: str) -> dict[str, dict[str, Any]]:
+        """Its tools, once this one is there: what starts late is left out at first."""
+        found: dict[str, dict[str, Any]] = until(
+            lambda: (tools := self.tools()) and name in tools and tools, name
+        )
+        return found
+
     def asks(self, name: str, **arguments: Any) -> int:
         return self.order("tools/call", name=name, arguments=arguments)
 
@@ -106,7 +113,7 @@ def test_a_call_is_asked_approved_and_answered(house: House) -> None:
     servers(house, stdio())
     house.up()
     agent = Agent(house)
-    listed = agent.tools()
+    listed = agent.tools_with("mcp__notes__look")
     assert "run_command" in listed
     assert "\\u202e" in listed["mcp__notes__look"]["inputSchema"]["properties"]["paths"]["title"]
     assert "Add two numbers." in listed["mcp__notes__add"]["description"]
@@ -240,8 +247,11 @@ def test_a_hostile_server_reaches_nobody(house: House) -> None:
     assert calls("fail")["error"] == "the tool reports an error"
     slow = calls("slow", "hasty", seconds=600)
     assert slow["error"].startswith("a call took more than 1 s")
+    assert "may or may not have happened" in slow["error"]
     crashed = calls("crash")
     assert "it is going down" in crashed["error"]
+    assert "look before you call again" in crashed["error"]
+    assert len(house.events("effect_unknown")) == 2
     refused = agent.said(agent.asks("mcp__notes__add", a=1, b=1))
     assert refused["isError"]
     assert "started again in" in json.dumps(refused)
@@ -313,8 +323,7 @@ def test_a_thousand_tools_are_listed_and_odd_names_left_out(house: House) -> Non
     servers(house, stdio("notes", 'env: {MANY: "980"}'))
     house.up()
     agent = Agent(house)
-    listed = agent.tools()
-    assert "mcp__notes__many_979" in listed
+    listed = agent.tools_with("mcp__notes__many_979")
     assert "mcp__notes__odd.name" not in listed
     (taken,) = house.events("mcp_tools_taken")
     assert "odd.name" in json.dumps(taken["left_out"])
@@ -339,6 +348,12 @@ def test_a_repository_names_no_server_and_doctor_checks_what_a_person_names(hous
     told = house.run("doctor", GATEHOUSE_MCP_SERVERS=str(file)).stdout
     assert "ok    MCP server notes" in told
     assert "FAIL  MCP server gone: no credential `nobody`" in told
+    (house.data / "credentials.yaml").write_text(
+        "version: 1\ncredentials:\n  nobody: {env: X, hosts: [h.example.org], header: x-key,"
+        " variable: X}\n"
+    )
+    told = house.run("doctor", GATEHOUSE_MCP_SERVERS=str(file), X="a-secret-of-mine").stdout
+    assert "no agent has its credentials nobody" in told
     file.write_text("version: 1\nservers: {notes: {comand: [/x]}}")
     told = house.run("doctor", GATEHOUSE_MCP_SERVERS=str(file)).stdout
     assert "did you mean `command`" in told

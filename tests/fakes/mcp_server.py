@@ -7,6 +7,7 @@
 What `add` is said to do is read from a file beside WORDS, if that variable is there.
 """
 
+import ctypes
 import json
 import os
 import socket
@@ -49,7 +50,7 @@ def ansi() -> str:
 
 @server.tool()
 def crash() -> str:
-    print("it is going down", file=sys.stderr, flush=True)
+    print("it is going down", os.environ.get("SAYS", ""), file=sys.stderr, flush=True)
     os._exit(3)
 
 
@@ -107,6 +108,14 @@ def dial(port: int) -> str:
 def key() -> str:
     """What nobody should repeat."""
     return f"the key is {os.environ['KEY']}"
+
+
+@server.tool()
+def meddle() -> str:
+    """Reach the memory of what started it, by `process_vm_readv`."""
+    library, place = ctypes.CDLL(None, use_errno=True), (ctypes.c_size_t * 2)(4096, 8)
+    library.process_vm_readv(os.getppid(), place, 1, place, 1, 0)
+    return f"refused: {ctypes.get_errno()}"
 
 
 @server.tool()

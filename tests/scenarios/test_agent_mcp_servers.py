@@ -29,6 +29,8 @@ CALL = """
 call() { curl -s "$GATEHOUSE_URL/mcp" -H "Authorization: Bearer $GATEHOUSE_TOKEN" \
   -H "Content-Type: application/json" -H "Accept: application/json, text/event-stream" \
   -d '{"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": '"$1"'}'; }
+echo "own=$FAR."
+call '{"name": "mcp__stray__add", "arguments": {"a": 50, "b": 3}}'
 call '{"name": "mcp__far__add", "arguments": {"a": 40, "b": 2}}'
 call '{"name": "mcp__far__key", "arguments": {}}'
 """
@@ -79,9 +81,10 @@ async def test_a_servers_key_is_put_in_by_egress_and_never_comes_back(
     upstream = tmp_path / "upstream.pem"
     authority.cert_pem.write_to_path(str(upstream))
     with served(tmp_path, authority) as port:
-        file = servers(
-            tmp_path, f"  far: {{url: 'https://{NAME}:{port}/mcp', credentials: [far]}}\n"
-        )
+        url = f"url: 'https://{NAME}:{port}/mcp', credentials: [far]"
+        # A name that leads to a private address is reached where the file names that address.
+        far = f"  far: {{{url}, network: ['127.0.0.1:{port}']}}\n"
+        file = servers(tmp_path, f"{far}  stray: {{{url}}}\n")
         given = tmp_path / "credentials.yaml"
         given.write_text(
             "version: 1\ncredentials:\n  far: {file: far, header: x-key, variable: FAR, hosts:"
@@ -93,7 +96,7 @@ async def test_a_servers_key_is_put_in_by_egress_and_never_comes_back(
         (secrets / "far").write_text(KEY)
         (secrets / "far").chmod(0o600)
         async with start_supervisor(
-            "version: 1\nallow: ['exec(mcp__far__* *)']\n",
+            "version: 1\nallow: ['exec(mcp__far__* *)', 'exec(mcp__stray__* *)']\n",
             names={NAME: ("127.0.0.1",)},
             upstream_ca=upstream,
             mcp_servers=file,
@@ -102,6 +105,10 @@ async def test_a_servers_key_is_put_in_by_egress_and_never_comes_back(
             session = await running.ended(await running.start(workspace, "sh", "-c", CALL))
             printed = running.output(session)
             assert '"said":"42"' in printed, running.story()
+            assert '"said":"53"' not in printed
+            # The key is the servers' alone.
+            assert "own=." in printed
+            assert not running.parts.named_secrets.credentials
             assert KEY not in printed
             assert "the answer holds a credential" in (tmp_path / "data/audit.log").read_text()
             assert KEY not in (tmp_path / "data/audit.log").read_text()
