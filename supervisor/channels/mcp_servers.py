@@ -139,6 +139,11 @@ class McpServers:
         self._servers = dict(servers)
         self.end_changed()
 
+    @property
+    def names(self) -> frozenset[str]:
+        """Return the servers' names, and those of our own."""
+        return frozenset((*self._servers, *self.own))
+
     def end_changed(self) -> None:
         """End the servers that run with another configuration, or other secrets, than now."""
         for (_, name), run in self._running.items():

@@ -318,10 +318,14 @@ class FakeWorkspace:
 
 
 class FakeMcpServers:
-    """The operator named none."""
+    """The operator named none; `found` are the tools of those that a test names."""
+
+    def __init__(self) -> None:
+        self.names: frozenset[str] = frozenset()
+        self.found: list[Any] = []
 
     async def tools(self, session_id: str) -> list[Any]:
-        return []
+        return self.found
 
     async def ask(self, session_id: str, name: str, arguments: Any) -> Request:
         raise RefusedError(f"there is no MCP server `{name}`", "list the tools")

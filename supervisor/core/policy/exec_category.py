@@ -193,6 +193,9 @@ def _width(pattern: ExecPattern) -> str:
 
 def _candidates(action: Exec | McpCall, workspace: str) -> Iterator[Candidate]:
     if isinstance(action, McpCall):
+        # INVARIANT: a rule for the agent's own server would hold for an operator's of that name.
+        if action.by_agent:
+            return
         yield from _of_call(f"{PREFIX}{action.server}__{action.tool}", action.arguments)
         return
     exact, narrow = candidates(action.command, action.cwd, (workspace,))

@@ -62,6 +62,7 @@ ASKS_PER_S = 20.0
 # INVARIANT (law 14): a text is searched for secrets and read as a command; so much of it counts as
 # one more ask.
 CHARS_PER_ASK = 1000
+TOOLS_PER_ASK = 100
 MOST_REFUSED = 300
 # A list of requests ends after the request that passes this length, and is read in parts of this
 # size.
@@ -166,7 +167,10 @@ class AgentCalls:
 
     def spend(self, data: msgspec.Struct) -> None:
         """Count one more ask, a long one as several. Raise HTTP 429 where there were too many."""
-        if not self._budget.spend(1 + length_of(data) // CHARS_PER_ASK):
+        self._spend(1 + length_of(data) // CHARS_PER_ASK)
+
+    def _spend(self, asks: int) -> None:
+        if not self._budget.spend(asks):
             raise TooManyRequestsException(
                 "this session asks too often", headers={"Retry-After": "1"}
             )
@@ -254,8 +258,14 @@ class AgentCalls:
         return is_quarantined(session.kind, session.command)
 
     async def mcp_tools(self) -> list[tuple[str, str, ServerTool]]:
-        """Return the tools of the operator's MCP servers: whole name, server, tool."""
-        return [] if self.is_quarantined else await self.parts.mcp_servers.tools(self.session_id)
+        """Return the tools of the operator's MCP servers: whole name, server, tool. It counts as an
+        ask, a long list as several."""
+        self._spend(1)
+        if self.is_quarantined:
+            return []
+        found = await self.parts.mcp_servers.tools(self.session_id)
+        self._spend(len(found) // TOOLS_PER_ASK)
+        return found
 
     async def call_mcp(self, name: str, arguments: Mapping[str, Any]) -> approvals.Request:
         """Ask for a call of one of them."""

@@ -84,7 +84,7 @@ async def judge_tool(calls: AgentCalls, tool: ToolBody) -> ToolAnswer:
         ):
             return ToolAnswer(allowed=True, why="it asks by itself")
         case McpTool():
-            return await _decided(calls, _call_of_own(tool), tool.reason)
+            return await _decided(calls, _call_of_own(calls, tool), tool.reason)
         case EditTool():
             path = posixpath.normpath(posixpath.join(WORKSPACE, tool.cwd, tool.path))
             if not path.startswith(f"{WORKSPACE}/"):
@@ -131,13 +131,21 @@ def _asks_by_itself(action: Exec) -> bool:
     )
 
 
-def _call_of_own(tool: McpTool) -> McpCall:
+def _call_of_own(calls: AgentCalls, tool: McpTool) -> McpCall:
+    """INVARIANT: no server of the agent's own passes for one of the operator's, whose rules are
+    about other effects."""
     try:
         arguments = spelled(msgspec.json.decode(tool.arguments, type=dict[str, Any]))
     except (ValueError, msgspec.MsgspecError, RecursionError) as error:
         why = f"the arguments of `{tool.name[:64]}` are no JSON object"
         raise UserError(why, "send one") from error
-    return McpCall(server=tool.server, tool=tool.name, arguments=arguments, by_agent=True)
+    action = McpCall(server=tool.server, tool=tool.name, arguments=arguments, by_agent=True)
+    named = f"{tool.server}__{tool.name}".partition("__")[0]
+    if named in calls.parts.mcp_servers.names:
+        why = f"`{named}` is the name of an MCP server of the operator's, and this one is your own"
+        record_refusal(calls.parts.audit, action, calls.session_id, why)
+        raise RefusedError(why, f"call `{PREFIX}{named}__...` of `{OWN_SERVER}`, or rename yours")
+    return action
 
 
 async def _decided(calls: AgentCalls, action: Exec | McpCall, reason: str) -> ToolAnswer:

@@ -10,7 +10,7 @@ from supervisor.core.lab.explain import explain
 from supervisor.core.lab.lint import lint
 from supervisor.core.policy.evaluate import evaluate
 from supervisor.core.policy.policy_text import policy_from_data
-from supervisor.core.policy.suggest import suggest
+from supervisor.core.policy.suggest import options, suggest
 from supervisor.core.verdicts import Verdict
 from tests.tables import each_row
 
@@ -131,3 +131,9 @@ def test_an_allow_rule_without_arguments_is_said_to_allow_nothing() -> None:
     (found,) = lint(policy, None, 0.0).findings
     assert found.kind == "never"
     assert "write `exec(mcp__notes__add *)`" in found.remedy
+
+
+def test_a_call_of_the_agents_own_server_gives_no_rule() -> None:
+    assert suggest(call())
+    assert suggest(call(by_agent=True)) == ()
+    assert options(call(by_agent=True)) == ()

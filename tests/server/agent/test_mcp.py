@@ -17,6 +17,7 @@ from mcp.client.streamable_http import streamable_http_client
 
 from supervisor.core.actions import Exec
 from supervisor.core.approvals import status
+from supervisor.core.mcp_calls import ServerTool
 from supervisor.server.agent import mcp_server, mcp_tools
 from supervisor.server.agent.agent_bodies import QuarantineBody, ToolBody
 from supervisor.server.agent.agent_calls import ASKS_AT_ONCE, AgentCalls
@@ -344,3 +345,19 @@ async def test_refused_calls_count_too(agent: httpx.AsyncClient) -> None:
     assert codes[-1] == 429
     answer = await agent.get("/v1/session")
     assert (answer.status_code, answer.headers["retry-after"]) == (429, "1")
+
+
+async def test_lists_of_tools_count_as_asks_and_a_tool_is_described_once(
+    agent_door: OnSocket, running: FakeParts
+) -> None:
+    tool = ServerTool(name="t", description="A tool.", schema="{}")
+    running.mcp_servers.found = [(f"mcp__notes__t{at}", "notes", tool) for at in range(1000)]
+    mcp_server._of_server.cache_clear()
+    call = {"jsonrpc": "2.0", "id": 1, "method": "tools/list", "params": {}}
+    accepts = {"Accept": "application/json, text/event-stream"}
+    headers = {"Authorization": "Bearer token-of-one"} | accepts
+    async with httpx.AsyncClient(base_url=agent_door.url, headers=headers) as agent:
+        said = [(await agent.post("/mcp", json=call)).json() for _ in range(ASKS_AT_ONCE // 11 + 1)]
+    assert all(len(one["result"]["tools"]) > 1000 for one in said[:-1])
+    assert "this session asks too often" in said[-1]["error"]["message"]
+    assert mcp_server._of_server.cache_info().misses == 1000

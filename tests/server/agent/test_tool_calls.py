@@ -181,3 +181,15 @@ async def test_our_own_servers_tools_ask_by_themselves(agent: httpx.AsyncClient)
     assert own["allowed"]
     fetched = await asked(agent, tool="fetch", url="https://example.org/page?x=1")
     assert fetched["allowed"], "egress asks for the connection"
+
+
+async def test_an_agents_own_server_can_not_have_the_name_of_an_operators(
+    agent: httpx.AsyncClient, parts: FakeParts
+) -> None:
+    parts.mcp_servers.names = frozenset({"notes"})
+    for server, name in (("notes", "add"), ("notes__add", "x")):
+        tool = {"tool": "mcp", "server": server, "name": name}
+        answer = await agent.post("/v1/tool-calls", json=tool)
+        assert answer.status_code == 403
+        assert "of the operator's" in answer.json()["why"]
+    assert parts.queue.pending() == []
