@@ -241,6 +241,7 @@ def test_it_concludes_at_its_turns(run: Run) -> None:
     assert (report["usage"]["turns"], report["partial"]) == (4, "it had used all of its turns")
 
 
+@pytest.mark.many
 def test_a_model_that_never_stops_is_stopped(run: Run) -> None:
     run.limits = msgspec.structs.replace(run.limits, turns=4)
     endless = [calls(run.call("search", pattern=f"x{number}")) for number in range(30)]

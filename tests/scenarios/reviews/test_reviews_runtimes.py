@@ -114,3 +114,37 @@ async def test_the_same_review_of_a_pull_request(
     assert (findings, verdict, turns) == ("1", found["verdict"], str(found["turns"]))
     assert int(told[0].replace(",", "")) == pytest.approx(read, rel=0.05)
     assert (int(told[1]), float(told[2][1:])) == (wrote, pytest.approx(cost, rel=0.05))
+
+
+@pytest.mark.many
+async def test_a_stranger_is_read_in_quarantine_by_claude_code_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "claude").symlink_to(str(BINARY))
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    script: list[Step] = [
+        calls(
+            tool_use("mcp__gatehouse__glob", {"pattern": "**/*.py"}),
+            tool_use("mcp__gatehouse__read", {"reference": "shop/cart.py"}),
+        ),
+        the_review(),
+    ]
+    with paid_server(script) as model:
+        async with paid(model, tmp_path, review_runtime="cli") as on:
+            pull = on.open_pull(author="bob")
+            on.let_in(pull)
+            await on.receipt("found")
+            (session,) = on.running.parts.sessions.recent()
+    assert {"--quarantine", "--runtime=cli"} <= set(session.command)
+    assert {one["name"] for one in model.conversations[0]["tools"]} == {
+        f"mcp__gatehouse__{name}" for name in ("read", "grep", "glob")
+    }
+    assert session.review is not None
+    answers = [
+        block["content"]
+        for message in model.conversations[1]["messages"]
+        for block in (message["content"] if isinstance(message["content"], list) else ())
+        if block["type"] == "tool_result"
+    ]
+    assert "typed://" in str(answers[0])
+    assert "def count" not in str(answers[1]), "a path is no reference"
