@@ -3,6 +3,7 @@ sessions: a real supervisor, real servers, each in a real sandbox."""
 
 import asyncio
 import json
+import re
 import sys
 from pathlib import Path
 from typing import Any
@@ -47,7 +48,10 @@ async def outcome(running: Supervised, request: Request) -> dict[str, Any]:
     return await running.done(request)
 
 
-@pytest.mark.parametrize("turns", [0, 1, 3, None])
+_TURNS = [0, *(pytest.param(one, marks=pytest.mark.many) for one in (1, 3)), None]
+
+
+@pytest.mark.parametrize("turns", _TURNS)
 async def test_a_session_ends_while_its_server_starts(
     start_supervisor: StartSupervisor, workspace: Path, tmp_path: Path, turns: int | None
 ) -> None:
@@ -212,3 +216,56 @@ async def test_a_list_that_changes_for_ever_is_one_card(
         said = await outcome(running, await called(running, two, "add", a=1, b=2))
         assert said["said"] == "3"
         assert not [r for r in running.requests() if status(r) == "superseded"]
+
+
+# In the place of the bridge: what a server could make of it.
+TAKEN_OVER = """
+import socket, sys
+door = socket.create_connection(("127.0.0.1", int(sys.argv[1])))
+door.recv(65536)
+try:
+    door.sendall(SAID)
+    door.recv(1)
+except OSError:
+    pass
+"""
+
+
+@pytest.mark.parametrize(
+    ("said", "why"),
+    [
+        ("b'{\"id\": 7}\\n' * 3_000_000", "it says too much that nobody asked for"),
+        ('b\'{"tools": [{"name": "a", "schema": \' + b\'[\' * 900_000 + b\'\\n\'', "Error)"),
+        ("b'x' * 3_000_000", "it said what isn't understood (ValueError)"),
+    ],
+)
+async def test_a_bridge_that_its_server_took_over_holds_nobody(
+    start_supervisor: StartSupervisor, workspace: Path, tmp_path: Path, said: str, why: str
+) -> None:
+    file = put(tmp_path / "mcp.yaml", "notes")
+    async with start_supervisor(ALL_NOTES, mcp_servers=file) as running:
+        session = await idle(running, workspace)
+        around = running.parts.mcp_servers._around
+
+        def hostile(*facts: Any) -> Any:
+            spec = around.spec(*facts)
+            code = TAKEN_OVER.replace("SAID", said)
+            command = (spec.command[0], "-c", code, str(around.bridge_port))
+            return msgspec.structs.replace(spec, command=command)
+
+        running.parts.mcp_servers._around = around._replace(spec=hostile)
+        with pytest.raises(RefusedError, match=re.escape(why)):
+            await called(running, session, "add", a=1, b=2)
+
+
+async def test_a_call_of_a_server_that_was_removed_meanwhile_is_refused(
+    start_supervisor: StartSupervisor, workspace: Path, tmp_path: Path
+) -> None:
+    file = put(tmp_path / "mcp.yaml", "notes")
+    async with start_supervisor(mcp_servers=file) as running:
+        session = await idle(running, workspace)
+        asked = await called(running, session, "add", a=1, b=2)
+        put(file, "other")
+        await running.until_soon(lambda: running.audit("mcp_server_ended") or None)
+        running.approve(asked)
+        assert "there is no MCP server `notes` any more" in (await outcome(running, asked))["error"]
