@@ -30,6 +30,7 @@ from supervisor.channels.packages import PackageBroker
 from supervisor.channels.proposals import ProposalBroker
 from supervisor.channels.registry_client import RegistryClient
 from supervisor.core.actions import Exec
+from supervisor.core.agents.agents import SIGNING_KEYS
 from supervisor.core.agents.inside import AGENT_PORT
 from supervisor.core.approvals import Request
 from supervisor.core.budget import parse_budget
@@ -89,7 +90,14 @@ class Parts:
     ) -> None:
         self.settings = settings
         self.clock = clock or RealClock()
-        self.redactor = Redactor([key for key in settings.model_keys.values() if key])
+        self.redactor = Redactor(
+            [
+                part
+                for name, key in settings.model_keys.items()
+                for part in (key, *(key.split(":", 2) if name in SIGNING_KEYS else ()))
+                if part
+            ]
+        )
         data_folder.make_private(settings.data_dir)
         data_folder.make_private(settings.sessions_dir)
         data_folder.check_room(settings.data_dir)
@@ -279,7 +287,7 @@ class Parts:
         model is none."""
         for name, key in self.settings.model_keys.items():
             if key:
-                check_secret(name, key)
+                check_secret(name, key, signs=name in SIGNING_KEYS)
         await self.named_secrets.load(
             self.settings.bindings_file, self.settings.secrets_dir, self.redactor
         )

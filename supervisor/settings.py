@@ -366,18 +366,19 @@ _FIELDS: dict[str, Setting] = {
 }
 SETTINGS = tuple(_FIELDS.values())
 _DEFAULTS = {one.name: one.default for one in SETTINGS}
-# Other names that count where the setting's own isn't set.
-_ALSO = {"GATEHOUSE_REVIEW_RUNTIME": "RUNTIME_MODE"}
+
+
+def _also(name: str) -> str:
+    """What another name says where the setting's own isn't set. That name is others', too: what is
+    no value of ours is theirs."""
+    text = os.environ.get("RUNTIME_MODE", "") if name == "GATEHOUSE_REVIEW_RUNTIME" else ""
+    return text if text in ("loop", "sdk", "cli") else ""
 
 
 def from_environment() -> Settings:
     """The settings as the environment gives them; `UserError` names the variable that can't be
     used."""
-    given = {
-        name: text
-        for name in _DEFAULTS
-        if (text := os.environ.get(name) or os.environ.get(_ALSO.get(name, "")))
-    }
+    given = {name: text for name in _DEFAULTS if (text := os.environ.get(name) or _also(name))}
     for name, text in given.items():
         if not is_text(text):
             raise UserError(f"{name}: `{text}` is not UTF-8 text", "give it another name or text")

@@ -90,6 +90,8 @@ class Tools:
         self._since = since
         self._files = list(files)
         self.unseen: set[str] = set()
+        # What conducts a review may make the calls of a turn at the same time.
+        self._changing = threading.Lock()
         self._local: dict[type[Input], Callable[[Any], Result]] = {
             ReadFile: self._read_file,
             ListFiles: self._list_files,
@@ -320,10 +322,15 @@ class Tools:
         return self._program("git diff", output)
 
     def _write_here(self, wish: WriteHere) -> Result:
-        self._workspace.write(wish.path, wish.content.encode())
+        with self._changing:
+            self._workspace.write(wish.path, wish.content.encode())
         return Result(f"written: {wish.path}")
 
     def _edit_here(self, wish: EditHere) -> Result:
+        with self._changing:
+            return self._edited(wish)
+
+    def _edited(self, wish: EditHere) -> Result:
         data, size = self._workspace.read(wish.path, _READ_BYTES)
         old = wish.old.encode()
         found = data.count(old)
@@ -334,7 +341,8 @@ class Tools:
         return Result(f"changed: {wish.path}")
 
     def _delete_file(self, wish: DeleteFile) -> Result:
-        self._workspace.delete(wish.path)
+        with self._changing:
+            self._workspace.delete(wish.path)
         return Result(f"deleted: {wish.path}")
 
     def _program(self, source: str, output: process.Output) -> Result:

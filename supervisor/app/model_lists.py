@@ -32,7 +32,9 @@ def findings(settings: Settings) -> Iterator[CheckResult]:
         keys = [
             key
             for key in MODEL_KEYS
-            if key.provider == one.provider and settings.model_keys[key.variable]
+            if key.provider == one.provider
+            and settings.model_keys[key.variable]
+            and not key.is_of_claude_code
         ]
         if not keys:
             known = [key.variable for key in MODEL_KEYS if key.provider == one.provider]

@@ -25,13 +25,13 @@ _WITH_USER = re.compile(r"[^/\\?#]*[/\\]*[^/\\?#]*@")
 def model_hosts_of(settings: Settings) -> tuple[str, ...]:
     """Return the hosts of configured addresses of the Messages API, without their ports, and the
     hosts that are named."""
-    hosts = [
-        _host_of_base(URL_VARIABLES[provider], url)
+    hosts = {
+        provider: _host_of_base(URL_VARIABLES[provider], url)
         for provider, url in settings.model_urls.items()
-        if provider != "openai"
-    ]
+    }
+    hosts.pop("openai", None)  # its calls are known by their paths
     named = [_model_host(one.strip()) for one in settings.model_hosts.split(",") if one.strip()]
-    return (*(one for one in hosts if one), *named)
+    return (*(one for one in hosts.values() if one), *named)
 
 
 def check_is_elsewhere(url: str, provider: Provider) -> None:

@@ -153,9 +153,15 @@ class SessionPlans:
             return common | self._of_named_agent(wanted.agent, caller)
         if wanted.kind == "quarantine":
             # It can ask for nothing, so what it needs is open to it from the start.
-            keys = [key for key in MODEL_KEYS if self._settings.model_keys[key.variable]]
+            # Of AWS only what a setting names: people have its keys for other things.
+            named = read_models(self._settings.review_model, "GATEHOUSE_REVIEW_MODEL")
+            asked = {"anthropic", "openai", *(one.provider for one in named)}
             common["policy_text"] = self._rules_for_models(
-                *dict.fromkeys(key.provider for key in keys)
+                *dict.fromkeys(
+                    key.provider
+                    for key in MODEL_KEYS
+                    if self._settings.model_keys[key.variable] and key.provider in asked
+                )
             )
         if self._settings.backend == "bubblewrap":
             find_program(wanted.command[0], caller.search_path, Path.home())
@@ -322,15 +328,23 @@ class SessionPlans:
 
     def _models(self, wanted: StartSession) -> tuple[NamedModel, ...]:
         """Return the models that a reader asks, each where those before it can't be; empty where
-        there is no key for any. Those after the first of the setting stand in for one that was
-        named for this session, too."""
+        nobody set one up. Those after the first of the setting stand in for one that was named for
+        this session, too. INVARIANT: the code goes to no provider but those of the setting,
+        whatever a repository's file names."""
         setting = "GATEHOUSE_REVIEW_MODEL"
         ours = read_models(self._settings.review_model, setting) or (NamedModel(),)
         named = read_models(wanted.review_model or "", "the review's model")
         models = tuple(dict.fromkeys((*named, *ours[1:]) if named else ours))
+        known = {one.provider for one in ours}
+        if foreign := [one for one in named if one.provider not in known]:
+            raise UserError(
+                f"the model `{foreign[0]}` is of a provider that {setting} doesn't name",
+                "name one of its models there, after the first",
+            )
         keys = self._sandboxes.providers_with_keys()
         missing = [one for one in models if one.provider not in keys]
-        if not keys or (len(missing) == len(models) == 1 and not named):
+        is_set_up = bool(keys and (named or self._settings.review_model))
+        if missing and known == {"anthropic"} and not is_set_up:
             return ()
         if missing:
             wanting = [one.variable for one in MODEL_KEYS if one.provider == missing[0].provider]

@@ -333,8 +333,8 @@ class SessionSandboxes:
         }
 
     def providers_with_keys(self) -> frozenset[Provider]:
-        """Return the providers that there is a key for."""
-        return frozenset(key.provider for key in self._keys())
+        """Return the providers that there is a key for, of those that the built-in agent uses."""
+        return frozenset(key.provider for key in self._keys() if not key.is_of_claude_code)
 
     def _inside(self) -> Inside:
         hook = [_python()[0], "-I", "-S", f"{INSIDE}/agent_image/hooks/pre_tool_use.py"]

@@ -148,6 +148,19 @@ async def test_a_model_without_its_key_is_refused(
     ) as running:
         with pytest.raises(UserError, match=r"no key for the model `openai:gpt-5.5`.*OPENAI_API"):
             await running.start(workspace, kind="review")
+        # No file of a repository sends code to a provider that the setting doesn't name.
+        for model in ("bedrock:x", "anthropic:y, aws:z"):
+            with pytest.raises(UserError, match="GATEHOUSE_REVIEW_MODEL doesn't name"):
+                await running.start(workspace, kind="review", review_model=model)
+    for keys in ({"anthropic_api_key": KEY}, {}):
+        async with start_supervisor(
+            "version: 1\n", review_model="bedrock:x", aws_region="us-east-1", **keys
+        ) as running:
+            with pytest.raises(UserError, match="no key for the model `bedrock:x`"):
+                await running.start(workspace, kind="review")
+    # Claude Code's token is no key of the built-in agent's: the script is played, and that is said.
+    async with start_supervisor("version: 1\n", claude_oauth_token=KEY) as running:
+        assert (await running.start(workspace, kind="review")).model == "recorded"
     async with start_supervisor(
         "version: 1\n", review_model="bedrock:anthropic.claude-sonnet-5-5", bedrock_api_key=KEY
     ) as running:

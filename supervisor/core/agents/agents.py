@@ -28,6 +28,11 @@ class ModelKey(NamedTuple):
     variables: tuple[str, ...]
     signs: bool = False
 
+    @property
+    def is_of_claude_code(self) -> bool:
+        """Return whether no other program can use it."""
+        return self.variable == "CLAUDE_CODE_OAUTH_TOKEN"
+
 
 MODEL_KEYS = (
     ModelKey(
@@ -53,6 +58,8 @@ MODEL_KEYS = (
         for provider in AT_AWS
     ),
 )
+# Pairs of AWS's keys, each part of which is a secret.
+SIGNING_KEYS = frozenset(key.variable for key in MODEL_KEYS if key.signs)
 # The calls of model clients, relative to the provider's address.
 MODEL_CALLS: Mapping[Provider, tuple[str, ...]] = {
     "anthropic": ("POST {url}/v1/messages", "POST {url}/v1/messages/count_tokens"),

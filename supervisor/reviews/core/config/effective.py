@@ -173,10 +173,10 @@ def review_model(config: EffectiveConfig) -> str:
 
 
 def model_of(provider: str | None, model: str | None) -> str:
-    """Return a model as the service's own setting names it; "" for the service's own."""
-    if not model or not is_offered(provider) or provider in (None, "anthropic"):
-        return (model or "") if is_offered(provider) else ""
-    return f"{provider}:{model}"
+    """Return a model as the service's own setting names it; "" for the service's own. INVARIANT: it
+    is one model, of this provider: a file of a repository names no other by a prefix or a comma."""
+    name = (model or "").partition(",")[0].strip()
+    return f"{provider or 'anthropic'}:{name}" if name and is_offered(provider) else ""
 
 
 def config_digest(config: EffectiveConfig) -> str:

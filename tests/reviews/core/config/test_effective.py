@@ -262,7 +262,7 @@ schedule:
 
 
 @pytest.mark.parametrize(
-    ("provider", "model", "notes"), [("anthropic", "m", 0), ("openrouter", "", 1)]
+    ("provider", "model", "notes"), [("anthropic", "anthropic:m", 0), ("openrouter", "", 1)]
 )
 def test_a_provider_that_there_is_none_of_is_not_asked_for_its_model(
     provider: str, model: str, notes: int
@@ -276,7 +276,10 @@ def test_a_provider_that_there_is_none_of_is_not_asked_for_its_model(
 
 def test_a_model_of_another_provider_is_named_as_the_setting_does() -> None:
     assert model_of("openai", "gpt-5.5") == "openai:gpt-5.5"
-    assert model_of("anthropic", "claude") == model_of(None, "claude") == "claude"
+    assert model_of("anthropic", "claude") == model_of(None, "claude") == "anthropic:claude"
+    # One model, of the provider that stands there.
+    assert model_of("anthropic", "openai:gpt-5.5, x") == "anthropic:openai:gpt-5.5"
+    assert model_of(None, "recorded") == "anthropic:recorded"
     assert model_of("other", "x") == model_of("openai", None) == ""
 
 
