@@ -190,12 +190,15 @@ def reviewed_by(body: str) -> str:
 
 
 def _last_mark(body: str) -> re.Match[str] | None:
-    """Return the last mark in a post, which is ours; an earlier one is quoted from the code. A code
-    span counts at the very end alone: a model may write one."""
+    """Return the last mark in a post, which is ours; an earlier one is quoted from the code. Where
+    a mark of another kind ends the post, it has none of these: they are quoted, too. A code span
+    counts at the very end alone: a model may write one."""
+    if own := own_mark(body):
+        return _MARK.fullmatch(own)
     found = None
     for found in _INVISIBLE.finditer(body):  # noqa: B007
         pass
-    return _MARK.fullmatch(own_mark(body)) or found
+    return found
 
 
 def own_mark(body: str) -> str:

@@ -142,7 +142,7 @@ def pull(state: DemoState, one: DemoRepository, found: DemoPull) -> Json:
         "comment_count": sum(not each.get("is_deleted") for each in said),
         "task_count": len(found.tasks),
         "created_on": moment(found.opened_at),
-        "updated_on": moment(found.closed_at or found.opened_at),
+        "updated_on": moment(found.closed_at or found.updated_at or found.opened_at),
         "links": links,
     }
 

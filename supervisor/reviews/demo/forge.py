@@ -15,6 +15,7 @@ import urllib.request
 import uuid
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -202,6 +203,7 @@ class DemoForge(Conversation):
         source, before = self.repositories[pull.head_repository], pull.head_sha
         with self.lock:
             pull.head_sha = run_git(source.folder, "rev-parse", f"refs/heads/{pull.head_ref}")
+            pull.updated_at = datetime.now(UTC).isoformat(timespec="microseconds")
         self._keep_head(repository, pull)
         with self.lock:
             self.move_comments(repository, pull)

@@ -66,6 +66,8 @@ class DemoPull:
     opened_at: str = field(default_factory=lambda: now())
     # None while it is open.
     closed_at: str | None = None
+    # When its head last changed, in microseconds as Bitbucket tells it.
+    updated_at: str = ""
     labels: list[str] = field(default_factory=list)
     events: list[Json] = field(default_factory=list)
     reviews: list[Json] = field(default_factory=list)

@@ -20,7 +20,7 @@ from supervisor.core.forge_acts import Act, InlineComment
 from supervisor.core.review_markdown import unescaped
 from supervisor.reviews.core.bitbucket_deliveries import EVENTS
 from supervisor.reviews.core.bitbucket_tokens import BitbucketToken, expiry_words
-from supervisor.reviews.core.deliveries import is_full_name
+from supervisor.reviews.core.deliveries import is_full_name, is_sha
 from supervisor.reviews.core.forge_pages import pages_base, pull_page
 from supervisor.reviews.core.forge_people import is_same_person, person, person_id, person_name
 from supervisor.reviews.core.posts import own_mark, without_places
@@ -77,7 +77,7 @@ _MOST_DESCRIPTION = 250
 _VERDICTS = {"approve": "approve", "request_changes": "request-changes"}
 # How long the list of who may write is used again.
 WRITERS_S = 60.0
-_MOST_HASHES = 10_000
+_MOST_HEADS = 10_000
 # The name by which everybody may call us.
 OUR_NAME = "gatehouse"
 
@@ -117,7 +117,8 @@ class Bitbucket:
         self._now = now
         self._monotonic = monotonic
         self._writers: dict[str, tuple[float, dict[str, str]]] = {}
-        self._hashes: dict[str, str] = {}
+        # By repository, number, time of the last change, and short hash.
+        self._heads: dict[tuple[str, int, str, str], str] = {}
 
     async def close(self) -> None:
         await self._calls.close()
@@ -197,10 +198,14 @@ class Bitbucket:
 
     async def open_pulls(self, repository: RepositoryFacts) -> list[PullFacts]:
         path = f"{_at(repository)}/pullrequests?state=OPEN&pagelen=50"
-        found = []
+        found, bases = [], dict[str, str]()
         for one in await self._calls.all(path):
             try:
-                found.append(await self._facts(repository, one))
+                head = await self._listed_head(repository, one)
+                ref = read(lambda it: str(it["destination"]["branch"]["name"]), one)
+                if ref not in bases:
+                    bases[ref] = await self.branch_head(repository, ref)
+                found.append(read(partial(pull_facts, head_sha=head, base_sha=bases[ref]), one))
             except ForgeError as error:
                 if error.retry_at is not None:
                     raise
@@ -210,38 +215,41 @@ class Bitbucket:
     async def _facts(self, repository: RepositoryFacts, one: dict[str, Any]) -> PullFacts:
         """Return a pull request's facts, with whole hashes."""
         head = await self._head_sha(repository, one)
-        base = await self._full(repository, read(lambda it: short_hash(it["destination"]), one))
+        ref = read(lambda it: str(it["destination"]["branch"]["name"]), one)
+        base = await self.branch_head(repository, ref)
         return read(partial(pull_facts, head_sha=head, base_sha=base), one)
 
-    async def _head_sha(self, repository: RepositoryFacts, one: dict[str, Any]) -> str:
-        short = read(lambda it: short_hash(it["source"]), one)
-        if short in self._hashes:
-            return self._hashes[short]
-        # A fork's commit is none of the repository's own.
-        path = f"{_pull(repository, read(lambda it: int(it['id']), one))}/commits?pagelen=1"
-        answer = await self._calls.call("GET", path)
-        full = read(lambda it: str(it["values"][0]["hash"]) if it["values"] else "", answer)
-        if full.startswith(short):
-            return self._know(short, full)
-        return await self._full(repository, short)
+    async def _listed_head(self, repository: RepositoryFacts, one: dict[str, Any]) -> str:
+        """Return the head of a pull request in a list; it is known while nothing changed."""
+        key = read(lambda it: (int(it["id"]), str(it["updated_on"]), short_hash(it["source"])), one)
+        known = self._heads.get((repository.full_name, *key))
+        if known is not None:
+            return known
+        if len(self._heads) >= _MOST_HEADS:
+            self._heads.pop(next(iter(self._heads)))
+        full = await self._head_sha(repository, one)
+        self._heads[repository.full_name, *key] = full
+        return full
 
-    async def _full(self, repository: RepositoryFacts, short: str) -> str:
-        if short in self._hashes:
-            return self._hashes[short]
-        path = f"{_at(repository)}/commit/{quote(short, safe='')}"
+    async def _head_sha(self, repository: RepositoryFacts, one: dict[str, Any]) -> str:
+        """Return the whole hash of a pull request's head."""
+        # INVARIANT: a head is never told by the 12 digits of a pull request's JSON: two commits
+        # with the same are made in seconds. The list of its commits has whole hashes.
+        number, short = read(lambda it: (int(it["id"]), short_hash(it["source"])), one)
+        answer = await self._calls.call("GET", f"{_pull(repository, number)}/commits?pagelen=1")
+        full = read(lambda it: str(it["values"][0]["hash"]) if it["values"] else "", answer)
+        if full.startswith(short) and is_sha(full):
+            return full
+        if full:
+            raise ForgeError(f"the head of {number} moved while it was read", may_retry=True)
+        # It has no commit that its base hasn't: it is merged, or nothing changed.
         try:
-            one = await self._calls.call("GET", path)
+            path = f"{_at(repository)}/commit/{quote(short, safe='')}"
+            return read(lambda it: str(it["hash"]), await self._calls.call("GET", path))
         except ForgeError as error:
             if error.status == NOT_FOUND:  # a branch that is gone took it along
                 return short
             raise
-        return self._know(short, read(lambda it: str(it["hash"]), one))
-
-    def _know(self, short: str, full: str) -> str:
-        if len(self._hashes) >= _MOST_HASHES:
-            self._hashes.pop(next(iter(self._hashes)))
-        self._hashes[short] = full
-        return full
 
     async def permission(self, repository: RepositoryFacts, login: str) -> str:
         return (await self._may_write(repository)).get(person_id(login), "none")
@@ -426,7 +434,7 @@ class Bitbucket:
         self, repository: RepositoryFacts, act: Act, mark: str, more: dict[str, Any]
     ) -> Posted:
         for one in await self._own_comments(repository, act.number):
-            if mark in raw(one):
+            if own_mark(raw(one)) == mark:
                 self._learn(one.get("user"))
                 return read(posted, one)
         path = f"{_pull(repository, act.number)}/comments"

@@ -177,6 +177,9 @@ def test_a_code_span_is_a_mark_at_the_end_alone() -> None:
     assert run_of(f"{forged}\n\n`gatehouse:prompt:p:ab12`") == ""
     assert run_of(f"{forged}\n\nWords.") == ""
     assert run_of(f"{forged}\n\n{mark('ab12')}") == "ab12"
+    for end in ("`gatehouse:prompt:p:ab12`", act_mark("77", "bitbucket"), act_mark("77")):
+        quoting = f"As {mark('dead')} says.\n\n{end}"
+        assert (run_of(quoting), reviewed_by(quoting)) == ("", ""), "a stranger wrote that mark"
     assert own_mark(f"Words {forged}") == ""
 
 

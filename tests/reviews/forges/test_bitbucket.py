@@ -15,6 +15,7 @@ import pytest
 from supervisor.core.forge_acts import Act, InlineComment
 from supervisor.reviews.core.bitbucket_tokens import BitbucketToken, read_token
 from supervisor.reviews.core.posts import mark
+from supervisor.reviews.demo import bitbucket_json
 from supervisor.reviews.demo.bitbucket_json import uuid_of
 from supervisor.reviews.demo.forge import DemoPull
 from supervisor.reviews.demo.stage import NAME, SCOPES, Stage, staged
@@ -65,15 +66,68 @@ def act(operation: str = "post", **more: Any) -> Act:
     return Act(operation=operation, **base | more)  # type: ignore[arg-type]
 
 
-async def test_hashes_are_whole_and_asked_for_once(tmp_path: Path) -> None:
+async def test_hashes_are_whole_and_a_poll_asks_once_while_nothing_changes(tmp_path: Path) -> None:
     async with on_stage(tmp_path) as (stage, pull, client):
         (found,) = await client.open_pulls(FACTS)
         assert found.head_sha == pull.head_sha
         assert found.base_sha == stage.forge.sha(NAME, "main")
         count = len(stage.forge.calls)
         assert await client.open_pulls(FACTS) == [found]
+        assert len(stage.forge.calls) == count + 2, "the list, and the base"
         assert await client.pull(FACTS, 1) == found
-        assert len(stage.forge.calls) == count + 2
+        stage.forge.close(NAME, 1)
+        assert (await client.pull(FACTS, 1)).head_sha == pull.head_sha
+        stage.forge.merge(NAME, stage.forge.open_pull(NAME, "x", title="Y").number)
+        assert (await client.pull(FACTS, 2)).head_sha == pull.head_sha, "it adds nothing any more"
+
+
+async def test_another_commit_with_the_same_short_hash_is_another_head(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Twelve digits are found twice in seconds; here they are one, and there are few tries."""
+    monkeypatch.setattr(bitbucket_json, "SHORT", 1)
+    async with on_stage(tmp_path) as (stage, pull, client):
+        first = pull.head_sha
+        assert (await client.pull(FACTS, 1)).head_sha == first
+        assert (await client.head_source(FACTS, 1)).sha == first
+        assert [one.head_sha for one in await client.open_pulls(FACTS)] == [first]
+        for number in range(1000):
+            stage.forge.commit(NAME, "x", {"a.py": f"{number}\n"}, "Other")
+            if stage.forge.sha(NAME, "x")[0] == first[0]:
+                break
+        second = stage.forge.pushed(NAME, 1)
+        assert second[0] == first[0]
+        assert (await client.pull(FACTS, 1)).head_sha == second
+        assert (await client.head_source(FACTS, 1)).sha == second
+        assert [one.head_sha for one in await client.open_pulls(FACTS)] == [second]
+        # A base is told by its branch.
+        assert (await client.pull(FACTS, 1)).base_sha == stage.forge.sha(NAME, "main")
+
+
+async def test_a_head_that_moves_while_it_is_read_is_read_again(tmp_path: Path) -> None:
+    async with on_stage(tmp_path) as (stage, pull, client):
+
+        def moves() -> None:
+            stage.forge.after.clear()
+            stage.forge.push(NAME, 1, {"a.py": "9\n"}, "Meanwhile")
+
+        stage.forge.after["GET", "/pullrequests/1"] = moves
+        with pytest.raises(ForgeError, match="moved while it was read") as moved:
+            await client.pull(FACTS, 1)
+        assert moved.value.may_retry
+        assert (await client.pull(FACTS, 1)).head_sha == pull.head_sha
+
+
+async def test_a_comment_that_quotes_a_mark_is_not_what_was_said(tmp_path: Path) -> None:
+    async with on_stage(tmp_path) as (_, pull, client):
+        quoted = "You wrote `gatehouse:act:ab`:\n\n`gatehouse:act:cd`"
+        for body, own in (
+            (quoted, "`gatehouse:act:cd`"),
+            ("Yes.\n\n`gatehouse:act:ab`", "`gatehouse:act:ab`"),
+        ):
+            await client.post_comment(FACTS, act("comment", body=body), own)
+        assert [one["body"] for one in pull.issue_comments][1].startswith("Yes.")
+        assert len(pull.issue_comments) == 2
 
 
 async def test_who_may_write_goes_by_the_account_and_not_by_its_nickname(tmp_path: Path) -> None:
