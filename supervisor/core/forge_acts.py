@@ -73,7 +73,7 @@ class Act(
     `open-pr` and `update-pr` with a `head` first push this commit of a job to `branch`, if that is
     still at `targets[0]` (empty: there is none); `delete-branch` removes it if it is at `head`.
     `scope` are the globs within which the commit stays; `secrets`: it adds what looks like a
-    secret.
+    secret. `by_agent`: an agent in a session, or outside, asked for it, not the service.
     """
 
     operation: Operation
@@ -95,6 +95,7 @@ class Act(
     targets: tuple[str, ...] = ()
     scope: tuple[str, ...] = ()
     secrets: bool = False
+    by_agent: bool = False
 
     @property
     def is_of_job(self) -> bool:

@@ -9,7 +9,7 @@ from typing import Any
 from supervisor.core.approvals import Request
 from supervisor.core.forge_acts import Act, InlineComment
 from supervisor.core.safe_markdown import fitted
-from supervisor.errors import UserError
+from supervisor.errors import RefusedError, UserError
 from supervisor.gate.gate import Gate
 from supervisor.reviews.core import posts
 from supervisor.reviews.core.findings import Finding, identity
@@ -22,6 +22,7 @@ from supervisor.reviews.reconcile import facts_of
 from supervisor.reviews.service import ReviewService
 
 MOST_CHARS = 20_000
+MOST_WAITING = 10
 BY_AGENT = "An agent wrote this; a person let Gatehouse post it."
 
 
@@ -41,6 +42,7 @@ async def ask_to_comment(
     """Ask for a comment; the same one that waits, or was answered, is the same request."""
     repository = service.repository_named(f"bitbucket:{repository_name}")
     facts = facts_of(repository)
+    _check_room(gate, repository.session_id)
     client = service.forges.named("bitbucket")
     assert client is not None  # its repositories are known by it
     pull = await client.pull(facts, data.number)
@@ -68,8 +70,18 @@ async def ask_to_comment(
         fork=pull.is_fork,
         links=posts.has_address(data.body),
         title=title,
+        by_agent=True,
     )
     return gate.ask(act, session_id=repository.session_id, reason=reason, origin="reviews")
+
+
+def _check_room(gate: Gate, session_id: str) -> None:
+    """`RefusedError` where agents' comments wait enough: the reviews' own acts need room, too."""
+    acts = (gate.queue.action_of(one) for one in gate.queue.pending(session_id))
+    if sum(isinstance(one, Act) and one.by_agent for one in acts) >= MOST_WAITING:
+        raise RefusedError(
+            f"{MOST_WAITING} comments of agents wait for this repository", "wait for their answers"
+        )
 
 
 def identity_of(data: CommentPullRequest) -> str:

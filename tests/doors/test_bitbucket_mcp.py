@@ -131,6 +131,8 @@ async def test_comments_are_asks_in_the_inbox_and_a_finding_has_one(
     env, pull, folder = environment(door, stage, free_tcp_port), opened(stage), clone(door, stage)
     title = f"comment on bitbucket:{NAME}#{pull.number}"
     up(door, env)
+    # A rule for the service's own comments covers none of an agent's.
+    door.ok("rules", "add", "allow", f"review(comment bitbucket:{NAME} --links)")
     async with client(door, env, folder) as found:
 
         async def asked(name: str, verb: str = "approve", *more: str, **arguments: Any) -> Any:
@@ -178,6 +180,12 @@ async def test_comments_are_asks_in_the_inbox_and_a_finding_has_one(
         other = finding | {"quote": "def count(items):", "title": "Badly named"}
         await asked("bb_upsert_inline_comment", body="Name it size.", line=line - 1, **other)
         assert len(comments(pull)) == 2
+        # What a review said about a finding stays, whatever an agent says about it.
+        ours = pull.comments[-1]
+        ours["body"] = ours["body"].replace("`gatehouse:at:-:0:", "`gatehouse:at:abc1:")
+        await asked("bb_upsert_inline_comment", body="All is fine.", line=line - 1, **other)
+        assert len(comments(pull)) == 3
+        assert "Name it size." in ours["body"]
     # Nothing here approves or merges.
     assert not pull.verdicts
     assert pull.is_open

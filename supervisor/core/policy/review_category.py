@@ -55,7 +55,7 @@ from supervisor.core.verdicts import (
 from supervisor.errors import PolicyError
 
 OPERATIONS: tuple[Operation, ...] = get_args(Operation)
-FLAGS = ("--approve", "--request-changes", "--fork", "--links", "--no-scope")
+FLAGS = ("--approve", "--request-changes", "--fork", "--links", "--no-scope", "--agent")
 _TARGET = re.compile(r"(?:(github|bitbucket):)?([A-Za-z0-9._*-]+)/([A-Za-z0-9._*-]+)\Z")
 _SECRET = "what looks like a secret would be posted"  # noqa: S105
 # Bots read commands in the raw text, even in a block of code.
@@ -217,6 +217,8 @@ def special(act: Act) -> Iterator[str]:
         yield "--request-changes"
     if act.fork:
         yield "--fork"
+    if act.by_agent:
+        yield "--agent"
     if act.links:
         yield "--links"
     if act.is_of_job and not act.scope:
@@ -271,6 +273,7 @@ def example_act(text: str) -> Act:
         confidence=pattern.confidence or "",
         fork="--fork" in pattern.flags,
         links="--links" in pattern.flags,
+        by_agent="--agent" in pattern.flags,
         head="0" * 40 if "--no-scope" in pattern.flags else "",
     )
 

@@ -47,6 +47,7 @@ from supervisor.reviews.forges.bitbucket_calls import (
     read,
 )
 from supervisor.reviews.forges.bitbucket_facts import (
+    BY_AGENT,
     edited,
     first_of,
     inline_facts,
@@ -410,13 +411,13 @@ class Bitbucket:
         return await self._say(repository, act, mark, {})
 
     async def put_inline(self, repository: RepositoryFacts, act: Act) -> Posted:
-        """Say something about a finding beside the code, or replace what we said about it there,
-        whoever found it: its mark stays."""
+        """Say what an agent says about a finding beside the code, or replace what one said about it
+        there. A review's own comments stay."""
         (one,) = act.comments
         path = f"{_pull(repository, act.number)}/comments"
         for known in await self._own_comments(repository, act.number):
             place, text = place_of(known), raw(known).rstrip()
-            if place is not None and place.finding == one.finding:
+            if place is not None and (place.prompt, place.finding) == (BY_AGENT, one.finding):
                 new = f"{one.body}\n\n{text[text.rindex('`gatehouse:at:') :]}"
                 if text == new:
                     return read(posted, known)

@@ -28,6 +28,8 @@ from supervisor.reviews.forges.base import (
 
 _PLACE = re.compile(r"`gatehouse:at:(?:([a-z0-9-]+):)?([0-9a-f]+):([0-9a-f]+)`\Z")
 _SUMMARY = re.compile(r"`gatehouse:(?:note:|prompt:([a-z0-9-]+):)?([0-9a-f]+)`\Z")
+# In the place of a prompt's id, which none has: what an agent said of a finding is no review's.
+BY_AGENT = "-"
 _VERDICT = re.compile(r":(approve|changes):([0-9a-f]{40,64})`\Z")
 _VERDICTS = {"approve": "approve", "request_changes": "changes"}
 _STATES: Mapping[str, ReviewState] = {"approve": "approved", "changes": "changes_requested"}
@@ -213,8 +215,11 @@ def place_of(one: dict[str, Any]) -> FindingPlace | None:
 
 def place_mark(act: Act, finding: str) -> str:
     """Return the mark of a review's comment about a finding."""
-    found = _SUMMARY.search(own_mark(act.body))
-    prompt, run = (found[1] or "", found[2]) if found else ("", "0")
+    if act.by_agent:
+        prompt, run = BY_AGENT, "0"
+    else:
+        found = _SUMMARY.search(own_mark(act.body))
+        prompt, run = (found[1] or "", found[2]) if found else ("", "0")
     return f"`gatehouse:at:{f'{prompt}:' if prompt else ''}{run}:{finding}`"
 
 

@@ -250,3 +250,12 @@ def test_its_width_in_words(rule: str, words: str) -> None:
 def test_a_deny_rule_is_about_its_own_operation_and_repositories() -> None:
     for rule in ("check acme/shop", "post acme/other", "post bitbucket:acme/shop"):
         assert decision(act(), allow=["review(post */*)"], deny=[f"review({rule})"]) == "allow"
+
+
+def test_what_an_agent_wants_to_say_is_covered_only_where_that_is_spelled() -> None:
+    said = act(operation="comment", by_agent=True)
+    assert decision(said, allow=["review(comment acme/*)"]) == "ask"
+    assert decision(said, allow=["review(comment acme/* --agent)"]) == "allow"
+    assert decision(act(operation="comment"), allow=["review(comment acme/* --agent)"]) == "allow"
+    assert decision(said, deny=["review(comment acme/*)"]) == "deny"
+    assert [one.rule for one in suggest(said)][0].endswith("--agent)")
