@@ -22,6 +22,7 @@ from supervisor.core import waiting_lines
 from supervisor.core.actions import FileChange
 from supervisor.core.forge_acts import Act
 from supervisor.errors import SandboxError, StorageError
+from supervisor.gate.audit_lines import record_unknown
 from supervisor.parts import Parts
 from supervisor.records import data_folder
 from supervisor.records.audit import watch_audit
@@ -310,9 +311,7 @@ class Supervisor:
                     ),
                 }
                 self.parts.queue.settle_all({request.id: outcome}, self.parts.clock.now())
-                self.parts.audit.record(
-                    "effect_unknown", request=request.id, session=request.session_id
-                )
+                record_unknown(self.parts.audit, request.id, request.session_id)
                 self.findings.append(
                     f"request {request.id} was being carried out when the supervisor died; it may"
                     " or may not have happened"

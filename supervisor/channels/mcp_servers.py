@@ -41,7 +41,7 @@ from supervisor.core.policy.policy_text import policy_from_data
 from supervisor.core.policy.rules import Policy
 from supervisor.core.text.display import visible
 from supervisor.errors import GatehouseError, RefusedError, StorageError, UserError
-from supervisor.gate.audit_lines import record_refusal
+from supervisor.gate.audit_lines import record_refusal, record_unknown
 from supervisor.gate.gate import Gate, Grant, Refused
 from supervisor.sandbox.base import Sandbox, Spec
 
@@ -412,8 +412,9 @@ class McpServers:
 
     def _settle_failed(self, grant: Grant, error: GatehouseError) -> None:
         self._gate.settle(grant, "failed", {"error": str(error)})
-        if isinstance(error, UnknownError):
-            self._record("effect_unknown", grant.session_id, request=grant.request_id)
+        if isinstance(error, UnknownError) and grant.request_id is not None:
+            with contextlib.suppress(StorageError):
+                record_unknown(self._gate.audit, grant.request_id, grant.session_id)
 
     def _record_refusal(self, session_id: str, action: Action, error: GatehouseError) -> None:
         record_refusal(self._gate.audit, action, session_id, error.message)

@@ -186,6 +186,11 @@ def effect_settled(
     }
 
 
+def record_unknown(audit: Audit, request_id: str, session_id: str) -> None:
+    """Record that nobody knows whether an action that was being carried out has happened."""
+    audit.record("effect_unknown", request=request_id, session=session_id)
+
+
 def record_refusal(audit: Audit, action: Action, session_id: str, why: str) -> None:
     """Record that a channel itself refused, before any rule. Never raises."""
     with contextlib.suppress(StorageError):

@@ -258,4 +258,4 @@ def test_what_an_agent_wants_to_say_is_covered_only_where_that_is_spelled() -> N
     assert decision(said, allow=["review(comment acme/* --agent)"]) == "allow"
     assert decision(act(operation="comment"), allow=["review(comment acme/* --agent)"]) == "allow"
     assert decision(said, deny=["review(comment acme/*)"]) == "deny"
-    assert [one.rule for one in suggest(said)][0].endswith("--agent)")
+    assert next(one.rule for one in suggest(said)).endswith("--agent)")
