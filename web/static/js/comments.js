@@ -63,6 +63,11 @@ export function moveComments(old, card) {
   keep();
 }
 
+// Once that card is on the page: nothing else may come that has them shown.
+export function showComments(card) {
+  for (const file of card.querySelectorAll("[data-say]")) show(file);
+}
+
 function make(name, props = {}, ...children) {
   const made = Object.assign(document.createElement(name), props);
   made.append(...children);

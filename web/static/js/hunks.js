@@ -1,6 +1,6 @@
 // Ticked changes of a file. All are ticked at first; once one isn't, "Approve" means those that are and nothing else. What a person
 // ticked, typed and wrote on lines goes on to the card that takes the place of theirs, as far as the changes read the same there.
-import { commentsOf, moveComments } from "./comments.js";
+import { commentsOf, moveComments, showComments } from "./comments.js";
 
 export const boxes = (card) => [...card.querySelectorAll("input[data-hunk]")];
 export const ticked = (card) => boxes(card).filter((box) => box.checked && !box.disabled);
@@ -56,6 +56,7 @@ export function takePlace(old, card) {
   moveComments(old, card);
   const top = old.querySelector(".pane-scroll").scrollTop;
   old.replaceWith(card);
+  showComments(card);
   if (focused) (twin(card, focused) || card).focus({ preventScroll: true });
   card.querySelector(".pane-scroll").scrollTop = top;
   const more = card.querySelector("[data-show-all]");
