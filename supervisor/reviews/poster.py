@@ -21,9 +21,11 @@ from supervisor.reviews.forges.base import (
     REVIEW_ID,
     ForgeError,
     Forges,
+    MovedError,
     Posted,
     RepositoryFacts,
     ReviewFacts,
+    check_head,
 )
 from supervisor.reviews.forges.bitbucket import Bitbucket
 from supervisor.reviews.job_pulls import JobPulls, is_of_job
@@ -41,10 +43,6 @@ STANDING = ("approved", "changes_requested")
 type FindRepository = Callable[[str, str], RepositoryFacts]
 # Called for a failed or outdated act, with the code of the reason.
 type Failed = Callable[[Act, str, str], None]
-
-
-class MovedError(GatehouseError):
-    """Raised if the pull request's head is no longer the act's."""
 
 
 class Poster:
@@ -210,11 +208,7 @@ class Poster:
 
     async def _check_head(self, repository: RepositoryFacts, act: Act) -> None:
         pull = await self._forges.of(act).pull(repository, act.number)
-        if pull.head_sha != act.head:
-            raise MovedError(
-                f"the head is {pull.head_sha[:12]} by now, not {act.head[:12]}",
-                "the new head is reviewed next",
-            )
+        check_head(act, pull.head_sha)
 
     async def _post(self, repository: RepositoryFacts, act: Act) -> Posted:
         """Post a review. If one of our reviews is there already, its text is replaced at the very
@@ -223,6 +217,10 @@ class Poster:
         ours = await self._forges.of(act).own_reviews(repository, act.number) if run_id else []
         done = [one for one in ours if posts.reviewed_by(one.body) == run_id]
         summary = next((one for one in ours if posts.run_of(one.body)), None)
+        forge = self._forges.of(act)
+        if done and isinstance(forge, Bitbucket) and done[-1].state not in STANDING:
+            # An earlier try said it, and didn't come to give the verdict.
+            await forge.give_verdict(repository, act)
         if summary is not None and summary in done:
             return _posted(done[-1])
         if not done:

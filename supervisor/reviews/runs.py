@@ -35,7 +35,7 @@ from supervisor.reviews.core.prompts import ignored
 from supervisor.reviews.core.receipts import HEAD_MOVED, Outcome, partial_words
 from supervisor.reviews.core.retries import ProviderTrouble
 from supervisor.reviews.core.tracking import RoundOutcome, TrackedFinding
-from supervisor.reviews.forges.base import REVIEW_ID, ForgeError, Forges
+from supervisor.reviews.forges.base import REVIEW_ID, ForgeError, Forges, HeadSource
 from supervisor.reviews.mention_answers import Mentions
 from supervisor.reviews.prompt_runs import Prompts, PromptSession
 from supervisor.reviews.reconcile import facts_of, trust_of
@@ -247,6 +247,14 @@ class Runs:
         if not failed and self._mentions.wants_more(run.pull_id):
             self._slots.happened(run.pull_id, slots.Wanted(run.head_sha, again=True))
 
+    async def _still_at(
+        self, head: str, repository: queries.Repository, number: int, source: HeadSource
+    ) -> None:
+        if source.sha not in ("", head):
+            # Nobody told of that.
+            await self._look(repository, number)
+            raise _HeadMovedError("the head moved on")
+
     async def _review(
         self,
         run: queries.ReviewRun,
@@ -257,10 +265,7 @@ class Runs:
         """Review a head; return the outcome."""
         forge, place = self._forges.of(repository), facts_of(repository)
         source = await forge.head_source(place, pull.number)
-        if source.sha not in ("", run.head_sha):
-            # Nobody told of that.
-            await self._look(repository, pull.number)
-            raise _HeadMovedError("the head moved on")
+        await self._still_at(run.head_sha, repository, pull.number, source)
         with self._engine.connect() as connection:
             of_pull = queries.runs_of(connection, pull.id)
         is_moved = queries.is_for_other_base(of_pull, run.head_sha, pull.base_ref)
@@ -275,7 +280,14 @@ class Runs:
             head_sha=run.head_sha,
             head=source,
         )
-        read_diff = partial(forge.pull_diff, place, pull.number)
+
+        async def read_diff() -> bytes:
+            """Return the run's head's diff: the forge gives that of whichever head it has."""
+            diff = await forge.pull_diff(place, pull.number)
+            now = await forge.head_source(place, pull.number)
+            await self._still_at(run.head_sha, repository, pull.number, now)
+            return diff
+
         async with self._clones.checkout(wanted, read_diff) as checkout:
             trust = trust_of(pull)
             # Not at the merge base, because its author chose that.

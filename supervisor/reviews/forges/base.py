@@ -47,6 +47,18 @@ class ForgeError(GatehouseError):
         self.retry_at = retry_at
 
 
+class MovedError(GatehouseError):
+    """Raised if the pull request's head is no longer the act's."""
+
+
+def check_head(act: forge_acts.Act, head: str) -> None:
+    """Raise `MovedError` unless an act is about the head that a pull request has."""
+    if head != act.head:
+        raise MovedError(
+            f"the head is {head[:12]} by now, not {act.head[:12]}", "the new head is reviewed next"
+        )
+
+
 class CommitFacts(NamedTuple):
     """A commit as its forge describes it. `committer` is written `Name <mail>`."""
 

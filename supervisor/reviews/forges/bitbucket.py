@@ -23,7 +23,7 @@ from supervisor.reviews.core.bitbucket_tokens import BitbucketToken, expiry_word
 from supervisor.reviews.core.deliveries import is_full_name, is_sha
 from supervisor.reviews.core.forge_pages import pages_base, pull_page
 from supervisor.reviews.core.forge_people import is_same_person, person, person_id, person_name
-from supervisor.reviews.core.posts import own_mark, without_places
+from supervisor.reviews.core.posts import own_mark, run_of, without_places
 from supervisor.reviews.forges.base import (
     CommentFacts,
     FailedDelivery,
@@ -37,6 +37,7 @@ from supervisor.reviews.forges.base import (
     RepositoryFacts,
     ReviewFacts,
     ThreadFacts,
+    check_head,
 )
 from supervisor.reviews.forges.bitbucket_calls import (
     BAD_REQUEST,
@@ -76,6 +77,8 @@ STATES = {
 }
 _MOST_DESCRIPTION = 250
 _VERDICTS = {"approve": "approve", "request_changes": "request-changes"}
+# A participant's state, and what takes it back.
+_TAKEN_BACK = {"approved": "approve", "changes_requested": "request-changes"}
 # How long the list of who may write is used again.
 WRITERS_S = 60.0
 _MOST_HEADS = 10_000
@@ -84,11 +87,13 @@ OUR_NAME = "gatehouse"
 
 
 class OwnAccount(msgspec.Struct, frozen=True, kw_only=True):
-    """The account of a token; `token` is a digest of that."""
+    """The account of a token; `token` is a digest of that. `earlier`: whose tokens before it
+    were."""
 
     token: str
     person: str
     account_id: str = ""
+    earlier: tuple[str, ...] = ()
 
 
 class Bitbucket:
@@ -115,6 +120,7 @@ class Bitbucket:
         self._names = repositories
         self._account_file = account_file
         self._account: OwnAccount | None = None
+        self._earlier: tuple[str, ...] = ()
         self._now = now
         self._monotonic = monotonic
         self._writers: dict[str, tuple[float, dict[str, str]]] = {}
@@ -155,7 +161,11 @@ class Bitbucket:
         token = self._calls.token()
         digest = hashlib.sha256(token.token.encode()).hexdigest()
         if self._account is None or self._account.token != digest:
-            self._account = _kept(self._account_file, digest)
+            kept = _kept(self._account_file)
+            self._account = kept if kept and kept.token == digest else None
+            self._earlier = kept.earlier if kept else ()
+            if kept and self._account is None:
+                self._earlier = (*(one for one in kept.earlier if one != kept.person), kept.person)
         if self._account is None and not token.is_access:
             self._learn(await self._calls.call("GET", "/user"))
         return self._account
@@ -165,14 +175,22 @@ class Bitbucket:
             return
         digest = hashlib.sha256(self._calls.token().token.encode()).hexdigest()
         account_id = str(user.get("account_id") or "")
-        own = OwnAccount(token=digest, person=person(user), account_id=account_id)
+        own = OwnAccount(
+            token=digest, person=person(user), account_id=account_id, earlier=self._earlier
+        )
         self._account = own
         self._account_file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         plain_files.replace(self._account_file, msgspec.json.encode(own))
 
     def _is_own(self, own: OwnAccount | None, one: dict[str, Any]) -> bool:
-        """Return whether something is ours. While it isn't known who we are, whatever an access
-        token made may be, and our marks tell."""
+        """Return whether something is ours, by this token or one before it."""
+        user = one.get("user") or {}
+        is_before = bool(user) and any(is_same_person(person(user), it) for it in self._earlier)
+        return is_before or self._is_current(own, one)
+
+    def _is_current(self, own: OwnAccount | None, one: dict[str, Any]) -> bool:
+        """Return whether something is the token's account's. While it isn't known who that is,
+        whatever an access token made may be, and our marks tell."""
         user = one.get("user") or {}
         if own is None:
             return user.get("type") == "app_user" and self._calls.token().is_access
@@ -315,8 +333,8 @@ class Bitbucket:
     # -- reviews ----------------------------------------------------------------------------------
 
     async def post_review(self, repository: RepositoryFacts, act: Act) -> Posted:
-        """Post a comment for each finding, give the verdict, and say the summary at the end: where
-        that stands, all is done."""
+        """Post a comment for each finding, then the summary with the verdict's mark, and give the
+        verdict at the end: none of ours ever stands without a text that says of which head."""
         path = f"{_pull(repository, act.number)}/comments"
         ours = await self._own_comments(repository, act.number)
         there = {(one.prompt, one.finding) for one in filter(None, map(place_of, ours))}
@@ -335,46 +353,96 @@ class Bitbucket:
                     raise
                 # It shows less of the diff than git: the summary has it.
                 refused.append(one)
-        if act.verdict in _VERDICTS:
-            await self._may_be_so(
-                "POST", f"{_pull(repository, act.number)}/{_VERDICTS[act.verdict]}"
-            )
         left = msgspec.structs.replace(act, comments=tuple(refused))
         body = without_places(left).body if refused else act.body
         mark = own_mark(act.body)
         for known in ours:
             if mark and own_mark(plain_body(raw(known))) == mark:
-                self._learn(known.get("user"))
-                return read(posted, known)
-        return read(posted, await self._make(path, _content(with_verdict(act, body))))
+                break
+        else:
+            if act.comments:
+                await self._check_verdict(repository, act)
+            known = await self._make(path, _content(with_verdict(act, body)))
+        await self.give_verdict(repository, act)
+        return read(posted, known)
+
+    async def give_verdict(self, repository: RepositoryFacts, act: Act) -> None:
+        """Give a review's verdict, whose text stands already. Raise `MovedError` if the head isn't
+        the act's."""
+        if act.verdict in _VERDICTS:
+            await self._check_verdict(repository, act)
+            word = _VERDICTS[act.verdict]
+            await self._may_be_so("POST", f"{_pull(repository, act.number)}/{word}")
+
+    async def _check_verdict(self, repository: RepositoryFacts, act: Act) -> None:
+        if act.verdict in _VERDICTS:
+            pull = await self._calls.call("GET", _pull(repository, act.number))
+            check_head(act, await self._head_sha(repository, pull))
 
     async def own_reviews(self, repository: RepositoryFacts, number: int) -> list[ReviewFacts]:
         ours = [
             one for one in await self._own_comments(repository, number) if not one.get("inline")
         ]
-        if not any(verdict_of(raw(one)) for one in ours):
-            return read(lambda them: review_facts(them, None), ours)
-        pull, own = await self._calls.call("GET", _pull(repository, number)), await self._own()
-        state = next(
-            (one.get("state") for one in pull.get("participants", ()) if self._is_own(own, one)),
-            None,
-        )
+        standing = list[dict[str, Any]]()
+        # Before it is known who we are, another program's approval could pass for ours.
+        if await self._own() is not None or any(verdict_of(raw(one)) for one in ours):
+            standing = await self._standing(repository, number)
+        state = str(standing[0]["state"]) if standing else None
         return read(lambda them: review_facts(them, state), ours)
+
+    async def _standing(self, repository: RepositoryFacts, number: int) -> list[dict[str, Any]]:
+        """Return those of us whose approval or request for changes stands, the token's account
+        first."""
+        pull, own = await self._calls.call("GET", _pull(repository, number)), await self._own()
+        standing = [
+            one
+            for one in read(lambda it: list(it.get("participants") or ()), pull)
+            if one.get("state") in _TAKEN_BACK and self._is_own(own, one)
+        ]
+        return sorted(standing, key=lambda one: not self._is_current(own, one))
 
     async def edit_review(
         self, repository: RepositoryFacts, number: int, review_id: int, body: str
     ) -> Posted:
-        path = f"{_pull(repository, number)}/comments/{review_id}"
-        old = raw(await self._calls.call("GET", path))
-        return read(posted, await self._calls.call("PUT", path, _content(edited(old, body))))
+        path = f"{_pull(repository, number)}/comments"
+        one = await self._calls.call("GET", f"{path}/{review_id}")
+        try:
+            change = _content(edited(raw(one), body))
+            made = await self._calls.call("PUT", f"{path}/{review_id}", change)
+        except ForgeError as error:
+            if error.status != FORBIDDEN:
+                raise
+            # It is an earlier account's. Ours stands after it, once.
+            mine = await self._after(repository, number, review_id, body)
+            if mine is None:
+                return read(posted, await self._make(path, _content(body)))
+            change = _content(edited(raw(mine), body))
+            made = await self._calls.call("PUT", f"{path}/{mine['id']}", change)
+        return read(posted, made)
+
+    async def _after(
+        self, repository: RepositoryFacts, number: int, review_id: int, body: str
+    ) -> dict[str, Any] | None:
+        """Return the text of the token's account that stands for one that it can't edit."""
+        own = await self._own()
+        for one in await self._own_comments(repository, number):
+            is_later = int(one["id"]) > review_id and not one.get("inline")
+            is_same = raw(one) == body or (run_of(body) and run_of(raw(one)))
+            if is_later and is_same and self._is_current(own, one):
+                return one
+        return None
 
     async def dismiss(
         self, repository: RepositoryFacts, number: int, review_id: int, why: str
     ) -> Posted:
-        path = _pull(repository, number)
-        given = verdict_of(raw(await self._calls.call("GET", f"{path}/comments/{review_id}")))
-        word = "approve" if given is None or given.word == "approve" else "request-changes"
-        await self._may_be_so("DELETE", f"{path}/{word}")
+        for one in await self._standing(repository, number):
+            path = f"{_pull(repository, number)}/{_TAKEN_BACK[one['state']]}"
+            await self._may_be_so("DELETE", path)
+        if await self._standing(repository, number):
+            raise ForgeError(
+                "an approval or a request for changes of an earlier token's account stands",
+                "take it back by hand at Bitbucket: the token's account changed",
+            )
         return Posted(id=review_id)
 
     async def _may_be_so(self, method: str, path: str) -> None:
@@ -597,12 +665,11 @@ class Bitbucket:
         raise ForgeError("Bitbucket sends no webhook again", "the next poll finds what it told")
 
 
-def _kept(file: Path, digest: str) -> OwnAccount | None:
+def _kept(file: Path) -> OwnAccount | None:
     try:
-        found = msgspec.json.decode(file.read_bytes(), type=OwnAccount)
+        return msgspec.json.decode(file.read_bytes(), type=OwnAccount)
     except (OSError, msgspec.MsgspecError):
         return None
-    return found if found.token == digest else None
 
 
 def _no_issues() -> ForgeError:

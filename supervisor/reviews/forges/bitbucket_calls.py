@@ -79,7 +79,8 @@ class BitbucketCalls:
             raise shapeless(path) from error
 
     async def all(self, path: str, most_pages: int = MOST_PAGES) -> list[dict[str, Any]]:
-        """Return the items of all pages of a list."""
+        """Return the items of all pages of a list. Raise `ForgeError` if there are more pages than
+        that: a part would pass for all."""
         found: list[dict[str, Any]] = []
         for _ in range(most_pages):
             page = await self.call("GET", path)
@@ -89,12 +90,13 @@ class BitbucketCalls:
             found += [one for one in values if isinstance(one, dict)]
             following = page.get("next")
             if not following:
-                break
+                return found
             # INVARIANT: an address that an answer names gets the token only at the API itself.
             if not str(following).startswith(f"{self.api}/"):
                 raise shapeless(path)
             path = str(following).removeprefix(self.api)
-        return found
+        where = path.partition("?")[0]
+        raise ForgeError(f"{where}: the list has more than {most_pages} pages")
 
     async def data(self, path: str) -> bytes:
         """Return a file's bytes, whichever place of the API has them."""

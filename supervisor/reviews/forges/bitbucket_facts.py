@@ -254,7 +254,8 @@ def edited(old: str, body: str) -> str:
 
 def review_facts(comments: Sequence[dict[str, Any]], state: str | None) -> list[ReviewFacts]:
     """Return our texts on a pull request as reviews, oldest first. `state` is that of ours as a
-    participant: the newest verdict that gave it stands, others don't any more."""
+    participant: the newest verdict that gave it stands, others don't any more. One that no
+    text gave is a review of no head, so that it is taken back."""
     verdicts = {int(one["id"]): verdict_of(raw(one)) for one in comments}
     stands = [id_ for id_, given in verdicts.items() if given and _STATES[given.word] == state]
     found = []
@@ -272,4 +273,7 @@ def review_facts(comments: Sequence[dict[str, Any]], state: str | None) -> list[
                 url=page_of(one),
             )
         )
+    if not stands:
+        kinds = [kind for kind in _STATES.values() if kind == state]
+        found += [ReviewFacts(id=0, body="", state=kind, commit="") for kind in kinds]
     return found

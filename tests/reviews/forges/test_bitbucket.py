@@ -236,6 +236,19 @@ async def test_lists_are_whole_over_many_pages(tmp_path: Path) -> None:
         assert [one.body for one in found] == [str(number) for number in range(230)]
 
 
+async def test_a_list_that_has_no_end_is_not_told_in_part(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with on_stage(tmp_path) as (stage, _, client):
+        for number in range(201):
+            stage.forge.comment(NAME, 1, author="ada", body=str(number))
+        monkeypatch.setattr(bitbucket_calls.BitbucketCalls.all, "__defaults__", (2,))
+        with pytest.raises(ForgeError, match="more than 2 pages"):
+            await client.comments(FACTS, 1)
+        monkeypatch.setattr(bitbucket_calls.BitbucketCalls.all, "__defaults__", (3,))
+        assert await client.comments(FACTS, 1) == []
+
+
 async def test_a_finding_stands_once_whichever_run_posts_it(tmp_path: Path) -> None:
     """A run that died after its comments; the next one posts what it left, for another head."""
     async with on_stage(tmp_path) as (_, pull, client):

@@ -24,11 +24,15 @@ from supervisor.core.forge_acts import Act, InlineComment
 from supervisor.reviews.app.reviewing import reviewing
 from supervisor.reviews.core.deliveries import Webhook
 from supervisor.reviews.core.posts import mark
+from supervisor.reviews.core.receipts import HEAD_MOVED
 from supervisor.reviews.demo.bitbucket_json import uuid_of
 from supervisor.reviews.demo.forge import DemoPull
 from supervisor.reviews.demo.stage import JOB, NAME, Stage, staged
 from supervisor.reviews.forges import bitbucket_calls
+from supervisor.reviews.forges.base import RepositoryFacts
+from supervisor.reviews.forges.bitbucket import Bitbucket, OwnAccount
 from supervisor.reviews.pages import review_views
+from supervisor.reviews.reconcile import facts_of
 from supervisor.reviews.webhooks import WebhookAnswer
 from tests.fakes.reviewed import CHANGE, LOOK_EVERY_S, Reviewed
 from tests.fakes.supervised import settings_in, supervised
@@ -232,6 +236,12 @@ async def done(on: Reviewed, pull: DemoPull, operation: str, **more: Any) -> dic
     return await on.running.done(asked)
 
 
+def client(on: Reviewed) -> Bitbucket:
+    found = on.service.poster._forges.named("bitbucket")
+    assert isinstance(found, Bitbucket)
+    return found
+
+
 def review(run_id: str, *findings: str, verdict: str = "comment") -> dict[str, Any]:
     comments = tuple(
         InlineComment(finding=one, path="shop/cart.py", line=5, body=one, severity="low")
@@ -266,6 +276,109 @@ async def test_whatever_answer_is_lost_nothing_stands_twice(
         assert (await done(on, pull, "dismiss", targets=(str(ours["id"]),)))["ok"]
         assert pull.verdicts == {}
         assert (await done(on, pull, "dismiss", targets=(str(ours["id"]),)))["ok"]
+
+
+async def test_an_approval_never_stands_without_the_text_that_says_of_which_head(
+    tmp_path: Path,
+) -> None:
+    async with quiet(tmp_path) as (on, pull):
+        # The text is refused for good: nothing is approved.
+        on.forge.refuses["POST", "/comments"] = 400
+        assert not (await done(on, pull, "post", **review("a1", verdict="approve")))["ok"]
+        assert pull.verdicts == {}
+        on.forge.refuses.clear()
+        # The verdict is refused for now: it comes after the text, which isn't said again.
+        on.forge.refuses["POST", "/approve"] = 503
+
+        async def mended(seconds: float) -> None:
+            assert texts(pull) == ["Round a1."]
+            on.forge.refuses.clear()
+
+        on.service.poster._sleep = mended
+        assert (await done(on, pull, "post", **review("a1", verdict="approve")))["ok"]
+        assert texts(pull) == ["Round a1."]
+        assert pull.verdicts == {"gatehouse": "approved"}
+        # One whose text somebody deleted is of no head, and is taken back.
+        pull.issue_comments.clear()
+        forge, facts = client(on), facts_of(on.service.repository_named(NAME))
+        (orphan,) = await forge.own_reviews(facts, pull.number)
+        assert (orphan.state, orphan.commit) == ("approved", "")
+        assert (await done(on, pull, "dismiss", targets=(str(orphan.id),)))["ok"]
+        assert pull.verdicts == {}
+
+
+@pytest.mark.parametrize("after", ["comments", "summary"])
+async def test_a_push_between_a_review_and_its_verdict_is_not_approved(
+    tmp_path: Path, after: str
+) -> None:
+    async with quiet(tmp_path) as (on, pull):
+
+        def moves() -> None:
+            on.forge.after.clear()
+            on.forge.push(NAME, pull.number, {"shop/new.py": "x = 1\n"}, "More")
+
+        on.forge.after["POST", "/comments"] = moves
+        findings = ("f1",) if after == "comments" else ()
+        outcome = await done(on, pull, "post", **review("a1", *findings, verdict="approve"))
+        assert not outcome["ok"]
+        assert "the head is" in outcome["error"]
+        assert pull.verdicts == {}
+        assert texts(pull) == ([] if findings else ["Round a1."])
+
+
+async def test_after_another_account_has_the_token_reviews_go_on(tmp_path: Path) -> None:
+    """What the earlier one said is still ours; what it approved only a person can take back."""
+    async with quiet(tmp_path) as (on, pull):
+        assert (await done(on, pull, "post", **review("a1", verdict="approve")))["ok"]
+        (first,) = pull.issue_comments
+        # To the forge it is another account's by now.
+        first["by"], pull.verdicts = "former", {"former": "approved"}
+        forge = client(on)
+        forge._account, forge._earlier = None, (f"former {uuid_of('former')}",)
+        kept = OwnAccount(token="0", person=f"former {uuid_of('former')}")
+        forge._account_file.write_bytes(msgspec.json.encode(kept))
+        for run_id in ("b2", "c3", "c3"):
+            outcome = await done(on, pull, "post", **review(run_id, verdict="comment"))
+            assert outcome["ok"], outcome
+        assert texts(pull) == ["Round c3."], "one summary by the new account, brought up to date"
+        assert first["body"].startswith("Round a1.")
+        account = msgspec.json.decode(forge._account_file.read_bytes(), type=OwnAccount)
+        assert (account.person, account.earlier) == (
+            f"gatehouse {uuid_of('gatehouse')}",
+            (kept.person,),
+        )
+        outcome = await done(on, pull, "dismiss", targets=(str(first["id"]),))
+        assert not outcome["ok"]
+        assert "take it back by hand" in outcome["error"]
+        assert pull.verdicts == {"former": "approved"}
+
+
+async def test_the_diff_of_a_fork_that_is_gone_is_that_of_the_head(tmp_path: Path) -> None:
+    async with on_bitbucket(tmp_path) as on:
+        fork, files = "mallory/shop", {"shop/x.py": "def x():\n    return 1\n"}
+        on.forge.add_repository(fork, {}, parent=NAME)
+        on.forge.commit(fork, "x", files, "X", base="main")
+        pull = on.forge.open_pull(NAME, "x", title="X", author="mallory", head_repository=fork)
+        await on.receipt("held")
+        on.forge.repositories[fork].is_gone, first = True, pull.head_sha
+        forge = client(on)
+        read = forge.pull_diff
+
+        async def pull_diff(repository: RepositoryFacts, number: int) -> bytes:
+            if pull.head_sha == first:
+                on.forge.push(NAME, number, {"shop/y.py": "y = 1\n"}, "Y")
+            return await read(repository, number)
+
+        forge.pull_diff = pull_diff  # type: ignore[method-assign]
+        on.forge.comment(NAME, pull.number, author="ada", body="@gatehouse review")
+
+        def moved() -> bool | None:
+            return (first, HEAD_MOVED) in [
+                (one.head_sha, one.reason) for one in on.receipts()
+            ] or None
+
+        await on.running.until_soon(moved, "a receipt that says so")
+        assert pull.comments == []
 
 
 @pytest.mark.many
