@@ -366,6 +366,7 @@ async def test_the_diff_of_a_fork_that_is_gone_is_that_of_the_head(tmp_path: Pat
 
         async def pull_diff(repository: RepositoryFacts, number: int) -> bytes:
             if pull.head_sha == first:
+                on.forge.loses_webhooks = True
                 on.forge.push(NAME, number, {"shop/y.py": "y = 1\n"}, "Y")
             return await read(repository, number)
 
