@@ -32,6 +32,7 @@ from supervisor.reviews.forges.base import (
     PullFacts,
     RepositoryFacts,
 )
+from supervisor.reviews.forges.bitbucket import Bitbucket
 from supervisor.reviews.signed_receipts import Receipts
 from supervisor.reviews.store import queries
 from supervisor.reviews.stored_slots import Slots
@@ -78,11 +79,14 @@ class Reconcile:
         self._answer_comment = answer_comment
         # When a forge that had too many calls takes some again.
         self._rests_until: dict[str, float] = {}
+        self._polled = set[int]()
 
     async def handle_all(self) -> None:
         """Handle every unhandled delivery, oldest first."""
         with self._engine.connect() as connection:
             waiting = queries.unhandled(connection, MOST_ATTEMPTS)
+        # All of these came before: one poll tells of every push among them.
+        self._polled.clear()
         now = self._clock.now()
         for one in waiting:
             if now < self._rests_until.get(one.forge, 0.0):
@@ -120,14 +124,21 @@ class Reconcile:
             return "ignored"
         repository = self._known(delivery)
         if repository is None:
-            await self.repositories()
+            forge = self._forges.of(delivery)
+            if isinstance(forge, Bitbucket):
+                named = {one.lower() for one in forge.names}
+                if delivery.repository.lower() not in named:
+                    return "ignored"
+            await self._repositories(forge)
             repository = self._known(delivery)
         if repository is None:
             return "ignored"
         if kind == "comment":
             return await self._answer_comment(repository, delivery)
         if kind == "push":
-            await self._poll(repository)
+            if repository.id not in self._polled:
+                await self._poll(repository)
+                self._polled.add(repository.id)
             return "reconciled"
         if delivery.number is None:
             return "ignored"

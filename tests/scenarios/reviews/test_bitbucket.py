@@ -33,6 +33,7 @@ from supervisor.reviews.forges.base import RepositoryFacts
 from supervisor.reviews.forges.bitbucket import Bitbucket, OwnAccount
 from supervisor.reviews.pages import review_views
 from supervisor.reviews.reconcile import facts_of
+from supervisor.reviews.store import queries
 from supervisor.reviews.webhooks import WebhookAnswer
 from tests.fakes.reviewed import CHANGE, LOOK_EVERY_S, Reviewed
 from tests.fakes.supervised import settings_in, supervised
@@ -189,6 +190,28 @@ async def test_a_lost_webhook_and_a_push_are_found(tmp_path: Path) -> None:
         body = {"repository": {"full_name": NAME}, "push": {"changes": []}}
         assert await answer(body, X_Event_Key="repo:push") == (202, "stored")
         await on.receipt("found", number=other.number)
+
+
+async def test_pushes_that_wait_cost_one_poll_and_others_repositories_no_call(
+    tmp_path: Path,
+) -> None:
+    async with quiet(tmp_path) as (on, _):
+        answer = partial(asyncio.to_thread, send, on)
+        count, on.service.reconcile._rests_until["bitbucket"] = len(on.forge.calls), 1e12
+        for number, name in enumerate((NAME, NAME, "other/one", NAME)):
+            body = {"repository": {"full_name": name}, "push": {"changes": []}}
+            said = await answer(body, X_Event_Key="repo:push", X_Request_UUID=f"p{number}")
+            assert said == (202, "stored")
+        on.service.reconcile._rests_until.clear()
+
+        def handled() -> bool | None:
+            with on.service.engine.connect() as connection:
+                return not queries.unhandled(connection, 100) or None
+
+        await on.running.until_soon(handled, "no webhook that waits")
+        calls = [path for _, path in on.forge.calls[count:]]
+        assert len([one for one in calls if one.endswith("/pullrequests")]) == 1
+        assert not [one for one in calls if one.endswith(f"/repositories/{NAME}")]
 
 
 @pytest.mark.many
