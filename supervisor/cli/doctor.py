@@ -181,6 +181,8 @@ def _telling(settings: Settings) -> list[CheckResult]:
 
 def _mcp_servers(settings: Settings) -> Iterator[CheckResult]:
     """Yield what keeps an MCP server from starting; nothing is started."""
+    if not os.path.lexists(settings.mcp_servers_file):
+        return
     from supervisor.core.mcp_servers_file import only_for_servers
     from supervisor.sessions.mcp_programs import read_servers, shown_of_server
     from supervisor.sessions.named_secrets import bindings

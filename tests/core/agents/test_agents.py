@@ -42,6 +42,9 @@ def test_the_screen_says_where_to_answer_while_the_hook_waits(name: AgentName) -
 def test_every_agent_is_complete() -> None:
     assert set(AGENTS) == set(NAMES)
     known = {key.variable for key in MODEL_KEYS}
+    assert [one.variable for one in MODEL_KEYS if one.is_of_claude_code] == [
+        "CLAUDE_CODE_OAUTH_TOKEN"
+    ]
     for name, agent in AGENTS.items():
         assert set(agent.keys) <= known
         locked = json.loads((ROOT / "agent_image/cli" / name / "package-lock.json").read_text())
