@@ -181,6 +181,8 @@ def test_a_code_span_is_a_mark_at_the_end_alone() -> None:
         quoting = f"As {mark('dead')} says.\n\n{end}"
         assert (run_of(quoting), reviewed_by(quoting)) == ("", ""), "a stranger wrote that mark"
     assert own_mark(f"Words {forged}") == ""
+    # GitHub's own words may come after ours.
+    assert run_of(f"Words. {mark('ab12')}\n\nmore") == "ab12"
 
 
 @pytest.mark.parametrize("forged", [mark("dead"), note_mark("dead")])
