@@ -12,6 +12,7 @@ import asyncio
 import contextlib
 import json
 import os
+import re
 import threading
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
@@ -44,6 +45,9 @@ _TOLD_S = 10.0
 _EFFORTS = {"minimal": "low", "low": "low", "medium": "medium", "high": "high", "xhigh": "max"}
 
 type Message = Mapping[str, Any]
+# The oldest one that is known to heed what keeps it from reading files that a prompt names.
+_OLDEST = [2, 1, 197]
+_VERSION = "claude_code_version"
 
 
 class _Call:
@@ -230,6 +234,12 @@ class ClaudeCode:
                 raise ModelError(
                     "Claude Code doesn't have exactly the tools that it was given"
                     f" ({plain(what)}); use another version of it, or the runtime `loop`"
+                )
+            version = [int(one) for one in re.findall("[0-9]{1,6}", str(message.get(_VERSION)))]
+            if version[:3] < _OLDEST:
+                raise ModelError(
+                    "Claude Code is older than 2.1.197, and may read what a text names; take a"
+                    " newer one, or the runtime `loop`"
                 )
         elif message.get("subtype") == "api_retry":
             self._since = time.monotonic()

@@ -61,10 +61,11 @@ def test_a_person_has_a_review_by_claude_code(gatehouse: Path, root: Path, tmp_p
         assert facts["review"]["findings"] == [FINDING], facts
         assert "HOSTILE-MEMORY" not in json.dumps(model.conversations)
         assert "# Shpo" in json.dumps(model.conversations[1])
-        refused = house.run(
-            "review", "--workspace", str(house.workspace), **wanted | {"RUNTIME_MODE": "magic"}
-        )
+        again = ("review", "--workspace", str(house.workspace))
+        refused = house.run(*again, **wanted | {"GATEHOUSE_REVIEW_RUNTIME": "magic"})
         assert refused.returncode == 1
         assert "`magic` is no runtime; choose loop, sdk or cli" in refused.stderr
+        # Other projects use that name for things of their own.
+        assert house.run("--version", RUNTIME_MODE="production").returncode == 0
     finally:
         house.end()
