@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
-from agent_image.reviewer.egress import FetchError, fetch, proxy_is_set
+from agent_image.reviewer.egress import refusal_at
 from agent_image.reviewer.gatehouse import refusal_text
 from agent_image.reviewer.model import Block, ModelError, PassingError, Reply, Request, tried
 from agent_image.reviewer.text import plain
@@ -72,9 +72,9 @@ class OpenAIModel:
                     f"{self._base_url}/chat/completions", json=self._body(request)
                 )
             except httpx2.TransportError as error:
-                if "403" in str(error) and (refusal := self._refusal_of_connect()):
+                if "403" in str(error) and (refusal := refusal_at(self._base_url)):
                     raise ModelError(
-                        f"the model can't be reached, {refusal}", is_refusal=True
+                        f"the model can't be reached, {refusal_text(refusal)}", is_refusal=True
                     ) from error
                 raise PassingError(f"can't be reached ({type(error).__name__})") from error
             if answer.status_code == 200:
@@ -106,17 +106,6 @@ class OpenAIModel:
         if status != 400:
             return None
         return next((one for one in self._further if one in message), None)
-
-    def _refusal_of_connect(self) -> str | None:
-        """Return the proxy's reason if it refused the connection: asked again, since the client
-        drops it."""
-        if not proxy_is_set():
-            return None
-        try:
-            answer = fetch(self._base_url, 10_000, method="HEAD")
-        except FetchError:
-            return None
-        return refusal_text(answer.refusal) if answer.refusal else None
 
 
 def _trouble(answer: "httpx2.Response", body: dict[str, Any], message: str) -> Exception:

@@ -50,6 +50,15 @@ def begun(house: House, script: str, *words: str) -> Started:
     return house.start("run", *place, *words, "--", "bash", "-c", f"{script}\necho ENDED $?")
 
 
+def answer_push(house: House, *, is_approved: bool) -> None:
+    """Answer the push that waits."""
+    push = push_of(house)
+    if is_approved:
+        house.ok("approve", push["id"])
+    else:
+        house.ok("deny", push["id"], "--reason", "use a branch")
+
+
 GIT_PYTHON = """
 import git
 repository = git.Repo(".")
@@ -66,11 +75,7 @@ def test_git_python_pushes_and_reads_the_answer(
     house.up()
     run = f"{programs}/bin/python -c {shlex.quote(GIT_PYTHON)}"
     started = begun(house, f"{COMMIT} {run}", "--bind", str(programs))
-    push = push_of(house)
-    if is_approved:
-        house.ok("approve", push["id"])
-    else:
-        house.ok("deny", push["id"], "--reason", "use a branch")
+    answer_push(house, is_approved=is_approved)
     printed = ended(started)
     expected = "SUMMARY [new branch] False" if is_approved else "denied by operator (cli): use"
     assert expected in printed
@@ -94,11 +99,7 @@ def test_simple_git_pushes_and_reads_the_answer(
     house.up()
     run = f"node -e {shlex.quote(SIMPLE_GIT)} {programs}"
     started = begun(house, f"{COMMIT} {run}", "--bind", str(programs))
-    push = push_of(house)
-    if is_approved:
-        house.ok("approve", push["id"])
-    else:
-        house.ok("deny", push["id"], "--reason", "use a branch")
+    answer_push(house, is_approved=is_approved)
     printed = ended(started)
     if is_approved:
         assert '"local":"refs/heads/feature/x"' in printed.partition("PUSHED")[2]
